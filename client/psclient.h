@@ -1,0 +1,158 @@
+/* psclient.h: the client library of psd, a parameter server.
+ *
+ * A worker is:
+ *
+ *     psc_open(&opt, &c);  psc_begin(c, tensors, n, x);
+ *     while ((rc = psc_step(c, x, g, n_samples)) == PSC_OK) { ...gradient g at x... }
+ *     psc_close(c);
+ *
+ * Changing the method on the server never changes this code. All vectors are flat arrays of n float32 values,
+ * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
+ * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile.
+ *
+ * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E…; psc_error() then has the sentence. */
+#ifndef PSCLIENT_H
+#define PSCLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PSC_MAX_DIMS 8
+
+struct psc; /* one session with a server */
+
+enum psc_result {
+    PSC_OK = 0,
+    PSC_DRAINED = 1, /* the server ends the job in good order: stop cleanly. The call itself took effect,
+                        unless psc_error() says that it did not. */
+    PSC_EINVAL = -1, /* an argument or option is not allowed, or a call came out of order */
+    PSC_ENOMEM = -2,
+    PSC_EGONE = -3,        /* the server did not answer within timeout_ms, reconnecting included */
+    PSC_EEVICTED = -4,     /* the server ended this session; open a new one to go on */
+    PSC_EVALUE = -5,       /* the vector holds NaN or Inf: nothing of it was sent */
+    PSC_EMANIFEST = -6,    /* the tensors differ from the job's */
+    PSC_ERANK = -7,        /* the rank wanted is taken or out of range */
+    PSC_EREFUSED = -8,     /* the server refused the request; the sentence says why */
+    PSC_EUNSUPPORTED = -9, /* server and library have no such feature, or differ in version */
+    PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads */
+};
+
+enum psc_role {
+    PSC_PARAM = 0,  /* moved by the method */
+    PSC_BUFFER = 1, /* averaged, never stepped (refused by this version) */
+    PSC_FROZEN = 2, /* never moved (refused by this version) */
+};
+
+enum psc_kind {
+    PSC_WORKER = 0,   /* computes gradients; has a rank */
+    PSC_OBSERVER = 1, /* only pulls the center; psc_rank() is -1 */
+};
+
+/* One named tensor of the flat vector. Tensors must follow each other without gaps, starting at offset 0. */
+struct psc_tensor {
+    const char *name; /* unique; 1 to 127 bytes of UTF-8; read during psc_begin only */
+    uint64_t offset;  /* floats from the start of the vector */
+    uint64_t shape[PSC_MAX_DIMS];
+    uint32_t n_dims; /* 1 to PSC_MAX_DIMS */
+    uint32_t role;   /* enum psc_role */
+};
+
+struct psc_options {
+    size_t size;           /* set by psc_options_init: lets old programs run with a newer library */
+    const char *server;    /* "tcp://HOST:PORT", or "@FILE": an endpoint file that psd wrote. Read again on
+                              reconnecting */
+    int32_t kind;          /* enum psc_kind */
+    int32_t rank;          /* wanted rank, 0 to 1023; -1: the lowest that is free */
+    const char *name;      /* shown in /workers; NULL: host name and process id */
+    uint32_t timeout_ms;   /* longest silence of the server that a call bears, reconnecting included. 60000 */
+    uint32_t retry_ms;     /* unanswered chunks are sent again after this time without an answer. 2000 */
+    uint32_t heartbeat_ms; /* 1000 */
+    /* Called from the library's threads with one sentence about something the caller may want to log, such as
+     * a reconnect. Must not call the library. NULL: nobody listens. */
+    void (*log)(void *log_arg, const char *sentence);
+    void *log_arg;
+};
+
+/* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
+struct psc_metrics {
+    size_t size; /* sizeof (struct psc_metrics) */
+    double loss;
+    double accuracy; /* of the training batches since the last report, 0 to 1 */
+    double samples_per_second;
+    double test_loss; /* observers that evaluate the center */
+    double test_accuracy;
+    uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
+};
+
+struct psc_info {
+    size_t size; /* sizeof (struct psc_info), set by the caller */
+    uint64_t n_floats;
+    uint64_t center_version; /* exchanges the center had taken in when it was last seen */
+    uint64_t exchanges;      /* of this handle, completed */
+    uint64_t retries;        /* chunks sent again */
+    uint64_t reconnects;
+    uint64_t bytes_sent, bytes_received; /* payload */
+    double exchange_seconds;             /* time calls of this handle spent in exchanges */
+    double update_seconds;               /* time psc_step spent in the optimizer and the worker's half */
+    double learning_rate;                /* at the next step */
+    double alpha;                        /* as the server last said; 0 for rules without */
+    uint32_t period;
+    uint32_t generation; /* counts method changes of the job */
+    char method[32];
+    char optimizer[32];
+    char transport[16];
+};
+
+/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
+void psc_options_init(struct psc_options *opt, size_t size);
+
+/* Connects and says hello. The strings of opt are copied. On success *out is the caller's until psc_close. On
+ * failure *out holds a handle only good for psc_error and psc_close, or NULL when there was no memory. */
+int psc_open(const struct psc_options *opt, struct psc **out);
+
+/* Joins the job with a model of n_tensors tensors. x in: the caller's initial point, the offer (it should
+ * depend on the seed alone); x out: the point to start from, which is the offer when this worker was the
+ * first, else the center. An observer's x is only written; it waits until a worker has offered. Copies the
+ * tensors; x stays the caller's. Errors: PSC_EMANIFEST names the first tensor that differs; PSC_EVALUE. */
+int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x);
+
+/* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the
+ * local optimizer's step, and an exchange when it is due. On return x is the point at which the next gradient
+ * is wanted. PSC_EVALUE when the vector to send is not finite: nothing was sent and x holds the worker's own
+ * diverged point; the caller may psc_pull into x and go on. */
+int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
+
+/* One exchange under the job's rule, whatever the period: `message` (n floats) is what the rule takes (x for
+ * elastic, the gradient for sgd), `answer` (n floats) receives what it answers. They may not overlap. */
+int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples);
+
+/* Copies the center into x. Each chunk is one version of the center; chunks may differ by versions in
+ * between. */
+int psc_pull(struct psc *c, float *x);
+
+/* Sets the center to x, chunk by chunk, and leaves rule state alone. Other workers see it at their next
+ * exchange. */
+int psc_push(struct psc *c, const float *x);
+
+/* Reports metrics; does not wait for an answer. */
+int psc_report(struct psc *c, const struct psc_metrics *m);
+
+int psc_rank(const struct psc *c);       /* -1 before psc_open succeeded and for observers */
+int psc_size(const struct psc *c);       /* workers in the job, as the server last said */
+uint64_t psc_clock(const struct psc *c); /* t: steps this worker has taken */
+int psc_info(const struct psc *c, struct psc_info *info);
+const char *
+psc_error(const struct psc *c); /* the sentence of the last failure; "" when there was none; owned by c */
+const char *psc_result_name(int result); /* "PSC_EGONE" for PSC_EGONE; a static string */
+
+/* Says goodbye to the server and frees everything. NULL is fine. */
+void psc_close(struct psc *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

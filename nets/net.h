@@ -1,0 +1,94 @@
+/* net.h: convolutional nets with flat parameters and gradients.
+ *
+ * A model is a table of layers; a net is a model made ready for one backend, batch size and thread count. All
+ * parameters lie in one flat float32 vector, tensors packed back to back: convolution weights OIHW, fully
+ * connected weights (out, in) with the input flattened CHW; each weight is followed by its bias. Gradients
+ * have the same layout. */
+#ifndef CNN_NET_H
+#define CNN_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cnn_net;
+
+struct cnn_error {
+    char text[320];
+};
+/* Writes the sentence and returns `code`. err may be NULL. */
+int cnn_fail(struct cnn_error *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+enum cnn_layer_kind { CNN_CONV, CNN_MAXPOOL, CNN_RELU, CNN_FC, CNN_SOFTMAX_LOSS };
+enum cnn_filler { CNN_FILL_XAVIER, CNN_FILL_MSRA };
+
+/* One row of a model. Fields a kind does not use are 0. */
+struct cnn_layer_spec {
+    enum cnn_layer_kind kind;
+    const char *name;
+    uint32_t n_out; /* conv: output channels; fc: outputs */
+    uint32_t kernel, stride,
+        pad;                /* conv, maxpool: square window. maxpool rounds output sizes up, as Caffe does */
+    enum cnn_filler filler; /* conv, fc: weights; biases start at 0 */
+};
+
+struct cnn_model {
+    const char *name;
+    uint32_t channels, height, width, classes;
+    const struct cnn_layer_spec *layers; /* the last is CNN_SOFTMAX_LOSS */
+    size_t n_layers;
+    const char *source;
+};
+
+/* The table of models; ends with a row whose name is NULL. */
+extern const struct cnn_model *const cnn_models[];
+const struct cnn_model *cnn_model_find(const char *name); /* NULL: no such model */
+
+/* A named tensor of the flat parameter vector. */
+struct cnn_param {
+    char name[64]; /* "conv1.weight" */
+    uint64_t offset;
+    uint64_t shape[4];
+    uint32_t n_dims;
+    uint32_t fan_in; /* inputs per output of a weight; 0 for biases */
+    enum cnn_filler filler;
+};
+
+struct cnn_net_options {
+    const struct cnn_model *model;
+    const char *backend; /* "ref", "onednn"; NULL: the fastest that was built */
+    uint32_t batch;      /* images a call, fixed */
+    uint32_t threads; /* 0: as many as the process may use. Process-wide for onednn: the first net decides */
+};
+
+struct cnn_score {
+    double loss;        /* mean cross-entropy of the images, natural logarithm */
+    uint32_t n_correct; /* images whose largest output is the label */
+};
+
+/* -EINVAL with a sentence for an unknown backend or sizes that do not fit; -ENOMEM. */
+int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct cnn_error *err);
+void cnn_net_destroy(struct cnn_net *net);
+
+/* Facts of the model alone. params: *n rows, owned by the caller (free). */
+size_t cnn_model_n_floats(const struct cnn_model *model);
+int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err);
+/* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x).
+ */
+double cnn_model_train_flops(const struct cnn_model *model);
+
+/* Fills x (n_floats) from the seed alone: Xavier uniform +-sqrt(3 / fan_in) (Glorot & Bengio 2010, Caffe's
+ * variant), MSRA normal with variance 2 / fan_in (He et al. 2015), biases 0. Same bits on every machine. */
+int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x);
+
+/* The gradient g (n_floats, overwritten) of the mean loss over the batch at x. images: [batch][C][H][W], any
+ * values; labels: [batch], each < classes (checked: -EINVAL). Neither allocates. */
+int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels,
+                     float *g, struct cnn_score *score);
+
+/* Forward only, over the first n <= batch images. */
+int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels, uint32_t n,
+                  struct cnn_score *score);
+
+const char *cnn_net_backend(const struct cnn_net *net);
+
+#endif

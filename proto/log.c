@@ -1,0 +1,78 @@
+#include "proto/log.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Set once at start, before any thread exists: the one exception to "no mutable globals", as stderr itself
+ * is. */
+static struct {
+    const char *program;
+    enum ps_log_level lowest;
+    bool json;
+} setup = {"psd", PS_LOG_INFO, false};
+
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+void ps_log_setup(const char *program, enum ps_log_level lowest)
+{
+    setup.program = program;
+    setup.lowest = lowest;
+    setup.json = !isatty(STDERR_FILENO);
+}
+
+int ps_log_level_parse(const char *name)
+{
+    for (int i = 0; i < (int)(sizeof level_names / sizeof *level_names); i++)
+        if (strcmp(name, level_names[i]) == 0)
+            return i;
+    return -EINVAL;
+}
+
+static void write_json(const struct timespec *now, enum ps_log_level level, const char *event,
+                       const char *sentence)
+{
+    json_t *line =
+        json_pack("{s:f, s:s, s:s, s:s, s:s}", "ts", (double)now->tv_sec + 1e-9 * (double)now->tv_nsec,
+                  "level", level_names[level], "prog", setup.program, "event", event, "msg", sentence);
+    if (line == NULL) /* the sentence was not UTF-8 */
+        line =
+            json_pack("{s:s, s:s, s:s}", "level", level_names[level], "prog", setup.program, "event", event);
+    char *text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    if (text != NULL)
+        fprintf(stderr, "%s\n", text);
+    free(text);
+    json_decref(line);
+}
+
+static void write_text(const struct timespec *now, enum ps_log_level level, const char *event,
+                       const char *sentence)
+{
+    struct tm tm;
+    char clock[16];
+    localtime_r(&now->tv_sec, &tm);
+    strftime(clock, sizeof clock, "%H:%M:%S", &tm);
+    fprintf(stderr, "%s.%03ld %s %-5s %s: %s\n", clock, now->tv_nsec / 1000000, setup.program,
+            level_names[level], event, sentence);
+}
+
+void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
+{
+    char sentence[1024];
+    struct timespec now;
+    va_list ap;
+
+    if (level < setup.lowest)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    clock_gettime(CLOCK_REALTIME, &now);
+    (setup.json ? write_json : write_text)(&now, level, event, sentence);
+}

@@ -1,0 +1,22 @@
+/* log.h: the one log call.
+ *
+ * A line has a level, an event name and a sentence. On a terminal it is text for people; otherwise it is one
+ * JSON object a line: {"ts":…,"level":…,"prog":…,"event":…,"msg":…}. Safe from any thread; never called on
+ * the path of an exchange that succeeds. */
+#ifndef PS_LOG_H
+#define PS_LOG_H
+
+enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
+
+/* Names the program, the lowest level that is written, and picks text or JSON by isatty(2). Call once, at
+ * start. */
+void ps_log_setup(const char *program, enum ps_log_level lowest);
+
+/* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
+void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* PS_LOG_DEBUG… for "debug", "info", "warn", "error"; -EINVAL for anything else. */
+int ps_log_level_parse(const char *name);
+
+#endif

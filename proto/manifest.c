@@ -1,0 +1,167 @@
+#include "proto/manifest.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static bool name_is_plain(const char *name)
+{
+    for (const unsigned char *p = (const unsigned char *)name; *p != 0; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            return false;
+    return true;
+}
+
+static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset, uint64_t max_floats,
+                        uint64_t *end, struct ps_error *err)
+{
+    if (t->name == NULL || t->name[0] == 0 || strlen(t->name) > PS_MAX_NAME_BYTES || !name_is_plain(t->name))
+        return ps_fail(err, -EINVAL, "tensor %zu: a name has 1 to %d bytes and no control characters", index,
+                       PS_MAX_NAME_BYTES);
+    if (t->n_dims < 1 || t->n_dims > PS_MAX_DIMS)
+        return ps_fail(err, -EINVAL, "tensor %zu '%s': %u dimensions; allowed are 1 to %d", index, t->name,
+                       t->n_dims, PS_MAX_DIMS);
+    if (t->role > PS_ROLE_FROZEN)
+        return ps_fail(err, -EINVAL,
+                       "tensor %zu '%s': role %u; allowed are 0 (param), 1 (buffer), 2 (frozen)", index,
+                       t->name, t->role);
+    if (t->offset != offset)
+        return ps_fail(err, -EINVAL,
+                       "tensor %zu '%s': offset %llu; it must start where the one before it ends, at %llu",
+                       index, t->name, (unsigned long long)t->offset, (unsigned long long)offset);
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        if (t->shape[d] == 0 || __builtin_mul_overflow(n, t->shape[d], &n) || n > max_floats)
+            return ps_fail(
+                err, -EINVAL,
+                "tensor %zu '%s': dimension %u is %llu; sizes are at least 1 and a tensor has at most %llu "
+                "values",
+                index, t->name, d, (unsigned long long)t->shape[d], (unsigned long long)max_floats);
+    if (__builtin_add_overflow(offset, n, end) || *end > max_floats)
+        return ps_fail(err, -EINVAL, "tensor %zu '%s' ends at float %llu; the limit (limits.floats) is %llu",
+                       index, t->name, (unsigned long long)*end, (unsigned long long)max_floats);
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_unique(const struct ps_tensor *tensors, size_t n, struct ps_error *err)
+{
+    const char **names = malloc(n * sizeof *names);
+    int rc = 0;
+    if (names == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for %zu tensor names", n);
+    for (size_t i = 0; i < n; i++)
+        names[i] = tensors[i].name;
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 1; i < n && rc == 0; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            rc = ps_fail(err, -EINVAL, "two tensors are named '%s'; names are unique", names[i]);
+    free(names);
+    return rc;
+}
+
+static uint64_t hash_tensors(const struct ps_manifest *m)
+{
+    XXH3_state_t *state = XXH3_createState();
+    uint64_t hash = 0;
+    if (state == NULL)
+        return 0;
+    XXH3_64bits_reset(state);
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const struct ps_tensor *t = &m->tensors[i];
+        XXH3_64bits_update(state, t->name, strlen(t->name) + 1);
+        XXH3_64bits_update(state, &t->offset, sizeof t->offset);
+        XXH3_64bits_update(state, &t->n_dims, sizeof t->n_dims);
+        XXH3_64bits_update(state, t->shape, t->n_dims * sizeof t->shape[0]);
+        XXH3_64bits_update(state, &t->role, sizeof t->role);
+    }
+    hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return hash;
+}
+
+int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64_t max_floats,
+                       struct ps_manifest **out, struct ps_error *err)
+{
+    uint64_t end = 0;
+    int rc;
+
+    if (n_tensors < 1 || n_tensors > PS_MAX_TENSORS)
+        return ps_fail(err, -EINVAL, "%zu tensors; allowed are 1 to %d", n_tensors, PS_MAX_TENSORS);
+    for (size_t i = 0; i < n_tensors; i++)
+        if ((rc = check_tensor(&tensors[i], i, end, max_floats, &end, err)) < 0)
+            return rc;
+    if ((rc = check_unique(tensors, n_tensors, err)) < 0)
+        return rc;
+
+    struct ps_manifest *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->tensors = calloc(n_tensors, sizeof *m->tensors)) == NULL)
+        goto no_memory;
+    m->n_floats = end;
+    for (size_t i = 0; i < n_tensors; i++) {
+        m->tensors[i] = tensors[i];
+        m->tensors[i].name = strdup(tensors[i].name);
+        m->n_tensors = i + 1;
+        if (m->tensors[i].name == NULL)
+            goto no_memory;
+    }
+    m->hash = hash_tensors(m);
+    *out = m;
+    return 0;
+
+no_memory:
+    ps_manifest_destroy(m);
+    return ps_fail(err, -ENOMEM, "no memory for a manifest of %zu tensors", n_tensors);
+}
+
+void ps_manifest_destroy(struct ps_manifest *m)
+{
+    if (m == NULL)
+        return;
+    for (size_t i = 0; i < m->n_tensors; i++)
+        free(m->tensors[i].name);
+    free(m->tensors);
+    free(m);
+}
+
+static void describe(const struct ps_tensor *t, char *text, size_t size)
+{
+    int n = snprintf(text, size, "'%.64s' [", t->name);
+    for (uint32_t d = 0; d < t->n_dims && n > 0 && (size_t)n < size; d++)
+        n +=
+            snprintf(text + n, size - (size_t)n, "%s%llu", d > 0 ? "," : "", (unsigned long long)t->shape[d]);
+    if (n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, "]%s",
+                 t->role == PS_ROLE_PARAM    ? ""
+                 : t->role == PS_ROLE_BUFFER ? " buffer"
+                                             : " frozen");
+}
+
+static bool same_tensor(const struct ps_tensor *a, const struct ps_tensor *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->offset == b->offset && a->n_dims == b->n_dims &&
+           a->role == b->role && memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
+}
+
+int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest *job, struct ps_error *err)
+{
+    size_t n = mine->n_tensors < job->n_tensors ? mine->n_tensors : job->n_tensors;
+    char a[180], b[180];
+
+    for (size_t i = 0; i < n; i++)
+        if (!same_tensor(&mine->tensors[i], &job->tensors[i])) {
+            describe(&mine->tensors[i], a, sizeof a);
+            describe(&job->tensors[i], b, sizeof b);
+            return ps_fail(err, -EINVAL, "tensor %zu: %s here, %s in the job", i, a, b);
+        }
+    if (mine->n_tensors != job->n_tensors)
+        return ps_fail(err, -EINVAL, "%zu tensors here, %zu in the job", mine->n_tensors, job->n_tensors);
+    return 0;
+}

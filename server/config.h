@@ -1,0 +1,66 @@
+/* config.h: psd's configuration, one row per key.
+ *
+ * The file is YAML, read by libyaml's document API against the key table in config.c (name, type, range,
+ * default, help, whether it applies on reload or restart). configs/psd.yaml documents every key. */
+#ifndef PSD_CONFIG_H
+#define PSD_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+#include "proto/method.h"
+
+struct psd_config {
+    char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
+                        one */
+    char rule[32], admission[32], optimizer[32], averaging[32];
+    struct ps_hyper hyper;
+    char listen[256];    /* tcp://HOST:PORT; port 0: any free one */
+    char advertise[256]; /* host that workers connect to; "" : the bound one */
+    bool insecure;       /* allow listening beyond loopback without authentication */
+    uint32_t lanes;      /* 0: auto */
+    uint32_t chunk_floats;
+    uint32_t window_chunks;
+    char state_dir[256];
+    char endpoint_file[256]; /* "" : none */
+    struct {
+        char socket[256]; /* path; relative to the state directory */
+        char http[256];   /* "none" or tcp://127.0.0.1:PORT */
+    } status;
+    struct {
+        uint32_t every_s; /* 0: only on request and on drain */
+        uint32_t keep;
+    } checkpoint;
+    struct {
+        uint32_t clients;
+        uint64_t floats;
+        double memory_gib;
+        uint32_t silence_s;
+        uint32_t drain_s; /* longest wait for workers to finish when draining */
+    } limits;
+    char log_level[16];
+};
+
+/* Fills *cfg with the defaults. */
+void psd_config_defaults(struct psd_config *cfg);
+
+/* Reads the YAML file over *cfg. An error names file, line, key, what was found and what is allowed; *cfg is
+ * then unspecified. Unknown keys, duplicate keys and ill-typed values are errors. */
+int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
+
+/* Applies one "key=value" or "group.key=value" as given by --set. The value is YAML, so "schedule={kind:
+ * step}" works too. */
+int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err);
+
+/* Resolves the method preset and checks what only holds between keys: exactly one of alpha, rho, beta for a
+ * rule that needs one and none otherwise, a period of 1 for rules that exchange every step, rule, admission,
+ * optimizer and averaging that exist, non-loopback listen needs insecure. Warns through *warning (may be
+ * NULL; "" when there is none) when alpha is beyond its stability bound. Call last. */
+int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
+
+/* The whole configuration as a JSON object text, keys as in the file; the caller frees it. NULL: no memory.
+ */
+char *psd_config_json(const struct psd_config *cfg);
+
+#endif

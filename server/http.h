@@ -1,0 +1,39 @@
+/* http.h: the status socket's HTTP face: libmicrohttpd driven by the uv loop, on one UNIX socket (0600) and,
+ * if asked, read-only on loopback TCP. Handlers run on the loop's thread. */
+#ifndef PSD_HTTP_H
+#define PSD_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+#include "proto/error.h"
+
+struct psd_http;
+
+struct psd_http_answer {
+    int status;               /* 200, 202, 400, 404, 409, 500, 503 */
+    const char *content_type; /* static */
+    char *body;               /* malloc'ed by the handler, freed by the server; NULL: empty */
+    size_t len_bytes;
+};
+
+struct psd_http_route {
+    const char *method; /* "GET" or "POST"; POST is served on the UNIX socket only */
+    const char *path;
+    /* query is the value of ?arg=…, or NULL. Called on the loop's thread; must not block. */
+    void (*handle)(void *arg, const char *query, struct psd_http_answer *answer);
+};
+
+/* routes end with a row whose method is NULL and must outlive the server. socket_path: bound with mode 0600;
+ * a stale socket file there is replaced. http: "none" or "tcp://127.0.0.1:PORT" ("tcp://[::1]:PORT");
+ * loopback only. */
+int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
+                    const struct psd_http_route *routes, void *arg, struct psd_http **out,
+                    struct ps_error *err);
+
+/* Stops serving, closes its uv handles (asynchronously: run the loop once more) and removes the socket file.
+ */
+void psd_http_destroy(struct psd_http *h);
+
+#endif
