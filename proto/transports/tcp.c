@@ -140,7 +140,7 @@ static void message_drop(struct ps_message *m)
         zmq_msg_close(&p->part[i]);
 }
 
-/* Reads the parts of one message from `first` on; a message with another number of them is dropped whole. */
+/* Reads the parts of one message from `first` on. With another number of parts m can still be answered or dropped. */
 static int recv_parts(void *socket, struct ps_message *m, int first)
 {
     struct parts *p = (struct parts *)m->storage;
@@ -153,17 +153,15 @@ static int recv_parts(void *socket, struct ps_message *m, int first)
             return -zmq_errno(); /* only ever the first part: the parts of a message arrive together */
         more = zmq_msg_more(&p->part[i++]);
     }
-    if (i == PARTS && !more) {
-        point(m);
+    point(m);
+    if (i == PARTS && !more)
         return 0;
-    }
     while (more) {
         zmq_msg_t extra;
         zmq_msg_init(&extra);
         more = zmq_msg_recv(&extra, socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
         zmq_msg_close(&extra);
     }
-    message_drop(m);
     return -EBADMSG;
 }
 
@@ -172,14 +170,22 @@ static int port_recv(struct ps_port *port, struct ps_message *m)
     return recv_parts(port->socket, m, PARTS_ID);
 }
 
-static int message_body(struct ps_message *m, size_t len_bytes)
+static int replace(zmq_msg_t *part, size_t len_bytes)
 {
-    struct parts *p = (struct parts *)m->storage;
     zmq_msg_t fresh;
     if (zmq_msg_init_size(&fresh, len_bytes) != 0)
         return -ENOMEM;
-    zmq_msg_move(&p->part[PARTS_BODY], &fresh);
+    zmq_msg_move(part, &fresh);
     zmq_msg_close(&fresh);
+    return 0;
+}
+
+static int message_body(struct ps_message *m, size_t len_bytes)
+{
+    struct parts *p = (struct parts *)m->storage;
+    if (replace(&p->part[PARTS_BODY], len_bytes) < 0 ||
+        (m->head_bytes != PS_FRAME_BYTES && replace(&p->part[PARTS_HEAD], PS_FRAME_BYTES) < 0))
+        return -ENOMEM;
     point(m);
     return 0;
 }
