@@ -1,7 +1,7 @@
 /* config.h: psd's configuration, one row per key.
  *
- * The file is YAML, read by libyaml's document API against the key table in config.c (name, type, range,
- * default, help, whether it applies on reload or restart). configs/psd.yaml documents every key. */
+ * The file is YAML, read by libyaml's document API against the key table in config_table.c (name, type,
+ * range, default, help, whether it applies on reload or restart). configs/psd.yaml documents every key. */
 #ifndef PSD_CONFIG_H
 #define PSD_CONFIG_H
 
@@ -14,7 +14,7 @@
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
                         one */
-    char rule[32], admission[32], optimizer[32], averaging[32];
+    char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
     char listen[256];    /* tcp://HOST:PORT; port 0: any free one */
     char advertise[256]; /* host that workers connect to; "" : the bound one */
@@ -49,18 +49,20 @@ void psd_config_defaults(struct psd_config *cfg);
  * then unspecified. Unknown keys, duplicate keys and ill-typed values are errors. */
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
 
-/* Applies one "key=value" or "group.key=value" as given by --set. The value is YAML, so "schedule={kind:
- * step}" works too. */
+/* Applies one "key=value" or "group.key=value" as given by --set: "period" is enough for "parameters.period".
+ * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err);
 
-/* Resolves the method preset and checks what only holds between keys: exactly one of alpha, rho, beta for a
- * rule that needs one and none otherwise, a period of 1 for rules that exchange every step, rule, admission,
- * optimizer and averaging that exist, non-loopback listen needs insecure. Warns through *warning (may be
- * NULL; "" when there is none) when alpha is beyond its stability bound. Call last. */
+/* Resolves the method preset: rule, admission, optimizer and averaging are filled in, and one that the user
+ * gave and that differs from the preset makes the method "custom". Then checks what only holds between keys:
+ * rule, admission, optimizer and averaging that exist, exactly one of alpha, rho, beta for a rule that needs
+ * one and none otherwise, a period of 1 for rules that exchange every step, momentum only where it is used,
+ * non-loopback listen needs insecure. Warns through *warning (may be NULL; "" when there is none) when alpha
+ * is beyond its stability bound. Call last; calling it again changes nothing. */
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 
-/* The whole configuration as a JSON object text, keys as in the file; the caller frees it. NULL: no memory.
- */
+/* The whole configuration as a JSON object text, keys as in the file ("none" of a number is null); the caller
+ * frees it. NULL: no memory. */
 char *psd_config_json(const struct psd_config *cfg);
 
 #endif

@@ -1,0 +1,85 @@
+#include "server/config.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "server/config_table.h"
+
+/* A number that stands for a word is shown as the word, "none" as null. */
+static json_t *number_to_json(const struct psd_config_key *key, double value)
+{
+    bool is_word = key->word != NULL && (isnan(value) || value == key->word_value);
+    if (is_word)
+        return isnan(key->word_value) ? json_null() : json_string(key->word);
+    return key->type == PSD_CONFIG_DOUBLE ? json_real(value) : json_integer((json_int_t)value);
+}
+
+static json_t *value_to_json(const struct psd_config_key *key, const struct psd_config *cfg)
+{
+    const char *at = (const char *)cfg + key->offset;
+    enum ps_schedule_kind schedule;
+    json_t *value;
+    uint64_t u64;
+    uint32_t u32;
+    double real;
+
+    switch (key->type) {
+    case PSD_CONFIG_GROUP:
+        return json_object();
+    case PSD_CONFIG_STRING:
+    case PSD_CONFIG_WORD:
+        value = json_string(at);
+        return value != NULL ? value : json_null(); /* a path from --endpoint-file need not be UTF-8 */
+    case PSD_CONFIG_SCHEDULE:
+        memcpy(&schedule, at, sizeof schedule);
+        return json_string(ps_schedule_name(schedule));
+    case PSD_CONFIG_BOOL:
+        return json_boolean(*(const bool *)at);
+    case PSD_CONFIG_U32:
+        memcpy(&u32, at, sizeof u32);
+        return number_to_json(key, u32);
+    case PSD_CONFIG_U64:
+        memcpy(&u64, at, sizeof u64);
+        return number_to_json(key, (double)u64); /* ranges end below 2^53 */
+    case PSD_CONFIG_DOUBLE:
+        memcpy(&real, at, sizeof real);
+        return number_to_json(key, real);
+    }
+    return NULL;
+}
+
+static json_t *default_to_json(const struct psd_config_key *key)
+{
+    return key->type == PSD_CONFIG_BOOL ? json_false() : json_real(0);
+}
+
+/* The object that the key stands in; groups precede their keys in the table. */
+static json_t *parent_of(json_t *root, const char *name)
+{
+    char part[64];
+    const char *dot;
+    json_t *at = root;
+    for (; at != NULL && (dot = strchr(name, '.')) != NULL; name = dot + 1) {
+        memcpy(part, name, (size_t)(dot - name));
+        part[dot - name] = 0;
+        at = json_object_get(at, part);
+    }
+    return at;
+}
+
+char *psd_config_json(const struct psd_config *cfg)
+{
+    json_t *root = json_object();
+    char *text = NULL;
+
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        json_t *value = k->refusal != NULL ? default_to_json(k) : value_to_json(k, cfg);
+        if (json_object_set_new(parent_of(root, k->name), psd_config_key_leaf(k), value) < 0)
+            goto done;
+    }
+    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+done:
+    json_decref(root);
+    return text;
+}

@@ -1,0 +1,179 @@
+#include "server/config_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const schedule_kinds[] = {"constant", "step", "inv-sqrt", NULL};
+
+#define AT(member)   .offset = offsetof(struct psd_config, member)
+#define TEXT(member) AT(member), .size = sizeof((struct psd_config *)0)->member
+#define RELOAD       .applies = PSD_CONFIG_RELOAD
+#define RESTART      .applies = PSD_CONFIG_RESTART
+
+/* A group's row stands before the rows of its keys. */
+const struct psd_config_key psd_config_keys[] = {
+    {"method", PSD_CONFIG_STRING, RELOAD, TEXT(method), .value = "async-sgd",
+     .help = "a published algorithm: a preset of rule, admission, optimizer and averaging"},
+    {"rule", PSD_CONFIG_STRING, RELOAD, TEXT(rule), .value = "preset",
+     .help = "how a message moves the center"},
+    {"admission", PSD_CONFIG_STRING, RELOAD, TEXT(admission), .value = "preset",
+     .help = "when an arriving exchange may be applied"},
+    {"optimizer", PSD_CONFIG_STRING, RELOAD, TEXT(optimizer), .value = "preset",
+     .help = "the worker's own step with its gradient"},
+    {"averaging", PSD_CONFIG_STRING, RELOAD, TEXT(averaging), .value = "preset",
+     .help = "a second vector that follows the center"},
+
+    {"parameters", PSD_CONFIG_GROUP, RELOAD, .help = "the method's hyper-parameters"},
+    {"parameters.learning_rate", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.learning_rate), .min = 0, .max = 1000,
+     .above_min = true, .value = "0.05", .help = "eta, the initial step size"},
+    {"parameters.alpha", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.alpha), .min = 0, .max = 2, .word = "none",
+     .word_value = NAN, .value = "none", .help = "elastic moving rate"},
+    {"parameters.rho", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.rho), .min = 0, .max = 1e6, .word = "none",
+     .word_value = NAN, .value = "none", .help = "elastic penalty: alpha = learning_rate * rho"},
+    {"parameters.beta", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.beta), .min = 0, .max = 2, .word = "none",
+     .word_value = NAN, .value = "none",
+     .help = "elastic rate of all workers together: alpha = beta / (workers * period)"},
+    {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000, .value = "1",
+     .help = "tau, a worker's steps between two exchanges"},
+    {"parameters.momentum", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.momentum), .min = 0, .max = 1, .value = "0",
+     .help = "delta or mu, of the optimizer or rule that has it"},
+    {"parameters.weight_decay", PSD_CONFIG_DOUBLE, RELOAD, .min = 0, .max = 1, .value = "0",
+     .help = "L2 penalty added to the gradient", .refusal = "this version has no weight decay"},
+    {"parameters.overlap", PSD_CONFIG_BOOL, RELOAD, .value = "false",
+     .help = "exchange while the worker computes",
+     .refusal = "this version does not overlap exchanges with computing"},
+    {"parameters.schedule", PSD_CONFIG_GROUP, RELOAD, .help = "how the learning rate changes with steps"},
+    {"parameters.schedule.kind", PSD_CONFIG_SCHEDULE, RELOAD, AT(hyper.schedule.kind),
+     .choices = schedule_kinds, .value = "constant", .help = "the schedule's formula"},
+    {"parameters.schedule.gamma", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.schedule.gamma), .min = 0, .max = 1000,
+     .value = "0.1", .help = "its factor"},
+    {"parameters.schedule.step_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.step_steps), .min = 1,
+     .max = 1e12, .value = "10000", .help = "step: worker's steps between two factors"},
+    {"parameters.schedule.warmup_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.warmup_steps), .min = 0,
+     .max = 1e12, .value = "0", .help = "first steps over which the rate grows linearly"},
+
+    {"listen", PSD_CONFIG_STRING, RESTART, TEXT(listen), .value = "tcp://127.0.0.1:0",
+     .help = "where workers connect"},
+    {"advertise", PSD_CONFIG_STRING, RESTART, TEXT(advertise), .value = "",
+     .help = "host that workers are told"},
+    {"insecure", PSD_CONFIG_BOOL, RESTART, AT(insecure), .value = "false",
+     .help = "listen beyond loopback without authentication"},
+    {"lanes", PSD_CONFIG_U32, RESTART, AT(lanes), .min = 1, .max = 64, .word = "auto", .word_value = 0,
+     .value = "auto", .help = "threads that own a slice of the center each"},
+    {"chunk_floats", PSD_CONFIG_U32, RESTART, AT(chunk_floats), .min = 1024, .max = 1048576,
+     .value = "131072", .help = "values in one message"},
+    {"window_chunks", PSD_CONFIG_U32, RESTART, AT(window_chunks), .min = 1, .max = 64, .value = "4",
+     .help = "chunks in flight per client and lane"},
+    {"state_dir", PSD_CONFIG_STRING, RESTART, TEXT(state_dir), .value = "psd-state",
+     .help = "directory of checkpoints and sockets"},
+    {"endpoint_file", PSD_CONFIG_STRING, RESTART, TEXT(endpoint_file), .value = "",
+     .help = "file that tells workers the address"},
+    {"log_level", PSD_CONFIG_WORD, RELOAD, TEXT(log_level), .choices = log_levels, .value = "info",
+     .help = "the lowest level that is logged"},
+
+    {"status", PSD_CONFIG_GROUP, RESTART, .help = "the status socket"},
+    {"status.socket", PSD_CONFIG_STRING, RESTART, TEXT(status.socket), .value = "psd.sock",
+     .help = "UNIX socket that speaks HTTP"},
+    {"status.http", PSD_CONFIG_STRING, RESTART, TEXT(status.http), .value = "none",
+     .help = "read-only HTTP on loopback"},
+
+    {"checkpoint", PSD_CONFIG_GROUP, RELOAD, .help = "the center on disk"},
+    {"checkpoint.every_s", PSD_CONFIG_U32, RELOAD, AT(checkpoint.every_s), .min = 0, .max = 31536000,
+     .value = "60", .help = "seconds between two checkpoints"},
+    {"checkpoint.keep", PSD_CONFIG_U32, RELOAD, AT(checkpoint.keep), .min = 1, .max = 1000, .value = "3",
+     .help = "newest files that stay"},
+    {"checkpoint.keep_best", PSD_CONFIG_BOOL, RELOAD, .value = "false",
+     .help = "also keep the one that evaluated best",
+     .refusal = "this version keeps the newest checkpoints only (checkpoint.keep)"},
+
+    {"limits", PSD_CONFIG_GROUP, RESTART, .help = "bounds that no peer can pass"},
+    {"limits.clients", PSD_CONFIG_U32, RESTART, AT(limits.clients), .min = 1, .max = 1024, .value = "1024",
+     .help = "sessions at once"},
+    {"limits.floats", PSD_CONFIG_U64, RESTART, AT(limits.floats), .min = 1, .max = 1099511627776.0,
+     .value = "4294967296", .help = "values of a model"},
+    {"limits.memory_gib", PSD_CONFIG_DOUBLE, RESTART, AT(limits.memory_gib), .min = 0, .max = 1048576,
+     .above_min = true, .value = "16", .help = "memory that a job may take"},
+    {"limits.silence_s", PSD_CONFIG_U32, RELOAD, AT(limits.silence_s), .min = 1, .max = 86400, .value = "30",
+     .help = "silence after which a client is evicted"},
+    {"limits.drain_s", PSD_CONFIG_U32, RELOAD, AT(limits.drain_s), .min = 1, .max = 86400, .value = "30",
+     .help = "longest wait for workers when draining"},
+    {.name = NULL},
+};
+
+const struct psd_config_key *psd_config_key_find(const char *name, size_t len)
+{
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
+        if (strlen(k->name) == len && memcmp(k->name, name, len) == 0)
+            return k;
+    return NULL;
+}
+
+const char *psd_config_key_leaf(const struct psd_config_key *key)
+{
+    const char *dot = strrchr(key->name, '.');
+    return dot != NULL ? dot + 1 : key->name;
+}
+
+bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)
+{
+    size_t len = strlen(group);
+    if (len == 0)
+        return strchr(key->name, '.') == NULL;
+    return strncmp(key->name, group, len) == 0 && key->name[len] == '.' &&
+           strchr(key->name + len + 1, '.') == NULL;
+}
+
+void psd_config_key_list(const char *group, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
+        if (psd_config_key_in_group(k, group))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     psd_config_key_leaf(k));
+}
+
+#define LONGEST_WORD 40
+
+/* Levenshtein's distance by one row of the table; longer words are near nothing. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t na = strlen(a), nb = strlen(b), row[LONGEST_WORD + 1];
+    if (na > LONGEST_WORD || nb > LONGEST_WORD)
+        return LONGEST_WORD;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf)
+{
+    const struct psd_config_key *nearest = NULL;
+    size_t best = 3; /* two typing errors are a slip, three another word */
+
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        if (strcmp(psd_config_key_leaf(k), leaf) == 0)
+            return k;
+        size_t d = psd_config_key_in_group(k, group) ? distance(psd_config_key_leaf(k), leaf) : best;
+        if (d < best) {
+            best = d;
+            nearest = k;
+        }
+    }
+    return nearest;
+}

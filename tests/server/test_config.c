@@ -1,0 +1,522 @@
+/* Configuration: good files, and many bad ones, each with the parts its sentence must have. */
+#include <check.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/config_table.h"
+#include "server/url.h"
+
+static const char file_name[] = "test-config.yaml";
+static char directory[] = "/tmp/psd-test-config-XXXXXX";
+
+static void enter_directory(void)
+{
+    strcpy(directory, "/tmp/psd-test-config-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+}
+
+static void leave_directory(void)
+{
+    unlink(file_name);
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(rmdir(directory), 0);
+}
+
+static void write_bytes(const char *text, size_t len)
+{
+    FILE *f = fopen(file_name, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(text, 1, len, f), len);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static int read_text(struct psd_config *cfg, const char *text, struct ps_error *err)
+{
+    write_bytes(text, strlen(text));
+    psd_config_defaults(cfg);
+    err->text[0] = 0;
+    return psd_config_read(cfg, file_name, err);
+}
+
+static void assert_says(const struct ps_error *err, const char *part)
+{
+    ck_assert_msg(part == NULL || strstr(err->text, part) != NULL, "'%s' is not in the sentence '%s'", part,
+                  err->text);
+}
+
+static const struct {
+    const char *text;
+    int line;
+    const char *says[4];
+} bad_files[] = {
+    {"method: async-sgd\nlerning_rate: 1\n", 2, {"unknown key 'lerning_rate'", "method, rule, admission"}},
+    {"parameters:\n  perod: 1\n",
+     2,
+     {"parameters: ", "'perod'", "did you mean parameters.period?", "momentum"}},
+    {"\n\nalpha: 0.1\n", 3, {"'alpha'", "did you mean parameters.alpha?"}},
+    {"parameters.period: 2\n", 1, {"'parameters.period'", "did you mean parameters.period?"}},
+    {"lanes: 2\nchunk_floats: 2048\nlanes: 3\n", 3, {"lanes: ", "twice", "line 1"}},
+    {"limits: {clients: 4, clients: 4}\n", 1, {"limits.clients: ", "twice"}},
+    {"lanes: 0\n", 1, {"lanes: found 0; ", "a whole number from 1 to 64 or auto"}},
+    {"lanes: 65\n", 1, {"lanes: found 65; "}},
+    {"lanes: many\n", 1, {"lanes: found many; "}},
+    {"lanes: -1\n", 1, {"lanes: found -1; "}},
+    {"lanes: 2.0\n", 1, {"lanes: found 2.0; "}},
+    {"lanes: 0x2\n", 1, {"lanes: found 0x2; "}},
+    {"lanes: 4294967298\n", 1, {"lanes: found 4294967298; "}},
+    {"lanes: 99999999999999999999999\n", 1, {"lanes: found 9999"}},
+    {"lanes: '2'\n", 1, {"lanes: found \"2\"; "}},
+    {"lanes: [2]\n", 1, {"lanes: found a list; "}},
+    {"lanes: {a: 2}\n", 1, {"lanes: found a mapping; "}},
+    {"lanes:\n", 1, {"lanes: found nothing; "}},
+    {"chunk_floats: 1023\n", 1, {"chunk_floats: found 1023; ", "1024 to 1048576"}},
+    {"chunk_floats: 1048577\n", 1, {"chunk_floats: "}},
+    {"insecure: yes\n", 1, {"insecure: found yes; allowed is true or false"}},
+    {"insecure: \"true\"\n", 1, {"insecure: found \"true\"; "}},
+    {"parameters: 3\n", 1, {"parameters: found a single value; allowed is a mapping"}},
+    {"parameters: [a]\n", 1, {"parameters: found a list; "}},
+    {"parameters:\n  learning_rate: 0\n", 2, {"parameters.learning_rate: found 0; ", "above 0 up to 1000"}},
+    {"parameters:\n  learning_rate: nan\n", 2, {"parameters.learning_rate: found nan; "}},
+    {"parameters:\n  learning_rate: .inf\n", 2, {"parameters.learning_rate: found .inf; "}},
+    {"parameters:\n  learning_rate: 1e999\n", 2, {"parameters.learning_rate: found 1e999; "}},
+    {"parameters:\n  learning_rate: 0x1p3\n", 2, {"parameters.learning_rate: found 0x1p3; "}},
+    {"parameters:\n  learning_rate: 0.1 0.2\n", 2, {"parameters.learning_rate: found 0.1 0.2; "}},
+    {"parameters:\n  learning_rate: none\n", 2, {"parameters.learning_rate: found none; "}},
+    {"parameters:\n  period: 0\n", 2, {"parameters.period: found 0; ", "1 to 1000000"}},
+    {"parameters:\n  weight_decay: 1.0e-4\n",
+     2,
+     {"weight_decay: found 1.0e-4; allowed is 0", "this version"}},
+    {"parameters:\n  overlap: true\n",
+     2,
+     {"parameters.overlap: found true; allowed is false", "this version"}},
+    {"checkpoint: {keep_best: true}\n", 1, {"checkpoint.keep_best: found true; allowed is false", "newest"}},
+    {"parameters:\n  schedule:\n    kind: cosine\n",
+     3,
+     {"parameters.schedule.kind: found cosine; ", "inv-sqrt"}},
+    {"parameters:\n  schedule:\n    step_steps: 0\n", 3, {"parameters.schedule.step_steps: found 0; "}},
+    {"parameters:\n  schedule: step\n", 2, {"parameters.schedule: found a single value; "}},
+    {"parameters:\n  schedule: {gama: 1}\n", 2, {"'gama'", "parameters.schedule.gamma"}},
+    {"limits:\n  clients: 1025\n", 2, {"limits.clients: found 1025; "}},
+    {"limits:\n  floats: 18446744073709551616\n", 2, {"limits.floats: "}},
+    {"log_level: loud\n", 1, {"log_level: found loud; allowed is debug, info, warn, error"}},
+    {"state_dir: \"a\\0b\"\n", 1, {"state_dir: found a text with a zero byte"}},
+    {"state_dir: \"a\\nb\"\n", 1, {"state_dir: ", "without control characters"}},
+    {"\"lanes\\0\": 2\n", 1, {"unknown key 'lanes'"}},
+    {"method: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", 1, {"method: ", "at most 31 bytes"}},
+    {"a: &x 1\nb: *x\n", 1, {"an anchor (&)"}},
+    {"lanes: *x\n", 1, {"an alias (*)"}},
+    {"<<: *base\n", 1, {"an alias (*)"}},
+    {"lanes: !!int 2\n", 1, {"a tag (!)"}},
+    {"limits: !custom {clients: 2}\n", 1, {"a tag (!)"}},
+    {"lanes: 2\n---\nlanes: 3\n", 2, {"a second document"}},
+    {"a: [[[[[[[[[1]]]]]]]]]\n", 1, {"nested too deeply", "8 levels"}},
+    {"- lanes\n", 1, {"allowed is a mapping of keys"}},
+    {"hello\n", 1, {"allowed is a mapping of keys"}},
+    {"[a]: 2\n", 1, {"a list or mapping as a key"}},
+    {"lanes: 2\n  chunk_floats: 2048\n", 2, {"not YAML: "}},
+    {"lanes: \"2\n", 2, {"not YAML: "}},
+    {"lanes: {\n", 2, {"not YAML: "}},
+    {"\tlanes: 2\n", 1, {"not YAML: "}},
+};
+
+START_TEST(bad_file_is_named)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    char place[64];
+
+    ck_assert_int_eq(read_text(&cfg, bad_files[_i].text, &err), -EINVAL);
+    snprintf(place, sizeof place, "%s:%d: ", file_name, bad_files[_i].line);
+    ck_assert_msg(strncmp(err.text, place, strlen(place)) == 0, "'%s' does not start with '%s'", err.text,
+                  place);
+    for (size_t i = 0; i < 4; i++)
+        assert_says(&err, bad_files[_i].says[i]);
+}
+END_TEST
+
+START_TEST(bad_bytes_are_refused)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    write_bytes("lanes: \xff\xfe\n", 10);
+    psd_config_defaults(&cfg);
+    ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EINVAL);
+    assert_says(&err, "UTF-8");
+    assert_says(&err, file_name);
+}
+END_TEST
+
+START_TEST(file_that_is_no_file_is_refused)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    psd_config_defaults(&cfg);
+    ck_assert_int_eq(psd_config_read(&cfg, "none.yaml", &err), -ENOENT);
+    assert_says(&err, "none.yaml: cannot read");
+    ck_assert_int_eq(psd_config_read(&cfg, directory, &err), -EINVAL);
+    assert_says(&err, "not a regular file");
+    ck_assert_int_eq(mkfifo(file_name, 0600), 0);
+    ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EINVAL);
+    assert_says(&err, "not a regular file");
+}
+END_TEST
+
+START_TEST(large_file_is_refused)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    size_t len = 1024 * 1024 + 1;
+    char *text = malloc(len);
+
+    ck_assert_ptr_nonnull(text);
+    memset(text, '\n', len);
+    text[0] = '#';
+    write_bytes(text, len);
+    psd_config_defaults(&cfg);
+    ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EFBIG);
+    assert_says(&err, "1048576");
+    write_bytes(text, len - 1);
+    ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), 0);
+    free(text);
+}
+END_TEST
+
+START_TEST(good_file_is_read)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    ck_assert_msg(read_text(&cfg,
+                            "# a comment\n"
+                            "method: async-easgd\n"
+                            "parameters: {learning_rate: 1.5e-1, beta: 0.9, period: 10, rho: null,\n"
+                            "             schedule: {kind: inv-sqrt, gamma: 1e-4, warmup_steps: 5}}\n"
+                            "listen: tcp://127.0.0.1:0\n"
+                            "insecure: true\n"
+                            "lanes: 3\n"
+                            "status: {socket: \"my psd.sock\"}\n"
+                            "limits:\n"
+                            "  floats: 1099511627776\n"
+                            "  memory_gib: 0.5\n"
+                            "checkpoint:\n",
+                            &err) == 0,
+                  "%s", err.text);
+    ck_assert_str_eq(cfg.method, "async-easgd");
+    ck_assert_double_eq(cfg.hyper.learning_rate, 0.15);
+    ck_assert_double_eq(cfg.hyper.beta, 0.9);
+    ck_assert_double_nan(cfg.hyper.alpha);
+    ck_assert_double_nan(cfg.hyper.rho);
+    ck_assert_uint_eq(cfg.hyper.period, 10);
+    ck_assert_int_eq(cfg.hyper.schedule.kind, PS_SCHEDULE_INV_SQRT);
+    ck_assert_double_eq(cfg.hyper.schedule.gamma, 1e-4);
+    ck_assert_uint_eq(cfg.hyper.schedule.warmup_steps, 5);
+    ck_assert(cfg.insecure);
+    ck_assert_uint_eq(cfg.lanes, 3);
+    ck_assert_uint_eq(cfg.chunk_floats, 131072);
+    ck_assert_str_eq(cfg.status.socket, "my psd.sock");
+    ck_assert_str_eq(cfg.status.http, "none");
+    ck_assert_uint_eq(cfg.limits.floats, 1099511627776);
+    ck_assert_double_eq(cfg.limits.memory_gib, 0.5);
+    ck_assert_uint_eq(cfg.checkpoint.keep, 3);
+}
+END_TEST
+
+START_TEST(empty_file_is_the_defaults)
+{
+    struct psd_config cfg, defaults;
+    struct ps_error err;
+    psd_config_defaults(&defaults);
+    ck_assert_int_eq(read_text(&cfg, "", &err), 0);
+    ck_assert_mem_eq(&cfg, &defaults, sizeof cfg);
+    ck_assert_int_eq(read_text(&cfg, "# nothing\n", &err), 0);
+    ck_assert_mem_eq(&cfg, &defaults, sizeof cfg);
+}
+END_TEST
+
+/* The manual: gives each key its default, and says of each when it applies. */
+START_TEST(manual_gives_every_key_its_default)
+{
+    struct psd_config cfg, defaults;
+    struct ps_error err, warning;
+    char line[256], want[80];
+
+    psd_config_defaults(&defaults);
+    memset(&cfg, 0xa5, sizeof cfg); /* so that a key the file leaves out shows */
+    ck_assert_msg(psd_config_read(&cfg, PSD_CONFIGS "/psd.yaml", &err) == 0, "%s", err.text);
+    FILE *f = fopen(PSD_CONFIGS "/psd.yaml", "r");
+    ck_assert_ptr_nonnull(f);
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        const char *applies = k->applies == PSD_CONFIG_RELOAD ? "# [reload]" : "# [restart]";
+        bool found = false;
+        snprintf(want, sizeof want, "%s:", psd_config_key_leaf(k));
+        rewind(f);
+        while (!found && fgets(line, sizeof line, f) != NULL) {
+            const char *key = line + strspn(line, " ");
+            found = strncmp(key, want, strlen(want)) == 0 && strstr(line, applies) != NULL;
+        }
+        ck_assert_msg(found, "configs/psd.yaml has no line '%s … %s'", want, applies);
+    }
+    fclose(f);
+    char *mine = psd_config_json(&cfg), *theirs = psd_config_json(&defaults);
+    ck_assert_ptr_nonnull(mine);
+    ck_assert_str_eq(mine, theirs);
+    free(mine);
+    free(theirs);
+    ck_assert_msg(psd_config_check(&cfg, &err, &warning) == 0, "%s", err.text);
+    ck_assert_str_eq(warning.text, "");
+}
+END_TEST
+
+START_TEST(preset_files_pass_the_check)
+{
+    char path[256];
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        struct psd_config cfg;
+        struct ps_error err, warning;
+        snprintf(path, sizeof path, PSD_CONFIGS "/methods/%s.yaml", m->name);
+        psd_config_defaults(&cfg);
+        ck_assert_msg(psd_config_read(&cfg, path, &err) == 0, "%s", err.text);
+        ck_assert_msg(psd_config_check(&cfg, &err, &warning) == 0, "%s", err.text);
+        ck_assert_str_eq(cfg.method, m->name);
+        ck_assert_str_eq(cfg.rule, m->rule);
+        ck_assert_str_eq(warning.text, "");
+    }
+}
+END_TEST
+
+START_TEST(set_changes_one_key)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    psd_config_defaults(&cfg);
+    ck_assert_int_eq(psd_config_set(&cfg, "parameters.period=7", &err), 0);
+    ck_assert_uint_eq(cfg.hyper.period, 7);
+    ck_assert_int_eq(psd_config_set(&cfg, "period=8", &err), 0);
+    ck_assert_uint_eq(cfg.hyper.period, 8);
+    ck_assert_int_eq(psd_config_set(&cfg, "schedule={kind: step, gamma: 0.5}", &err), 0);
+    ck_assert_int_eq(cfg.hyper.schedule.kind, PS_SCHEDULE_STEP);
+    ck_assert_double_eq(cfg.hyper.schedule.gamma, 0.5);
+    ck_assert_int_eq(psd_config_set(&cfg, "lanes=2", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "lanes=auto", &err), 0);
+    ck_assert_uint_eq(cfg.lanes, 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "state_dir=a=b", &err), 0);
+    ck_assert_str_eq(cfg.state_dir, "a=b");
+    ck_assert_int_eq(psd_config_set(&cfg, "advertise=", &err), 0);
+    ck_assert_str_eq(cfg.advertise, "");
+}
+END_TEST
+
+static const struct {
+    const char *assignment;
+    const char *says[3];
+} bad_sets[] = {
+    {"period", {"--set: ", "'period'", "KEY=VALUE"}},
+    {"=3", {"--set: ", "KEY=VALUE"}},
+    {"period=", {"parameters.period: ", "no value"}},
+    {"period=0", {"--set: parameters.period: found 0; "}},
+    {"parameters.perod=0", {"--set: parameters: ", "'perod'", "parameters.period"}},
+    {"perio=2", {"--set: ", "'perio'", "allowed here: method"}},
+    {"nothing.at.all=2", {"'nothing.at.all'"}},
+    {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
+    {"schedule={kind: [}", {"not YAML"}},
+    {"lanes=*x", {"an alias"}},
+    {"parameters={period: 1, period: 1}", {"parameters.period", "twice"}},
+};
+
+START_TEST(bad_set_is_named)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    psd_config_defaults(&cfg);
+    ck_assert_int_lt(psd_config_set(&cfg, bad_sets[_i].assignment, &err), 0);
+    for (size_t i = 0; i < 3; i++)
+        assert_says(&err, bad_sets[_i].says[i]);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *says[3]; /* none: it passes */
+    const char *warns;
+} checks[] = {
+    {"method: async-easgd\nparameters: {alpha: 0.2}\n", {NULL}, NULL},
+    {"method: async-easgd\nparameters: {rho: 2}\n", {NULL}, NULL},
+    {"method: async-easgd\nparameters: {beta: 0.9, period: 8}\n", {NULL}, NULL},
+    {"method: async-easgd\n", {"exactly one of alpha, rho and beta", "found none"}, NULL},
+    {"method: async-easgd\nparameters: {alpha: 0.2, beta: 0.9}\n",
+     {"exactly one", "found alpha, beta"},
+     NULL},
+    {"parameters: {alpha: 0.2}\n", {"parameters.alpha: ", "rule sgd has no moving rate"}, NULL},
+    {"parameters: {period: 2}\n", {"parameters.period: found 2", "rule sgd", "allowed is 1"}, NULL},
+    {"parameters: {momentum: 0.9}\n", {"parameters.momentum: found 0.9", "rule sgd", "allowed is 0"}, NULL},
+    {"method: eamsgd\n", {"method: 'eamsgd' is not built", "async-easgd, async-sgd"}, NULL},
+    {"method: preset\n", {"method: 'preset' is not built"}, NULL},
+    {"rule: adam\n", {"rule: 'adam' is not built", "elastic, sgd"}, NULL},
+    {"admission: sync\n", {"admission: 'sync' is not built", "fcfs"}, NULL},
+    {"optimizer: nesterov\n", {"optimizer: 'nesterov' is not built", "sgd, none"}, NULL},
+    {"averaging: mean\n", {"averaging: 'mean' is not built", "none"}, NULL},
+    {"optimizer: sgd\n", {"optimizer: found sgd", "rule sgd", "none"}, NULL},
+    {"rule: elastic\nparameters: {alpha: 0.1}\n", {"optimizer: found none", "rule elastic", "sgd"}, NULL},
+    {"method: custom\nrule: sgd\n", {"admission: found none", "custom needs"}, NULL},
+    {"listen: tcp://0.0.0.0:0\n", {"listen: tcp://0.0.0.0:0", "insecure: true", "loopback"}, NULL},
+    {"listen: tcp://localhost.example.org:0\n", {"listen: ", "insecure: true"}, NULL},
+    {"listen: tcp://[::1]:5555\n", {NULL}, NULL},
+    {"listen: tcp://0.0.0.0:0\ninsecure: true\n", {NULL}, NULL},
+    {"listen: ipc:///tmp/x\n", {"listen: 'ipc:///tmp/x'", "tcp://HOST:PORT"}, NULL},
+    {"listen: tcp://127.0.0.1:65536\n", {"listen: ", "0 to 65535"}, NULL},
+    {"status: {http: tcp://0.0.0.0:80}\ninsecure: true\n", {"status.http: ", "loopback"}, NULL},
+    {"status: {http: all}\n", {"status.http: 'all'", "or none"}, NULL},
+    {"status: {http: \"tcp://[::1]:0\"}\n", {NULL}, NULL},
+    {"state_dir: \"\"\n", {"state_dir: ", "empty path"}, NULL},
+    {"advertise: tcp://a:1\n", {"advertise: ", "without scheme"}, NULL},
+    {"method: async-easgd\nparameters: {alpha: 1.5}\n", {NULL}, "alpha is 1.5"},
+    {"method: async-easgd\nparameters: {alpha: 0.97, learning_rate: 0.2}\n", {NULL}, "0.9474"},
+    {"method: async-easgd\nparameters: {beta: 1.9}\n", {NULL}, "with one worker"},
+    {"method: async-easgd\nparameters: {alpha: 0.1, learning_rate: 3}\n", {NULL}, "learning_rate: 3"},
+};
+
+START_TEST(check_between_keys)
+{
+    struct psd_config cfg, again;
+    struct ps_error err, warning;
+
+    ck_assert_msg(read_text(&cfg, checks[_i].text, &err) == 0, "%s", err.text);
+    int rc = psd_config_check(&cfg, &err, &warning);
+    if (checks[_i].says[0] == NULL) {
+        ck_assert_msg(rc == 0, "%s", err.text);
+        ck_assert_int_eq(warning.text[0] != 0, checks[_i].warns != NULL);
+        assert_says(&warning, checks[_i].warns);
+        again = cfg;
+        ck_assert_int_eq(psd_config_check(&again, &err, NULL), 0);
+        ck_assert_mem_eq(&again, &cfg, sizeof cfg);
+        return;
+    }
+    ck_assert_int_eq(rc, -EINVAL);
+    for (size_t i = 0; i < 3; i++)
+        assert_says(&err, checks[_i].says[i]);
+}
+END_TEST
+
+START_TEST(parts_make_a_method)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    ck_assert_int_eq(read_text(&cfg,
+                               "rule: elastic\nadmission: fcfs\noptimizer: sgd\naveraging: none\n"
+                               "parameters: {alpha: 0.1}\n",
+                               &err),
+                     0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.method, "custom");
+    ck_assert_str_eq(cfg.rule, "elastic");
+
+    ck_assert_int_eq(read_text(&cfg, "method: async-sgd\nrule: sgd\n", &err), 0);
+    ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+    ck_assert_str_eq(cfg.method, "async-sgd");
+    ck_assert_str_eq(cfg.admission, "fcfs");
+    ck_assert_str_eq(cfg.optimizer, "none");
+}
+END_TEST
+
+START_TEST(json_has_every_key)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    ck_assert_int_eq(read_text(&cfg, "parameters: {alpha: 0.25}\n", &err), 0);
+    char *text = psd_config_json(&cfg);
+    json_t *root = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(root);
+    json_t *parameters = json_object_get(root, "parameters");
+    ck_assert_double_eq(json_real_value(json_object_get(parameters, "alpha")), 0.25);
+    ck_assert(json_is_null(json_object_get(parameters, "beta")));
+    ck_assert_str_eq(json_string_value(json_object_get(root, "lanes")), "auto");
+    ck_assert(json_is_false(json_object_get(json_object_get(root, "checkpoint"), "keep_best")));
+    ck_assert_str_eq(json_string_value(json_object_get(json_object_get(parameters, "schedule"), "kind")),
+                     "constant");
+    json_decref(root);
+    free(text);
+}
+END_TEST
+
+static const struct {
+    const char *text, *host;
+    int port; /* -1: refused */
+    bool loopback;
+} urls[] = {
+    {"tcp://127.0.0.1:0", "127.0.0.1", 0, true},
+    {"tcp://127.9.9.9:1", "127.9.9.9", 1, true},
+    {"tcp://[::1]:65535", "::1", 65535, true},
+    {"tcp://localhost:80", "localhost", 80, true},
+    {"tcp://*:80", "*", 80, false},
+    {"tcp://[::]:80", "::", 80, false},
+    {"tcp://10.0.0.1:80", "10.0.0.1", 80, false},
+    {"tcp://head-node.cluster:80", "head-node.cluster", 80, false},
+    {"tcp://127.0.0.1", "", -1, false},
+    {"tcp://127.0.0.1:", "", -1, false},
+    {"tcp://127.0.0.1:+1", "", -1, false},
+    {"tcp://127.0.0.1:655360", "", -1, false},
+    {"tcp://:80", "", -1, false},
+    {"tcp://::1:80", "", -1, false},
+    {"tcp://[::1:80", "", -1, false},
+    {"tcp://[127.0.0.1]:80", "", -1, false},
+    {"tcp://a b:80", "", -1, false},
+    {"http://127.0.0.1:80", "", -1, false},
+    {"", "", -1, false},
+};
+
+START_TEST(url_is_taken_apart)
+{
+    struct psd_url url;
+    struct ps_error err;
+    int rc = psd_url_parse(urls[_i].text, &url, &err);
+    if (urls[_i].port < 0) {
+        ck_assert_int_eq(rc, -EINVAL);
+        assert_says(&err, "tcp://HOST:PORT");
+        return;
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_str_eq(url.host, urls[_i].host);
+    ck_assert_int_eq(url.port, urls[_i].port);
+    ck_assert_int_eq(psd_url_is_loopback(&url), urls[_i].loopback);
+}
+END_TEST
+
+#define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
+
+int main(void)
+{
+    Suite *suite = suite_create("server-config");
+    TCase *tc = tcase_create("config");
+    tcase_add_checked_fixture(tc, enter_directory, leave_directory);
+    tcase_add_loop_test(tc, bad_file_is_named, 0, ROWS(bad_files));
+    tcase_add_test(tc, bad_bytes_are_refused);
+    tcase_add_test(tc, file_that_is_no_file_is_refused);
+    tcase_add_test(tc, large_file_is_refused);
+    tcase_add_test(tc, good_file_is_read);
+    tcase_add_test(tc, empty_file_is_the_defaults);
+    tcase_add_test(tc, manual_gives_every_key_its_default);
+    tcase_add_test(tc, preset_files_pass_the_check);
+    tcase_add_test(tc, set_changes_one_key);
+    tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
+    tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
+    tcase_add_test(tc, parts_make_a_method);
+    tcase_add_test(tc, json_has_every_key);
+    tcase_add_loop_test(tc, url_is_taken_apart, 0, ROWS(urls));
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
