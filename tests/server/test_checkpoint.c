@@ -80,7 +80,10 @@ static void add_replay(struct psd_replay_entry *e, uint32_t client, uint32_t lan
 /* Three tensors (one of them a buffer), n_state state vectors, two replay entries. */
 static void make_snapshot(struct psd_snapshot *s, uint64_t version, uint32_t n_state)
 {
-    char weight[] = "conv1.weight", bias[] = "conv1.\"b\xc3\xad" "as\"", mean[] = "bn.mean";
+    char weight[] = "conv1.weight",
+         bias[] = "conv1.\"b\xc3\xad"
+                  "as\"",
+         mean[] = "bn.mean";
     struct ps_tensor tensors[] = {
         {.name = weight, .offset = 0, .shape = {4, 1, 3, 3}, .n_dims = 4},
         {.name = bias, .offset = 36, .shape = {4}, .n_dims = 1},
