@@ -2,9 +2,10 @@
  *
  * DIR/center-<version, 12 digits>.safetensors, each written to a temporary name, fsynced, renamed, and the
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
- * "psd.state.<k>". Metadata (strings): psd.version, psd.method, psd.generation, psd.incarnation, psd.saved_at
- * (unix seconds), psd.lanes, psd.chunk_floats, psd.clocks and psd.replay (JSON), psd.checksum (XXH3 of all
- * data bytes, hex). Works on one snapshot at a time; no thread of its own. */
+ * "psd.state.<k>". Metadata (strings): psd.format (1), psd.version (of the center), psd.method, psd.rule,
+ * psd.generation, psd.incarnation, psd.saved_at (unix seconds), psd.lanes, psd.chunk_floats, psd.roles,
+ * psd.clocks and psd.replay (JSON), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
+ * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_H
 #define PSD_CHECKPOINT_H
 
@@ -45,19 +46,28 @@ struct psd_snapshot {
 /* Frees what the snapshot owns, not the struct. A zeroed one is fine. */
 void psd_snapshot_finish(struct psd_snapshot *s);
 
+/* What a manifest must hold beyond ps_manifest_create so that it can be written: names in UTF-8, none of them
+ * "__metadata__" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the tensor. */
+int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err);
+
 /* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the
- * one just written; keep 0 counts as 1). path (size bytes) receives the name. -errno with a sentence; the
- * directory then holds what it held before. Callable from any thread, one at a time per directory. */
+ * one just written; keep 0 counts as 1). Files whose header is damaged are neither counted nor deleted. path
+ * (size bytes) receives the name. -errno with a sentence; the directory then holds what it held before (after
+ * a failed fsync of the directory: that, or the new file as well). A snapshot with a value that is not finite
+ * is refused with -EINVAL. Temporary files of writers that died are removed. Callable from any thread, one at
+ * a time per directory. */
 int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
                          size_t size, struct ps_error *err);
 
-/* Reads one file. -EBADMSG for a damaged one: the sentence names file, place, found and allowed. Never trusts
- * a length before checking it against the file's size; max_floats bounds what is allocated. */
+/* Reads one file. -EBADMSG for a damaged one: the sentence names file, place, found and allowed. -EFBIG for
+ * more than max_floats values. Never trusts a length before checking it against the file's size; what is
+ * allocated is bounded by both. Non-finite values are damage. */
 int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out,
                         struct ps_error *err);
 
-/* Reads the newest readable checkpoint of the directory. Each damaged one met on the way is reported through
- * `skipped` (may be NULL). -ENOENT: there is no checkpoint file; -EBADMSG: there are, and none is readable.
+/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version. Each
+ * damaged one met on the way is reported through `skipped` (may be NULL). -ENOENT: there is no checkpoint
+ * file; -EBADMSG: there are, and none is readable; others (no permission, beyond max_floats) end the search.
  */
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err);

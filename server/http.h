@@ -1,5 +1,9 @@
 /* http.h: the status socket's HTTP face: libmicrohttpd driven by the uv loop, on one UNIX socket (0600) and,
- * if asked, read-only on loopback TCP. Handlers run on the loop's thread. */
+ * if asked, read-only on loopback TCP. Handlers run on the loop's thread.
+ *
+ * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP,
+ * 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET without the body. Connections, their
+ * idle time and their memory are bounded. */
 #ifndef PSD_HTTP_H
 #define PSD_HTTP_H
 
@@ -12,8 +16,8 @@
 struct psd_http;
 
 struct psd_http_answer {
-    int status;               /* 200, 202, 400, 404, 409, 500, 503 */
-    const char *content_type; /* static */
+    int status;               /* 200, 202, 400, 404, 409, 500, 503; preset to 200 */
+    const char *content_type; /* static; preset to "application/json" */
     char *body;               /* malloc'ed by the handler, freed by the server; NULL: empty */
     size_t len_bytes;
 };
@@ -26,14 +30,19 @@ struct psd_http_route {
 };
 
 /* routes end with a row whose method is NULL and must outlive the server. socket_path: bound with mode 0600;
- * a stale socket file there is replaced. http: "none" or "tcp://127.0.0.1:PORT" ("tcp://[::1]:PORT");
- * loopback only. */
+ * a socket file there that nobody listens at is replaced. http: "none" or "tcp://127.0.0.1:PORT"
+ * ("tcp://[::1]:PORT"); loopback only. After an error run the loop once more, as after psd_http_destroy.
+ * -EADDRINUSE: somebody serves there; -EEXIST: the path is no socket; -ENAMETOOLONG: longer than 107 bytes.
+ */
 int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
                     const struct psd_http_route *routes, void *arg, struct psd_http **out,
                     struct ps_error *err);
 
-/* Stops serving, closes its uv handles (asynchronously: run the loop once more) and removes the socket file.
- */
+/* "tcp://127.0.0.1:PORT" with the port that was bound, or "" without TCP. Valid as long as h. */
+const char *psd_http_address(const struct psd_http *h);
+
+/* Stops serving, closes its uv handles (asynchronously: run the loop once more) and removes the socket file,
+ * if it still is its own. Not from within a handler. NULL is fine. */
 void psd_http_destroy(struct psd_http *h);
 
 #endif

@@ -1,0 +1,310 @@
+/* The directory of checkpoints: writing one, keeping the newest, finding the newest that is whole. */
+#include "server/checkpoint.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "proto/log.h"
+#include "server/checkpoint_file.h"
+
+static const char prefix[] = "center-";
+static const char suffix[] = ".safetensors";
+static const char temporary[] = ".center.tmp-";
+
+int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err)
+{
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const char *name = m->tensors[i].name;
+        if (strcmp(name, "__metadata__") == 0 ||
+            strncmp(name, PSD_CHECKPOINT_STATE, strlen(PSD_CHECKPOINT_STATE)) == 0)
+            return ps_fail(
+                err, -EINVAL,
+                "tensor %zu '%s': checkpoints keep the names __metadata__ and " PSD_CHECKPOINT_STATE
+                "* to themselves",
+                i, name);
+        json_t *text = json_string(name);
+        if (text == NULL)
+            return ps_fail(err, -EINVAL, "tensor %zu: its name is not UTF-8", i);
+        json_decref(text);
+    }
+    return 0;
+}
+
+/* Hashes the center and the state as they will stand in the file. */
+static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps_error *err)
+{
+    const size_t n = (size_t)s->manifest->n_floats;
+    XXH3_state_t *state = XXH3_createState();
+    int rc = 0;
+
+    if (state == NULL)
+        return ps_fail(err, -ENOMEM, "no memory to write a checkpoint");
+    XXH3_64bits_reset(state);
+    for (uint32_t k = 0; k <= s->n_state && rc == 0; k++) {
+        const float *x = k == 0 ? s->center : s->state[k - 1];
+        size_t bad = psd_checkpoint_find_nonfinite(x, n);
+        if (bad < n) /* it would be refused when read, and push out a file that is good */
+            rc = ps_fail(err, -EINVAL, "not written: value %zu of the %s is not finite", bad,
+                         k == 0 ? "center" : "rule's state");
+        XXH3_64bits_update(state, x, n * sizeof *x);
+    }
+    *checksum = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return rc;
+}
+
+static int write_all(int fd, const void *from, size_t len)
+{
+    const char *p = from;
+    while (len > 0) {
+        ssize_t n = write(fd, p, len < (1u << 30) ? len : (1u << 30));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int write_file(int fd, const struct psd_snapshot *s, const char *header, size_t len)
+{
+    const size_t bytes = (size_t)s->manifest->n_floats * sizeof(float);
+    const uint64_t length = htole64(len);
+    int rc;
+
+    if ((rc = write_all(fd, &length, sizeof length)) < 0 || (rc = write_all(fd, header, len)) < 0 ||
+        (rc = write_all(fd, s->center, bytes)) < 0)
+        return rc;
+    for (uint32_t k = 0; k < s->n_state; k++)
+        if ((rc = write_all(fd, s->state[k], bytes)) < 0)
+            return rc;
+    return fsync(fd) < 0 ? -errno : 0;
+}
+
+/* Temporary files of writers that died. There is one writer per directory, so none of them is in use. */
+static void remove_temporaries(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        if (strncmp(e->d_name, temporary, sizeof temporary - 1) == 0)
+            unlinkat(dir_fd, e->d_name, 0);
+    closedir(dir);
+}
+
+/* Temporary file, fsync, rename, fsync of the directory: at every moment `name` is the old file or the new.
+ */
+static int write_named(int dir_fd, const char *name, const struct psd_snapshot *s, const char *header,
+                       size_t len)
+{
+    char temp[64];
+    int rc;
+
+    snprintf(temp, sizeof temp, "%s%ld", temporary, (long)getpid());
+    int fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    rc = write_file(fd, s, header, len);
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && renameat(dir_fd, temp, dir_fd, name) < 0)
+        rc = -errno;
+    if (rc < 0)
+        unlinkat(dir_fd, temp, 0);
+    else if (fsync(dir_fd) < 0)
+        rc = -errno;
+    return rc;
+}
+
+/* One file of the directory. */
+struct found {
+    char name[64];
+    uint64_t version;  /* as its name says */
+    uint64_t saved_at; /* as its header says; the file's time when that is damaged */
+    bool readable;     /* its header is whole and fits the file's size */
+};
+
+/* center-<12 to 20 digits>.safetensors */
+static bool parse_name(const char *name, uint64_t *version)
+{
+    const char *digits = name + sizeof prefix - 1;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    size_t n = strspn(digits, "0123456789");
+    if (n < 12 || n > 20 || strcmp(digits + n, suffix) != 0)
+        return false;
+    *version = strtoull(digits, NULL, 10);
+    return true;
+}
+
+/* Newest first. By time before version: a directory may hold a longer run that this one did not resume. */
+static int newer_first(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    if (x->saved_at != y->saved_at)
+        return x->saved_at < y->saved_at ? 1 : -1;
+    return (x->version < y->version) - (x->version > y->version);
+}
+
+static int join(char *path, size_t size, const char *dir, const char *name, struct ps_error *err)
+{
+    int n = snprintf(path, size, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= size)
+        return ps_fail(err, -ENAMETOOLONG, "%s/%s: the path has %d bytes; allowed are %zu", dir, name, n,
+                       size - 1);
+    return 0;
+}
+
+static void look_at(const char *dir, struct found *f)
+{
+    struct psd_snapshot s;
+    struct stat st;
+    char path[4096];
+    uint64_t at, checksum;
+    int fd;
+
+    if (join(path, sizeof path, dir, f->name, NULL) < 0)
+        return;
+    f->readable = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, NULL) == 0;
+    if (f->readable) {
+        f->saved_at = s.saved_at_s;
+        psd_snapshot_finish(&s);
+        close(fd);
+    } else if (stat(path, &st) == 0) {
+        f->saved_at = (uint64_t)st.st_mtime;
+    }
+}
+
+static int list_files(const char *dir_path, struct found **out, size_t *n_out, struct ps_error *err)
+{
+    struct found *files = NULL, one = {.readable = false};
+    size_t n = 0, room = 0;
+    DIR *dir = opendir(dir_path);
+
+    if (dir == NULL)
+        return ps_fail(err, -errno, "%s: cannot read the checkpoint directory: %s", dir_path,
+                       strerror(errno));
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        if (!parse_name(e->d_name, &one.version))
+            continue;
+        if (n == room) {
+            struct found *more = realloc(files, (room = 2 * room + 16) * sizeof *files);
+            if (more == NULL) {
+                free(files);
+                closedir(dir);
+                return ps_fail(err, -ENOMEM, "%s: no memory to list it", dir_path);
+            }
+            files = more;
+        }
+        strcpy(one.name, e->d_name); /* parse_name bounds its length */
+        files[n++] = one;
+    }
+    closedir(dir);
+    for (size_t i = 0; i < n; i++)
+        look_at(dir_path, &files[i]);
+    if (n > 0)
+        qsort(files, n, sizeof *files, newer_first);
+    *out = files;
+    *n_out = n;
+    return 0;
+}
+
+/* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
+static void delete_old(const char *dir, int dir_fd, const char *written, uint32_t keep)
+{
+    struct ps_error err;
+    struct found *files;
+    size_t n, kept = 1;
+
+    if (list_files(dir, &files, &n, &err) < 0) {
+        ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s", err.text);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!files[i].readable || strcmp(files[i].name, written) == 0 || kept++ < keep)
+            continue;
+        if (unlinkat(dir_fd, files[i].name, 0) < 0 && errno != ENOENT)
+            ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s/%s: %s", dir, files[i].name, strerror(errno));
+    }
+    free(files);
+}
+
+int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
+                         size_t size, struct ps_error *err)
+{
+    struct ps_error why;
+    uint64_t checksum = 0;
+    char name[64], *header;
+    size_t len;
+    int rc;
+
+    assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_CHECKPOINT_MAX_LANES);
+    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
+    if ((rc = join(path, size, dir, name, err)) < 0)
+        return rc;
+    if ((rc = psd_checkpoint_check_manifest(s->manifest, &why)) < 0 ||
+        (rc = hash_data(s, &checksum, &why)) < 0 ||
+        (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
+        return ps_fail(err, rc, "%s: %s", path, why.text);
+
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
+        goto free_header;
+    }
+    remove_temporaries(dir_fd);
+    if ((rc = write_named(dir_fd, name, s, header, len)) < 0)
+        ps_fail(err, rc, "%s: cannot write the checkpoint: %s", path, strerror(-rc));
+    else
+        delete_old(dir, dir_fd, name, keep);
+    close(dir_fd);
+free_header:
+    free(header);
+    return rc;
+}
+
+int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
+                               size_t size, void (*skipped)(const char *sentence), struct ps_error *err)
+{
+    struct ps_error why;
+    struct found *files;
+    size_t n;
+    int rc = list_files(dir, &files, &n, err);
+
+    if (rc < 0)
+        return rc;
+    rc = n == 0 ? ps_fail(err, -ENOENT, "%s: no checkpoint (%s*%s) to resume from", dir, prefix, suffix)
+                : -EBADMSG;
+    for (size_t i = 0; i < n && rc == -EBADMSG; i++) {
+        if ((rc = join(path, size, dir, files[i].name, &why)) == 0)
+            rc = psd_checkpoint_read(path, max_floats, out, &why);
+        if (rc == -EBADMSG && skipped != NULL)
+            skipped(why.text);
+        if (rc == -EBADMSG)
+            ps_fail(err, rc, "%s: none of %zu checkpoints is readable; the last one tried: %.250s", dir, n,
+                    why.text);
+        else if (rc < 0)
+            ps_fail(err, rc, "%s", why.text);
+    }
+    free(files);
+    return rc;
+}

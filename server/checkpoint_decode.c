@@ -1,0 +1,405 @@
+/* A checkpoint's header as it comes from disk: nothing in it is believed before it is checked. */
+#include "server/checkpoint_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What every step needs. */
+struct decoder {
+    const char *path;
+    uint64_t data_bytes;
+    json_t *root, *metadata; /* metadata is a part of root */
+    struct psd_snapshot *out;
+    struct ps_error *err;
+};
+
+/* One named entry of the header. */
+struct piece {
+    const char *name;    /* a part of root */
+    uint64_t begin, end; /* bytes */
+    uint64_t shape[PS_MAX_DIMS];
+    uint32_t n_dims;
+};
+
+#define damaged(d, fmt, ...) ps_fail((d)->err, -EBADMSG, "%s: " fmt, (d)->path, __VA_ARGS__)
+
+static int parse_u64(const char *text, uint64_t max, uint64_t *out)
+{
+    if (text[0] == 0 || strlen(text) > 20 || strspn(text, "0123456789") != strlen(text))
+        return -EINVAL;
+    errno = 0;
+    unsigned long long value = strtoull(text, NULL, 10);
+    if (errno != 0 || value > max)
+        return -EINVAL;
+    *out = value;
+    return 0;
+}
+
+static int parse_hex(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 16; i++) {
+        const char *digits = "0123456789abcdef", *at = text[i] != 0 ? strchr(digits, text[i]) : NULL;
+        if (at == NULL)
+            return -EINVAL;
+        value = value << 4 | (uint64_t)(at - digits);
+    }
+    *out = value;
+    return 0;
+}
+
+static bool get_integer(const json_t *json, uint64_t max, uint64_t *out)
+{
+    if (!json_is_integer(json) || json_integer_value(json) < 0 || (uint64_t)json_integer_value(json) > max)
+        return false;
+    *out = (uint64_t)json_integer_value(json);
+    return true;
+}
+
+static int get_text(const struct decoder *d, const char *key, const char **out)
+{
+    const json_t *value = json_object_get(d->metadata, key);
+    if (!json_is_string(value))
+        return damaged(d, "the header's %s is %s; it must be a string", key,
+                       value == NULL ? "missing" : "no string");
+    *out = json_string_value(value);
+    return 0;
+}
+
+static int get_number(const struct decoder *d, const char *key, uint64_t min, uint64_t max, uint64_t *out)
+{
+    const char *text;
+    int rc = get_text(d, key, &text);
+    if (rc == 0 && (parse_u64(text, max, out) < 0 || *out < min))
+        rc =
+            damaged(d, "the header's %s is '%.40s'; allowed is %" PRIu64 " to %" PRIu64, key, text, min, max);
+    return rc;
+}
+
+static int get_word(const struct decoder *d, const char *key, char *out, size_t size)
+{
+    const char *text;
+    int rc = get_text(d, key, &text);
+    if (rc < 0)
+        return rc;
+    if (strlen(text) >= size)
+        return damaged(d, "the header's %s has %zu bytes; allowed are at most %zu", key, strlen(text),
+                       size - 1);
+    strcpy(out, text);
+    return 0;
+}
+
+/* Metadata that is JSON within a string. */
+static int get_json(const struct decoder *d, const char *key, json_t **out)
+{
+    const char *text;
+    json_error_t why;
+    int rc = get_text(d, key, &text);
+    if (rc == 0 && (*out = json_loads(text, JSON_REJECT_DUPLICATES, &why)) == NULL)
+        rc = damaged(d, "the header's %s is not JSON: %.80s at byte %d", key, why.text, why.position);
+    return rc;
+}
+
+static int decode_piece(const struct decoder *d, const char *name, const json_t *entry, struct piece *p)
+{
+    const json_t *shape = json_object_get(entry, "shape"), *at = json_object_get(entry, "data_offsets");
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    uint64_t bytes = sizeof(float);
+
+    p->name = name;
+    if (dtype == NULL || strcmp(dtype, "F32") != 0)
+        return damaged(d, "tensor '%.60s': its dtype is %.20s; allowed is F32", name,
+                       dtype != NULL ? dtype : "missing");
+    if (!json_is_array(shape) || json_array_size(shape) < 1 || json_array_size(shape) > PS_MAX_DIMS)
+        return damaged(d, "tensor '%.60s': %zu dimensions; allowed are 1 to %d", name, json_array_size(shape),
+                       PS_MAX_DIMS);
+    p->n_dims = (uint32_t)json_array_size(shape);
+    for (uint32_t i = 0; i < p->n_dims; i++)
+        if (!get_integer(json_array_get(shape, i), UINT64_MAX, &p->shape[i]) || p->shape[i] == 0 ||
+            __builtin_mul_overflow(bytes, p->shape[i], &bytes) || bytes > d->data_bytes)
+            return damaged(d,
+                           "tensor '%.60s': dimension %u is no size that fits into the file's %" PRIu64
+                           " bytes of data",
+                           name, i, d->data_bytes);
+    if (json_array_size(at) != 2 || !get_integer(json_array_get(at, 0), d->data_bytes, &p->begin) ||
+        !get_integer(json_array_get(at, 1), d->data_bytes, &p->end))
+        return damaged(
+            d, "tensor '%.60s': data_offsets are no two positions in the file's %" PRIu64 " bytes of data",
+            name, d->data_bytes);
+    if (p->end < p->begin || p->end - p->begin != bytes)
+        return damaged(
+            d, "tensor '%.60s': data_offsets %" PRIu64 " to %" PRIu64 "; its shape needs %" PRIu64 " bytes",
+            name, p->begin, p->end, bytes);
+    return 0;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int decode_pieces(const struct decoder *d, struct piece *pieces, size_t n)
+{
+    const char *name;
+    json_t *entry;
+    size_t i = 0;
+    uint64_t end = 0;
+    int rc;
+
+    json_object_foreach(d->root, name, entry)
+    {
+        if (entry != d->metadata && (rc = decode_piece(d, name, entry, &pieces[i++])) < 0)
+            return rc;
+    }
+    qsort(pieces, n, sizeof *pieces, by_begin);
+    for (i = 0; i < n; i++) {
+        if (pieces[i].begin != end)
+            return damaged(d,
+                           "tensor '%.60s' starts at byte %" PRIu64 " of the data; it must start where the "
+                           "one before it ends, at %" PRIu64,
+                           pieces[i].name, pieces[i].begin, end);
+        end = pieces[i].end;
+    }
+    if (end != d->data_bytes)
+        return damaged(d, "the tensors end at byte %" PRIu64 " of the data; the file has %" PRIu64, end,
+                       d->data_bytes);
+    return 0;
+}
+
+static bool is_state(const struct piece *p)
+{
+    return strncmp(p->name, PSD_CHECKPOINT_STATE, strlen(PSD_CHECKPOINT_STATE)) == 0;
+}
+
+/* The state vectors are the last pieces, in order, each as long as the center. */
+static int check_state(const struct decoder *d, const struct piece *pieces, size_t n, uint64_t n_floats)
+{
+    for (size_t k = 0; k < n; k++) {
+        const char *number = pieces[k].name + strlen(PSD_CHECKPOINT_STATE);
+        uint64_t index;
+        if (parse_u64(number, PSD_CHECKPOINT_MAX_STATE, &index) < 0 || index != k ||
+            n > PSD_CHECKPOINT_MAX_STATE)
+            return damaged(d, "tensor '%.60s' stands where " PSD_CHECKPOINT_STATE "%zu of at most %d belongs",
+                           pieces[k].name, k, PSD_CHECKPOINT_MAX_STATE);
+        if (pieces[k].n_dims != 1 || pieces[k].shape[0] != n_floats)
+            return damaged(d, "tensor '%.60s': a state vector is as long as the center, [%" PRIu64 "]",
+                           pieces[k].name, n_floats);
+    }
+    return 0;
+}
+
+static int decode_roles(const struct decoder *d, struct ps_tensor *tensors, size_t n)
+{
+    json_t *roles;
+    size_t used = 0;
+    uint64_t role;
+    int rc = get_json(d, "psd.roles", &roles);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const json_t *value = json_object_get(roles, tensors[i].name);
+        if (value == NULL)
+            continue;
+        used++;
+        if (!get_integer(value, PS_ROLE_FROZEN, &role))
+            rc = damaged(d, "the header's psd.roles has no role for tensor '%.60s'; allowed are 0 to %d",
+                         tensors[i].name, PS_ROLE_FROZEN);
+        else
+            tensors[i].role = (uint32_t)role;
+    }
+    if (rc == 0 && used != json_object_size(roles))
+        rc = damaged(d, "the header's psd.roles names %zu tensors; %zu of them exist",
+                     json_object_size(roles), used);
+    json_decref(roles);
+    return rc;
+}
+
+static int make_manifest(const struct decoder *d, const struct piece *pieces, size_t n, uint64_t max_floats)
+{
+    struct ps_error why;
+    uint64_t n_floats = pieces[n - 1].end / sizeof(float);
+
+    if (n_floats > max_floats)
+        return ps_fail(d->err, -EFBIG, "%s: %" PRIu64 " values; the limit (limits.floats) is %" PRIu64,
+                       d->path, n_floats, max_floats);
+    struct ps_tensor *tensors = calloc(n, sizeof *tensors);
+    if (tensors == NULL)
+        return ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
+    for (size_t i = 0; i < n; i++) {
+        tensors[i].name = (char *)pieces[i].name; /* copied, not written, by ps_manifest_create */
+        tensors[i].offset = pieces[i].begin / sizeof(float);
+        tensors[i].n_dims = pieces[i].n_dims;
+        memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
+    }
+    int rc = decode_roles(d, tensors, n);
+    if (rc == 0 && (rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0)
+        rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
+    free(tensors);
+    return rc;
+}
+
+static int decode_tensors(const struct decoder *d, uint64_t max_floats)
+{
+    size_t n = json_object_size(d->root) - 1, n_model = n;
+    int rc;
+
+    if (n < 1 || n > PS_MAX_TENSORS + PSD_CHECKPOINT_MAX_STATE)
+        return damaged(d, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
+    struct piece *pieces = calloc(n, sizeof *pieces);
+    if (pieces == NULL)
+        return ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
+    if ((rc = decode_pieces(d, pieces, n)) == 0) {
+        while (n_model > 0 && is_state(&pieces[n_model - 1]))
+            n_model--;
+        if (n_model == 0)
+            rc = damaged(d, "%zu state vectors and no tensor of a model", n);
+        else
+            rc = check_state(d, pieces + n_model, n - n_model, pieces[n_model - 1].end / sizeof(float));
+        if (rc == 0)
+            rc = make_manifest(d, pieces, n_model, max_floats);
+        d->out->n_state = (uint32_t)(n - n_model);
+    }
+    free(pieces);
+    return rc;
+}
+
+static int decode_clocks(const struct decoder *d)
+{
+    struct psd_snapshot *s = d->out;
+    json_t *clocks;
+    int rc = get_json(d, "psd.clocks", &clocks);
+
+    if (rc < 0)
+        return rc;
+    if (json_array_size(clocks) != s->lanes) {
+        rc = damaged(d, "the header's psd.clocks has %zu values; psd.lanes is %u", json_array_size(clocks),
+                     s->lanes);
+    } else if ((s->lane_clocks = calloc(s->lanes, sizeof *s->lane_clocks)) == NULL) {
+        rc = ps_fail(d->err, -ENOMEM, "%s: no memory for %u lanes", d->path, s->lanes);
+    } else {
+        for (uint32_t i = 0; i < s->lanes && rc == 0; i++)
+            if (!get_integer(json_array_get(clocks, i), INT64_MAX, &s->lane_clocks[i]))
+                rc = damaged(d, "the header's psd.clocks: value %u is no count", i);
+    }
+    json_decref(clocks);
+    return rc;
+}
+
+/* A lane has at most all chunks of the vector, plus one for each cut between lanes. */
+static uint64_t most_words(const struct psd_snapshot *s)
+{
+    uint64_t chunks = s->manifest->n_floats / s->chunk_floats + s->lanes + 1;
+    return chunks / 64 + 1;
+}
+
+static int decode_entry(const struct decoder *d, size_t i, const json_t *json, struct psd_replay_entry *e)
+{
+    const char *seq = json_string_value(json_array_get(json, 3));
+    const char *hex = json_string_value(json_array_get(json, 4));
+    uint64_t client, incarnation, lane;
+
+    if (json_array_size(json) != 5 || !get_integer(json_array_get(json, 0), UINT32_MAX, &client) ||
+        !get_integer(json_array_get(json, 1), UINT32_MAX, &incarnation) ||
+        !get_integer(json_array_get(json, 2), d->out->lanes - 1, &lane) || seq == NULL ||
+        parse_u64(seq, UINT64_MAX, &e->seq) < 0 || hex == NULL)
+        return damaged(d, "the header's psd.replay: entry %zu is no [client, incarnation, lane, seq, bitmap]",
+                       i);
+    if (strlen(hex) % 16 != 0 || strlen(hex) / 16 > most_words(d->out))
+        return damaged(d,
+                       "the header's psd.replay: entry %zu has a bitmap of %zu digits; allowed are multiples "
+                       "of 16 up to %" PRIu64,
+                       i, strlen(hex), 16 * most_words(d->out));
+    e->client = (uint32_t)client;
+    e->incarnation = (uint32_t)incarnation;
+    e->lane = (uint32_t)lane;
+    e->n_words = (uint32_t)(strlen(hex) / 16);
+    if (e->n_words > 0 && (e->landed = calloc(e->n_words, sizeof *e->landed)) == NULL)
+        return ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
+    for (uint32_t w = 0; w < e->n_words; w++)
+        if (parse_hex(hex + (size_t)w * 16, &e->landed[w]) < 0)
+            return damaged(d, "the header's psd.replay: entry %zu has a bitmap that is not hexadecimal", i);
+    return 0;
+}
+
+/* The table is bounded by the header's own bytes, which are in memory already. */
+static int decode_replay(const struct decoder *d)
+{
+    struct psd_snapshot *s = d->out;
+    json_t *list;
+    int rc = get_json(d, "psd.replay", &list);
+
+    if (rc < 0)
+        return rc;
+    size_t n = json_array_size(list);
+    if (!json_is_array(list))
+        rc = damaged(d, "the header's psd.replay is no list%s", "");
+    else if (n > 0 && (s->replay = calloc(n, sizeof *s->replay)) == NULL)
+        rc = ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        s->n_replay = i + 1; /* psd_snapshot_finish frees what the failing entry has */
+        rc = decode_entry(d, i, json_array_get(list, i), &s->replay[i]);
+    }
+    json_decref(list);
+    return rc;
+}
+
+static int decode_metadata(const struct decoder *d, uint64_t *checksum)
+{
+    struct psd_snapshot *s = d->out;
+    uint64_t format, generation, incarnation, lanes, chunk_floats;
+    const char *hex;
+    int rc;
+
+    if ((rc = get_number(d, "psd.format", 1, 1, &format)) < 0 ||
+        (rc = get_word(d, "psd.method", s->method, sizeof s->method)) < 0 ||
+        (rc = get_word(d, "psd.rule", s->rule, sizeof s->rule)) < 0 ||
+        (rc = get_number(d, "psd.version", 0, UINT64_MAX, &s->version)) < 0 ||
+        (rc = get_number(d, "psd.generation", 0, UINT32_MAX, &generation)) < 0 ||
+        (rc = get_number(d, "psd.incarnation", 0, UINT32_MAX, &incarnation)) < 0 ||
+        (rc = get_number(d, "psd.saved_at", 0, UINT64_MAX, &s->saved_at_s)) < 0 ||
+        (rc = get_number(d, "psd.lanes", 1, PSD_CHECKPOINT_MAX_LANES, &lanes)) < 0 ||
+        (rc = get_number(d, "psd.chunk_floats", 1, UINT32_MAX, &chunk_floats)) < 0 ||
+        (rc = get_text(d, "psd.checksum", &hex)) < 0)
+        return rc;
+    if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)
+        return damaged(d, "the header's psd.checksum is '%.40s'; it has 16 hexadecimal digits", hex);
+    s->generation = (uint32_t)generation;
+    s->incarnation = (uint32_t)incarnation;
+    s->lanes = (uint32_t)lanes;
+    s->chunk_floats = (uint32_t)chunk_floats;
+    return 0;
+}
+
+int psd_checkpoint_decode(const char *path, const char *text, size_t len, uint64_t data_bytes,
+                          uint64_t max_floats, struct psd_snapshot *out, uint64_t *checksum,
+                          struct ps_error *err)
+{
+    struct psd_snapshot s = {.manifest = NULL};
+    struct decoder d = {.path = path, .data_bytes = data_bytes, .out = &s, .err = err};
+    json_error_t why;
+    int rc = psd_checkpoint_seal_check(path, text, len, err);
+
+    if (rc < 0)
+        return rc;
+    d.root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    d.metadata = json_object_get(d.root, "__metadata__");
+    if (d.root == NULL)
+        rc = damaged(&d, "the header is not JSON: %.80s at byte %d", why.text, why.position);
+    else if (!json_is_object(d.metadata))
+        rc = damaged(&d, "the header has no object '%s'", "__metadata__");
+    else if ((rc = decode_metadata(&d, checksum)) == 0 && (rc = decode_tensors(&d, max_floats)) == 0 &&
+             (rc = decode_clocks(&d)) == 0)
+        rc = decode_replay(&d);
+    json_decref(d.root);
+    if (rc < 0)
+        psd_snapshot_finish(&s);
+    else
+        *out = s;
+    return rc;
+}

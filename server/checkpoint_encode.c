@@ -1,0 +1,209 @@
+#include "server/checkpoint_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char seal_key[] = "\"psd.seal\":\"";
+static const char seal_blank[] = "0000000000000000";
+#define SEAL_DIGITS (sizeof seal_blank - 1)
+
+/* The seal's place. Inside a JSON string a quote is escaped, so the key with its quotes is found only where
+ * it is a key. */
+static char *find_seal(const char *text, size_t len)
+{
+    char *at = memmem(text, len, seal_key, sizeof seal_key - 1);
+    if (at == NULL || (size_t)(at - text) + sizeof seal_key - 1 + SEAL_DIGITS > len)
+        return NULL;
+    return at + sizeof seal_key - 1;
+}
+
+static int compute_seal(const char *text, size_t len, const char *digits_at, char digits[SEAL_DIGITS + 1])
+{
+    XXH3_state_t *state = XXH3_createState();
+    const char *rest = digits_at + SEAL_DIGITS;
+    uint64_t length = len;
+
+    if (state == NULL)
+        return -ENOMEM;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, &length, sizeof length);
+    XXH3_64bits_update(state, text, (size_t)(digits_at - text));
+    XXH3_64bits_update(state, seal_blank, SEAL_DIGITS);
+    XXH3_64bits_update(state, rest, (size_t)(text + len - rest));
+    snprintf(digits, SEAL_DIGITS + 1, "%016" PRIx64, (uint64_t)XXH3_64bits_digest(state));
+    XXH3_freeState(state);
+    return 0;
+}
+
+int psd_checkpoint_seal(char *text, size_t len)
+{
+    char digits[SEAL_DIGITS + 1], *at = find_seal(text, len);
+    if (at == NULL)
+        return -EINVAL;
+    int rc = compute_seal(text, len, at, digits);
+    if (rc == 0)
+        memcpy(at, digits, SEAL_DIGITS);
+    return rc;
+}
+
+int psd_checkpoint_seal_check(const char *path, const char *text, size_t len, struct ps_error *err)
+{
+    char digits[SEAL_DIGITS + 1];
+    const char *at = find_seal(text, len);
+    if (at == NULL)
+        return ps_fail(err, -EBADMSG, "%s: the header has no psd.seal: not a checkpoint of psd, or damaged",
+                       path);
+    if (compute_seal(text, len, at, digits) < 0)
+        return ps_fail(err, -ENOMEM, "%s: no memory to check it", path);
+    if (memcmp(at, digits, SEAL_DIGITS) != 0)
+        return ps_fail(err, -EBADMSG, "%s: the header is damaged: psd.seal is %.16s, its %zu bytes give %s",
+                       path, at, len, digits);
+    return 0;
+}
+
+static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t first, uint64_t n)
+{
+    json_t *dims = json_array();
+    for (uint32_t d = 0; d < n_dims; d++)
+        json_array_append_new(dims, json_integer((json_int_t)shape[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", dims, "data_offsets",
+                     (json_int_t)(first * sizeof(float)), (json_int_t)((first + n) * sizeof(float)));
+}
+
+static uint64_t count_floats(const struct ps_tensor *t)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        n *= t->shape[d]; /* the manifest was checked: no overflow */
+    return n;
+}
+
+static int add_tensors(json_t *root, const struct psd_snapshot *s)
+{
+    const struct ps_manifest *m = s->manifest;
+    char name[32];
+
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const struct ps_tensor *t = &m->tensors[i];
+        if (json_object_set_new(root, t->name,
+                                entry_to_json(t->shape, t->n_dims, t->offset, count_floats(t))) < 0)
+            return -ENOMEM;
+    }
+    for (uint32_t k = 0; k < s->n_state; k++) {
+        snprintf(name, sizeof name, PSD_CHECKPOINT_STATE "%u", k);
+        if (json_object_set_new(root, name,
+                                entry_to_json(&m->n_floats, 1, (k + 1) * m->n_floats, m->n_floats)) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Adds json's text as a string and drops json; safetensors allows only strings as metadata. */
+static int add_json(json_t *metadata, const char *key, json_t *json)
+{
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    int rc = text != NULL ? json_object_set_new(metadata, key, json_string(text)) : -1;
+    free(text);
+    json_decref(json);
+    return rc;
+}
+
+static int add_number(json_t *metadata, const char *key, uint64_t value)
+{
+    return json_object_set_new(metadata, key, json_sprintf("%" PRIu64, value));
+}
+
+static json_t *roles_to_json(const struct ps_manifest *m)
+{
+    json_t *roles = json_object();
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].role != PS_ROLE_PARAM)
+            json_object_set_new(roles, m->tensors[i].name, json_integer(m->tensors[i].role));
+    return roles;
+}
+
+/* A seq is a peer's number and may be beyond what a JSON integer holds, so it goes as text. */
+static json_t *replay_to_json(const struct psd_snapshot *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_replay; i++) {
+        const struct psd_replay_entry *e = &s->replay[i];
+        char *hex = malloc((size_t)e->n_words * 16 + 1);
+        if (hex == NULL) {
+            json_decref(list);
+            return NULL;
+        }
+        hex[0] = 0;
+        for (uint32_t w = 0; w < e->n_words; w++)
+            snprintf(hex + (size_t)w * 16, 17, "%016" PRIx64, e->landed[w]);
+        json_t *seq = json_sprintf("%" PRIu64, e->seq);
+        json_array_append_new(list, json_pack("[I, I, I, o, s]", (json_int_t)e->client,
+                                              (json_int_t)e->incarnation, (json_int_t)e->lane, seq, hex));
+        free(hex);
+    }
+    return list;
+}
+
+static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
+{
+    json_t *m = json_object(), *clocks = json_array();
+    for (uint32_t i = 0; i < s->lanes; i++)
+        json_array_append_new(clocks, json_integer((json_int_t)s->lane_clocks[i]));
+    int bad = json_object_set_new(m, "psd.seal", json_string(seal_blank)) < 0 ||
+              json_object_set_new(m, "psd.format", json_string("1")) < 0 ||
+              json_object_set_new(m, "psd.method", json_string(s->method)) < 0 ||
+              json_object_set_new(m, "psd.rule", json_string(s->rule)) < 0 ||
+              add_number(m, "psd.version", s->version) < 0 ||
+              add_number(m, "psd.generation", s->generation) < 0 ||
+              add_number(m, "psd.incarnation", s->incarnation) < 0 ||
+              add_number(m, "psd.saved_at", s->saved_at_s) < 0 || add_number(m, "psd.lanes", s->lanes) < 0 ||
+              add_number(m, "psd.chunk_floats", s->chunk_floats) < 0 ||
+              json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
+              add_json(m, "psd.roles", roles_to_json(s->manifest)) < 0;
+    bad = add_json(m, "psd.clocks", clocks) < 0 || bad;
+    if (bad || add_json(m, "psd.replay", replay_to_json(s)) < 0) {
+        json_decref(m);
+        return NULL;
+    }
+    return m;
+}
+
+int psd_checkpoint_encode(const struct psd_snapshot *s, uint64_t checksum, char **text, size_t *len,
+                          struct ps_error *err)
+{
+    json_t *root = json_object(), *metadata = metadata_to_json(s, checksum);
+    char *dump = NULL, *padded = NULL;
+    int rc = -ENOMEM;
+
+    if (metadata != NULL && json_object_set_new(root, "__metadata__", metadata) == 0 &&
+        add_tensors(root, s) == 0)
+        dump = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    if (dump == NULL)
+        return ps_fail(err, rc, "no memory for a checkpoint's header of %zu tensors", s->manifest->n_tensors);
+    size_t n = strlen(dump), n_padded = (n + 7) / 8 * 8;
+    if (n_padded > PSD_CHECKPOINT_MAX_HEADER) {
+        rc = ps_fail(err, -EFBIG,
+                     "a header of %zu bytes; safetensors allows %d: fewer, larger chunks (chunk_floats) make "
+                     "it smaller",
+                     n_padded, PSD_CHECKPOINT_MAX_HEADER);
+    } else if ((padded = realloc(dump, n_padded)) != NULL) {
+        memset(padded + n, ' ', n_padded - n);
+        rc = psd_checkpoint_seal(padded, n_padded);
+        dump = NULL;
+    }
+    if (rc < 0) {
+        free(dump);
+        free(padded);
+        return rc == -EFBIG ? rc
+                            : ps_fail(err, rc, "no memory for a checkpoint's header of %zu bytes", n_padded);
+    }
+    *text = padded;
+    *len = n_padded;
+    return 0;
+}

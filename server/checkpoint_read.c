@@ -1,0 +1,184 @@
+#include "server/checkpoint_file.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define PIECE_FLOATS (1u << 20) /* read, hashed and checked while it is in the cache */
+
+void psd_snapshot_finish(struct psd_snapshot *s)
+{
+    ps_manifest_destroy(s->manifest);
+    free(s->center);
+    for (uint32_t k = 0; s->state != NULL && k < s->n_state; k++)
+        free(s->state[k]);
+    free(s->state);
+    free(s->lane_clocks);
+    for (size_t i = 0; i < s->n_replay; i++)
+        free(s->replay[i].landed);
+    free(s->replay);
+    memset(s, 0, sizeof *s);
+}
+
+size_t psd_checkpoint_find_nonfinite(const float *x, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        size_t end = n - i > 4096 ? i + 4096 : n, bad = 0;
+        for (size_t j = i; j < end; j++) { /* without a branch, so that it is vectorised */
+            uint32_t bits;
+            memcpy(&bits, &x[j], sizeof bits);
+            bad += (bits & 0x7f800000) == 0x7f800000;
+        }
+        if (bad > 0)
+            break;
+        i = end;
+    }
+    for (; i < n; i++)
+        if (!__builtin_isfinite(x[i]))
+            return i;
+    return n;
+}
+
+/* All len bytes, or -EBADMSG: the file ends before, or the disk fails. */
+static int read_all(int fd, void *to, size_t len, uint64_t at)
+{
+    char *p = to;
+    while (len > 0) {
+        ssize_t n = pread(fd, p, len, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -EBADMSG;
+        p += n;
+        at += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapshot *out, int *fd_out,
+                        uint64_t *data_at, uint64_t *checksum, struct ps_error *err)
+{
+    struct stat st;
+    uint64_t len, size;
+    char *text = NULL;
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return ps_fail(err, -errno, "%s: cannot open the checkpoint: %s", path, strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        rc = ps_fail(err, -EBADMSG, "%s: not a regular file", path);
+        goto close_file;
+    }
+    size = (uint64_t)st.st_size;
+    if (size < sizeof len || read_all(fd, &len, sizeof len, 0) < 0) {
+        rc = ps_fail(err, -EBADMSG, "%s: %" PRIu64 " bytes; a checkpoint starts with 8 bytes of length", path,
+                     size);
+        goto close_file;
+    }
+    len = le64toh(len);
+    if (len < 2 || len > PSD_CHECKPOINT_MAX_HEADER || len > size - sizeof len) {
+        rc = ps_fail(err, -EBADMSG,
+                     "%s: byte 0 says a header of %" PRIu64
+                     " bytes; allowed are 2 to %d and what the file of %" PRIu64 " bytes holds",
+                     path, len, PSD_CHECKPOINT_MAX_HEADER, size);
+        goto close_file;
+    }
+    if ((text = malloc((size_t)len)) == NULL)
+        rc = ps_fail(err, -ENOMEM, "%s: no memory for a header of %" PRIu64 " bytes", path, len);
+    else if (read_all(fd, text, (size_t)len, sizeof len) < 0)
+        rc = ps_fail(err, -EBADMSG, "%s: cannot read the header's %" PRIu64 " bytes", path, len);
+    else
+        rc = psd_checkpoint_decode(path, text, (size_t)len, size - sizeof len - len, max_floats, out,
+                                   checksum, err);
+    free(text);
+    if (rc < 0)
+        goto close_file;
+    *fd_out = fd;
+    *data_at = sizeof len + len;
+    return 0;
+
+close_file:
+    close(fd);
+    return rc;
+}
+
+/* A vector from the file, hashed into `state`; every value finite. name: for the sentence. */
+static int read_vector(const char *path, int fd, uint64_t at, uint64_t n, const char *name,
+                       XXH3_state_t *state, float **out, struct ps_error *err)
+{
+    float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
+    if (x == NULL)
+        return ps_fail(err, -ENOMEM, "%s: no memory for %" PRIu64 " values", path, n);
+    for (uint64_t i = 0; i < n; i += PIECE_FLOATS) {
+        size_t m = n - i < PIECE_FLOATS ? (size_t)(n - i) : PIECE_FLOATS;
+        if (read_all(fd, x + i, m * sizeof *x, at + i * sizeof *x) < 0) {
+            free(x);
+            return ps_fail(err, -EBADMSG, "%s: cannot read the data from byte %" PRIu64 " on", path,
+                           at + i * sizeof *x);
+        }
+        size_t bad = psd_checkpoint_find_nonfinite(x + i, m);
+        if (bad < m) {
+            free(x);
+            return ps_fail(err, -EBADMSG,
+                           "%s: byte %" PRIu64 ": value %" PRIu64
+                           " of the %s is not finite; allowed are finite values",
+                           path, at + (i + bad) * sizeof *x, i + bad, name);
+        }
+        XXH3_64bits_update(state, x + i, m * sizeof *x);
+    }
+    *out = x;
+    return 0;
+}
+
+static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, struct psd_snapshot *s,
+                     struct ps_error *err)
+{
+    const uint64_t n = s->manifest->n_floats;
+    XXH3_state_t *state = XXH3_createState();
+    int rc;
+
+    s->state = calloc(s->n_state + 1, sizeof *s->state);
+    if (state == NULL || s->state == NULL) {
+        XXH3_freeState(state);
+        return ps_fail(err, -ENOMEM, "%s: no memory to read it", path);
+    }
+    XXH3_64bits_reset(state);
+    rc = read_vector(path, fd, at, n, "center", state, &s->center, err);
+    for (uint32_t k = 0; k < s->n_state && rc == 0; k++)
+        rc = read_vector(path, fd, at + (k + 1) * n * sizeof(float), n, "rule's state", state, &s->state[k],
+                         err);
+    uint64_t found = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    if (rc == 0 && found != checksum)
+        rc = ps_fail(err, -EBADMSG,
+                     "%s: the data from byte %" PRIu64 " on is damaged: psd.checksum is %016" PRIx64
+                     ", the bytes give %016" PRIx64,
+                     path, at, checksum, found);
+    return rc;
+}
+
+int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out, struct ps_error *err)
+{
+    struct psd_snapshot s;
+    uint64_t at, checksum;
+    int fd, rc = psd_checkpoint_open(path, max_floats, &s, &fd, &at, &checksum, err);
+
+    if (rc < 0)
+        return rc;
+    rc = read_data(path, fd, at, checksum, &s, err);
+    close(fd);
+    if (rc < 0)
+        psd_snapshot_finish(&s);
+    else
+        *out = s;
+    return rc;
+}

@@ -1,0 +1,296 @@
+/* libmicrohttpd without a thread of its own: a uv_poll handle watches its epoll descriptor and a uv_timer its
+ * next timeout; both call MHD_run, which calls the handlers. One daemon per listening socket, because what it
+ * serves depends on the socket. */
+#include "server/http.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/http_socket.h"
+
+#define MAX_BODY_BYTES  (64 * 1024) /* of a request; read and ignored */
+#define MAX_CONNECTIONS 64          /* per socket */
+#define MEMORY_BYTES    (32 * 1024) /* per connection: request line and headers */
+#define TIMEOUT_S       10u         /* of an idle connection */
+
+struct face {
+    struct psd_http *http;
+    struct MHD_Daemon *daemon;
+    bool read_only;
+    uv_poll_t poll;
+    uv_timer_t timer;
+};
+
+struct psd_http {
+    const struct psd_http_route *routes;
+    void *arg;
+    struct psd_unix_socket socket;
+    char address[80]; /* of the TCP face, "" without one */
+    struct face faces[2];
+    int n_faces;
+    int n_open; /* uv handles that are not closed yet */
+};
+
+/* One request on its way in. */
+struct request {
+    size_t body_bytes;
+};
+
+static enum MHD_Result answer_with(struct MHD_Connection *c, int status, const char *content_type, char *body,
+                                   size_t len, const char *allow)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(len, body, MHD_RESPMEM_MUST_FREE);
+    if (r == NULL) {
+        free(body);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (allow != NULL)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allow);
+    enum MHD_Result rc = MHD_queue_response(c, (unsigned)status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+/* Takes `json`. */
+static enum MHD_Result answer_json(struct MHD_Connection *c, int status, json_t *json, const char *allow)
+{
+    char *body = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return answer_with(c, status, "application/json", body, body != NULL ? strlen(body) : 0, allow);
+}
+
+static bool is_read(const char *method)
+{
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+static bool is_served(const struct face *f, const struct psd_http_route *r)
+{
+    return !f->read_only || is_read(r->method);
+}
+
+static json_t *list_endpoints(const struct face *f)
+{
+    json_t *list = json_array();
+    for (const struct psd_http_route *r = f->http->routes; r->method != NULL; r++)
+        if (is_served(f, r))
+            json_array_append_new(list, json_sprintf("%s %s", r->method, r->path));
+    return list;
+}
+
+static enum MHD_Result answer_unknown(const struct face *f, struct MHD_Connection *c, const char *path)
+{
+    char printable[100];
+    size_t n = 0;
+    for (; path[n] != 0 && n < sizeof printable - 1; n++) /* whatever bytes it is made of */
+        printable[n] = path[n] > 0x20 && path[n] < 0x7f ? path[n] : '?';
+    printable[n] = 0;
+    return answer_json(c, MHD_HTTP_NOT_FOUND,
+                       json_pack("{s:o, s:o}", "error", json_sprintf("there is no %s here", printable),
+                                 "endpoints", list_endpoints(f)),
+                       NULL);
+}
+
+/* The path exists, but not for this method, or not on this socket. */
+static enum MHD_Result answer_not_allowed(const struct face *f, struct MHD_Connection *c, const char *method,
+                                          const char *path)
+{
+    char allow[32] = "";
+    bool elsewhere = false;
+
+    for (const struct psd_http_route *r = f->http->routes; r->method != NULL; r++) {
+        if (strcmp(r->path, path) != 0)
+            continue;
+        if (is_served(f, r))
+            snprintf(allow + strlen(allow), sizeof allow - strlen(allow), "%s%s", allow[0] != 0 ? ", " : "",
+                     is_read(r->method) ? "GET, HEAD" : r->method);
+        elsewhere = elsewhere || (!is_served(f, r) && strcmp(r->method, method) == 0);
+    }
+    if (elsewhere)
+        return answer_json(c, MHD_HTTP_FORBIDDEN,
+                           json_pack("{s:o}", "error",
+                                     json_sprintf("%s %s is served on the UNIX socket only", method, path)),
+                           allow[0] != 0 ? allow : NULL);
+    return answer_json(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+                       json_pack("{s:o}", "error",
+                                 json_sprintf("%s is not allowed for %s; allowed: %s", method, path, allow)),
+                       allow);
+}
+
+static enum MHD_Result answer_request(const struct face *f, struct MHD_Connection *c, const char *path,
+                                      const char *method)
+{
+    const char *wanted =
+        strcmp(method, "HEAD") == 0 ? "GET" : method; /* libmicrohttpd leaves HEAD's body out */
+    bool known = false;
+
+    for (const struct psd_http_route *r = f->http->routes; r->method != NULL; r++) {
+        if (strcmp(r->path, path) != 0)
+            continue;
+        known = known || is_served(f, r) || strcmp(r->method, wanted) == 0;
+        if (!is_served(f, r) || strcmp(r->method, wanted) != 0)
+            continue;
+        struct psd_http_answer a = {.status = 200, .content_type = "application/json"};
+        r->handle(f->http->arg, MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "arg"), &a);
+        return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
+    }
+    return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
+}
+
+static enum MHD_Result refuse_body(struct MHD_Connection *c)
+{
+    return answer_json(
+        c, MHD_HTTP_CONTENT_TOO_LARGE,
+        json_pack("{s:o}", "error", json_sprintf("a body has at most %d bytes here", MAX_BODY_BYTES)), NULL);
+}
+
+/* libmicrohttpd calls this once with the headers, then with each part of a body, then with none. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path, const char *method,
+                                  const char *version, const char *upload, size_t *upload_bytes, void **state)
+{
+    struct request *r = *state;
+    (void)version;
+    (void)upload;
+
+    if (r == NULL) {
+        const char *length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+        if (length != NULL && strtoull(length, NULL, 10) > MAX_BODY_BYTES)
+            return refuse_body(c);
+        *state = calloc(1, sizeof *r);
+        return *state != NULL ? MHD_YES : MHD_NO;
+    }
+    if (*upload_bytes > 0) {
+        r->body_bytes += *upload_bytes;
+        *upload_bytes = 0;
+        return r->body_bytes <= MAX_BODY_BYTES ? MHD_YES
+                                               : MHD_NO; /* a chunked one: no answer is due, close */
+    }
+    return answer_request(arg, c, path, method);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *c, void **state,
+                         enum MHD_RequestTerminationCode why)
+{
+    (void)arg;
+    (void)c;
+    (void)why;
+    free(*state);
+    *state = NULL;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void run_face(struct face *f)
+{
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+
+    MHD_run(f->daemon);
+    if (MHD_get_timeout(f->daemon, &timeout_ms) == MHD_YES)
+        uv_timer_start(&f->timer, on_timer, timeout_ms, 0);
+    else
+        uv_timer_stop(&f->timer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    run_face(timer->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    run_face(poll->data);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct psd_http *h = ((struct face *)handle->data)->http;
+    if (--h->n_open == 0)
+        free(h);
+}
+
+/* Serves listen_fd, which libmicrohttpd closes from now on. */
+static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool read_only, struct ps_error *err)
+{
+    struct face *f = &h->faces[h->n_faces];
+    int rc;
+
+    f->http = h;
+    f->read_only = read_only;
+    f->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, f, MHD_OPTION_LISTEN_SOCKET, listen_fd,
+                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
+    if (f->daemon == NULL)
+        return ps_fail(err, -ENOMEM, "status server: libmicrohttpd does not start");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    if (info == NULL || (rc = uv_poll_init(loop, &f->poll, info->epoll_fd)) < 0) {
+        MHD_stop_daemon(f->daemon);
+        return ps_fail(err, -ENOMEM, "status server: its descriptor cannot be watched");
+    }
+    uv_timer_init(loop, &f->timer);
+    f->poll.data = f;
+    f->timer.data = f;
+    h->n_open += 2;
+    h->n_faces++;
+    uv_poll_start(&f->poll, UV_READABLE, on_poll);
+    return 0;
+}
+
+int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
+                    const struct psd_http_route *routes, void *arg, struct psd_http **out,
+                    struct ps_error *err)
+{
+    struct psd_http *h = calloc(1, sizeof *h);
+    int rc, fd;
+
+    if (h == NULL)
+        return ps_fail(err, -ENOMEM, "status server: no memory");
+    h->routes = routes;
+    h->arg = arg;
+    if ((rc = psd_unix_socket_listen(socket_path, &h->socket, err)) < 0) {
+        free(h);
+        return rc;
+    }
+    if ((rc = open_face(h, loop, h->socket.fd, false, err)) < 0) {
+        psd_unix_socket_remove(&h->socket);
+        free(h);
+        return rc;
+    }
+    if (strcmp(http, "none") != 0 &&
+        ((rc = psd_loopback_listen(http, &fd, h->address, sizeof h->address, err)) < 0 ||
+         (rc = open_face(h, loop, fd, true, err)) < 0)) {
+        psd_http_destroy(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+const char *psd_http_address(const struct psd_http *h)
+{
+    return h->address;
+}
+
+void psd_http_destroy(struct psd_http *h)
+{
+    if (h == NULL)
+        return;
+    psd_unix_socket_remove(&h->socket);
+    for (int i = 0; i < h->n_faces; i++) {
+        uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */
+        MHD_stop_daemon(h->faces[i].daemon);
+        uv_close((uv_handle_t *)&h->faces[i].poll, on_closed);
+        uv_close((uv_handle_t *)&h->faces[i].timer, on_closed);
+    }
+}

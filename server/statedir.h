@@ -1,0 +1,15 @@
+/* statedir.h: the state directory, which one psd at a time may have. */
+#ifndef PSD_STATEDIR_H
+#define PSD_STATEDIR_H
+
+#include "proto/error.h"
+
+/* Makes the directory with mode 0700 if it is missing (not its parents) and takes it: an exclusive lock on
+ * DIR/lock, whose text is our pid. The lock ends with psd_state_unlock or with the process, however it ends.
+ * *fd receives the lock. -EBUSY names the pid that has it; other -errno: the directory cannot be used. */
+int psd_state_lock(const char *dir, int *fd, struct ps_error *err);
+
+/* Gives the directory back. The lock file stays: removing it would let two processes hold two locks. */
+void psd_state_unlock(int fd);
+
+#endif

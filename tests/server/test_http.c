@@ -1,0 +1,385 @@
+/* The status server over real sockets: libcurl asks, a loop in a thread answers. */
+#include <check.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "server/http.h"
+
+static char directory[64];
+
+static void say(struct psd_http_answer *a, int status, const char *text)
+{
+    a->status = status;
+    a->body = strdup(text);
+    a->len_bytes = strlen(text);
+}
+
+static void handle_status(void *arg, const char *query, struct psd_http_answer *a)
+{
+    char text[100];
+    ++*(int *)arg;
+    snprintf(text, sizeof text, "{\"state\":\"ready\",\"arg\":\"%s\"}", query != NULL ? query : "none");
+    say(a, 200, text);
+}
+
+static void handle_empty(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)arg;
+    (void)query;
+    a->status = 503;
+    a->content_type = "text/plain";
+}
+
+static void handle_drain(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    ++*(int *)arg;
+    say(a, 202, "{\"drain\":\"started\"}");
+}
+
+static void handle_large(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)arg;
+    (void)query;
+    a->len_bytes = 3000000;
+    a->body = malloc(a->len_bytes);
+    memset(a->body, 'x', a->len_bytes);
+}
+
+static const struct psd_http_route routes[] = {
+    {"GET", "/status", handle_status},
+    {"GET", "/healthz", handle_empty},
+    {"GET", "/large", handle_large},
+    {"POST", "/drain", handle_drain},
+    {.method = NULL},
+};
+
+struct server {
+    uv_loop_t loop;
+    uv_async_t stop;
+    struct psd_http *http;
+    pthread_t thread;
+    int calls; /* read when the thread has ended, or by one request after another */
+};
+
+static void on_stop(uv_async_t *async)
+{
+    struct server *s = async->data;
+    psd_http_destroy(s->http);
+    uv_close((uv_handle_t *)async, NULL);
+}
+
+static void *run_loop(void *arg)
+{
+    uv_run(arg, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static void start(struct server *s, const char *http)
+{
+    struct ps_error err;
+    s->calls = 0;
+    ck_assert_int_eq(uv_loop_init(&s->loop), 0);
+    ck_assert_int_eq(uv_async_init(&s->loop, &s->stop, on_stop), 0);
+    s->stop.data = s;
+    ck_assert_msg(psd_http_create(&s->loop, "psd.sock", http, routes, &s->calls, &s->http, &err) == 0, "%s",
+                  err.text);
+    ck_assert_int_eq(pthread_create(&s->thread, NULL, run_loop, &s->loop), 0);
+}
+
+/* The loop ends by itself when every handle of the server is closed. */
+static void stop(struct server *s)
+{
+    uv_async_send(&s->stop);
+    ck_assert_int_eq(pthread_join(s->thread, NULL), 0);
+    ck_assert_int_eq(uv_loop_close(&s->loop), 0);
+}
+
+struct reply {
+    long status;
+    char body[2048]; /* the beginning */
+    size_t body_bytes;
+    char headers[2048];
+};
+
+static size_t take_body(char *data, size_t one, size_t n, void *arg)
+{
+    struct reply *r = arg;
+    size_t room = sizeof r->body - 1 - strlen(r->body);
+    strncat(r->body, data, n < room ? n : room);
+    r->body_bytes += n;
+    return one * n;
+}
+
+static size_t take_header(char *data, size_t one, size_t n, void *arg)
+{
+    struct reply *r = arg;
+    if (strlen(r->headers) + n < sizeof r->headers)
+        strncat(r->headers, data, n);
+    return one * n;
+}
+
+/* tcp: NULL for the UNIX socket, or the server's tcp:// address. body_bytes: of a POST. */
+static CURLcode ask(const char *tcp, const char *method, const char *path, size_t body_bytes, struct reply *r)
+{
+    CURL *curl = curl_easy_init();
+    char url[200], *body = calloc(1, body_bytes + 1);
+    memset(r, 0, sizeof *r);
+    snprintf(url, sizeof url, "http://%s%s", tcp != NULL ? tcp + strlen("tcp://") : "psd", path);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 20L);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, r);
+    if (tcp == NULL)
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, "psd.sock");
+    if (strcmp(method, "HEAD") == 0)
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    if (strcmp(method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)body_bytes);
+    } else if (strcmp(method, "HEAD") != 0) {
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+    }
+    CURLcode rc = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &r->status);
+    curl_easy_cleanup(curl);
+    free(body);
+    return rc;
+}
+
+static void enter_directory(void)
+{
+    strcpy(directory, "/tmp/psd-test-http-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+}
+
+static void leave_directory(void)
+{
+    unlink("psd.sock");
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(rmdir(directory), 0);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    ck_assert_msg(strstr(text, part) != NULL, "'%s' is not in '%s'", part, text);
+}
+
+START_TEST(routes_are_served)
+{
+    struct server s;
+    struct reply r;
+    start(&s, "none");
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    ck_assert_str_eq(r.body, "{\"state\":\"ready\",\"arg\":\"none\"}");
+    assert_has(r.headers, "Content-Type: application/json");
+    assert_has(r.headers, "Cache-Control: no-store");
+    ck_assert_int_eq(ask(NULL, "GET", "/status?arg=a%20b&other=1", 0, &r), CURLE_OK);
+    assert_has(r.body, "\"arg\":\"a b\"");
+    ck_assert_int_eq(ask(NULL, "GET", "/healthz", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 503);
+    ck_assert_str_eq(r.body, "");
+    assert_has(r.headers, "Content-Type: text/plain");
+    ck_assert_int_eq(ask(NULL, "GET", "/large", 0, &r), CURLE_OK);
+    ck_assert_uint_eq(r.body_bytes, 3000000);
+    ck_assert_int_eq(ask(NULL, "HEAD", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    ck_assert_uint_eq(r.body_bytes, 0);
+    assert_has(r.headers, "Content-Length: 30");
+    ck_assert_int_eq(ask(NULL, "POST", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 202);
+    ck_assert_int_eq(ask(NULL, "POST", "/drain", 64 * 1024, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 202);
+    stop(&s);
+    ck_assert_int_eq(s.calls, 5);
+    ck_assert_int_ne(access("psd.sock", F_OK), 0);
+}
+END_TEST
+
+START_TEST(others_are_refused)
+{
+    struct server s;
+    struct reply r;
+    start(&s, "none");
+    ck_assert_int_eq(ask(NULL, "GET", "/nothing%22%01", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 404);
+    assert_has(r.body, "there is no /nothing\\\"? here");
+    assert_has(r.body, "\"endpoints\":[\"GET /status\",");
+    assert_has(r.body, "\"POST /drain\"");
+    ck_assert_int_eq(ask(NULL, "POST", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 405);
+    assert_has(r.headers, "Allow: GET, HEAD\r\n");
+    ck_assert_int_eq(ask(NULL, "GET", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 405);
+    assert_has(r.headers, "Allow: POST\r\n");
+    ck_assert_int_eq(ask(NULL, "HEAD", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 405);
+    ck_assert_int_eq(ask(NULL, "DELETE", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 405);
+    ask(NULL, "POST", "/drain", 64 * 1024 + 1, &r); /* curl may see the close before it has sent all */
+    ck_assert_int_ne(r.status, 202);
+    stop(&s);
+    ck_assert_int_eq(s.calls, 0);
+}
+END_TEST
+
+START_TEST(tcp_is_read_only)
+{
+    struct server s;
+    struct reply r;
+    start(&s, _i == 0 ? "tcp://127.0.0.1:0" : "tcp://localhost:0");
+    const char *tcp = psd_http_address(s.http);
+    ck_assert_int_eq(strncmp(tcp, "tcp://127.0.0.1:", 16), 0);
+    ck_assert_int_gt(atoi(tcp + 16), 0);
+    ck_assert_int_eq(ask(tcp, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    ck_assert_int_eq(ask(tcp, "POST", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 403);
+    assert_has(r.body, "UNIX socket only");
+    ck_assert_int_eq(ask(tcp, "GET", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 404);
+    ck_assert_ptr_null(strstr(r.body, "POST"));
+    ck_assert_int_eq(ask(NULL, "POST", "/drain", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 202);
+    stop(&s);
+    ck_assert_int_eq(s.calls, 2);
+}
+END_TEST
+
+static int create_fails(const char *path, const char *http, struct ps_error *err)
+{
+    struct psd_http *h;
+    uv_loop_t loop;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    int rc = psd_http_create(&loop, path, http, routes, NULL, &h, err);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    return rc;
+}
+
+START_TEST(socket_file_is_private_and_exclusive)
+{
+    struct server s;
+    struct stat st;
+    struct ps_error err;
+    struct reply r;
+    mode_t mask = umask(0);
+
+    start(&s, "none");
+    umask(mask);
+    ck_assert_int_eq(stat("psd.sock", &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_eq(create_fails("psd.sock", "none", &err), -EADDRINUSE);
+    assert_has(err.text, "psd.sock: the status socket is in use");
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK); /* and it still serves */
+    stop(&s);
+}
+END_TEST
+
+START_TEST(stale_socket_is_replaced)
+{
+    struct server s;
+    struct reply r;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+    start(&s, "none");
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    stop(&s);
+}
+END_TEST
+
+START_TEST(another_socket_is_not_removed)
+{
+    struct server s;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    start(&s, "none");
+    ck_assert_int_eq(unlink("psd.sock"), 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    stop(&s);
+    ck_assert_int_eq(access("psd.sock", F_OK), 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(bad_places_are_named)
+{
+    struct ps_error err;
+    char path[200] = "";
+    ck_assert_int_eq(create_fails("missing/psd.sock", "none", &err), -ENOENT);
+    assert_has(err.text, "missing/psd.sock: ");
+    memset(path, 'a', 108);
+    ck_assert_int_eq(create_fails(path, "none", &err), -ENAMETOOLONG);
+    assert_has(err.text, "108 bytes; the system allows 1 to 107");
+    ck_assert_int_eq(create_fails("psd.sock", "tcp://0.0.0.0:0", &err), -EINVAL);
+    assert_has(err.text, "not loopback");
+    ck_assert_int_ne(access("psd.sock", F_OK), 0);
+    ck_assert_int_eq(create_fails("psd.sock", "8080", &err), -EINVAL);
+    close(open("psd.sock", O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(create_fails("psd.sock", "none", &err), -EEXIST);
+    assert_has(err.text, "no socket is there");
+}
+END_TEST
+
+/* Clients that open and say nothing, or rubbish, do not keep others from an answer. */
+START_TEST(bad_clients_do_not_block)
+{
+    static const char rubbish[] = "\x00\xff\r\n\r\nGET GET GET\r\n\r\n";
+    struct server s;
+    struct reply r;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    int fds[20];
+    start(&s, "none");
+    for (size_t i = 0; i < 20; i++) {
+        fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        ck_assert_int_eq(connect(fds[i], (struct sockaddr *)&at, sizeof at), 0);
+        if (i % 2 == 1)
+            ck_assert_int_eq(send(fds[i], rubbish, sizeof rubbish, MSG_NOSIGNAL), sizeof rubbish);
+    }
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    stop(&s);
+    for (size_t i = 0; i < 20; i++)
+        close(fds[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server-http");
+    TCase *tc = tcase_create("http");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, enter_directory, leave_directory);
+    tcase_add_test(tc, routes_are_served);
+    tcase_add_test(tc, others_are_refused);
+    tcase_add_loop_test(tc, tcp_is_read_only, 0, 2);
+    tcase_add_test(tc, socket_file_is_private_and_exclusive);
+    tcase_add_test(tc, stale_socket_is_replaced);
+    tcase_add_test(tc, another_socket_is_not_removed);
+    tcase_add_test(tc, bad_places_are_named);
+    tcase_add_test(tc, bad_clients_do_not_block);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
