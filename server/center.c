@@ -22,12 +22,15 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule)
     return 2 * (1 + (uint64_t)rule->n_state) * n_floats * sizeof(float);
 }
 
-static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule, struct ps_error *err)
+static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
+                        struct ps_error *err)
 {
     double need_gib = (double)psd_center_bytes(n_floats, rule) / (double)(1u << 30);
     if (need_gib > cfg->limits.memory_gib)
-        return ps_fail(err, -E2BIG, "a model of %llu floats needs %.2f GiB for center and snapshot; limits.memory_gib is %.2f",
-                       (unsigned long long)n_floats, need_gib, cfg->limits.memory_gib);
+        return ps_fail(
+            err, -E2BIG,
+            "a model of %llu floats needs %.2f GiB for center and snapshot; limits.memory_gib is %.2f",
+            (unsigned long long)n_floats, need_gib, cfg->limits.memory_gib);
     return 0;
 }
 
@@ -51,8 +54,8 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     return 0;
 }
 
-static struct psd_center *center_new(const struct psd_config *cfg, struct ps_manifest *manifest, uint32_t lanes,
-                                     uint32_t chunk_floats)
+static struct psd_center *center_new(const struct psd_config *cfg, struct ps_manifest *manifest,
+                                     uint32_t lanes, uint32_t chunk_floats)
 {
     struct psd_center *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -67,7 +70,8 @@ static struct psd_center *center_new(const struct psd_config *cfg, struct ps_man
     return c;
 }
 
-int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err)
+int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
+                      struct ps_error *err)
 {
     int rc = check_memory(cfg, manifest->n_floats, psd_rule_find(cfg->rule), err);
     if (rc < 0) {
@@ -81,7 +85,8 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
     for (uint32_t i = 0; ok && i < c->rule->n_state; i++)
         ok = (c->state[i] = vector_create(c->manifest->n_floats)) != NULL;
     if (!ok || snapshot_create(c, cfg) < 0) {
-        rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats", (unsigned long long)c->manifest->n_floats);
+        rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
+                     (unsigned long long)c->manifest->n_floats);
         psd_center_destroy(c);
         return rc;
     }
@@ -89,17 +94,20 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
     return 0;
 }
 
-int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out, struct ps_error *err)
+int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
+                      struct ps_error *err)
 {
     const struct psd_rule *rule = psd_rule_find(cfg->rule);
     struct ps_shard shard = {s->manifest->n_floats, s->lanes, s->chunk_floats};
     int rc;
 
     if (s->n_state != rule->n_state || (rule->n_state > 0 && strcmp(s->rule, rule->name) != 0))
-        return ps_fail(err, -EINVAL, "the checkpoint holds the state of rule '%s' (%u vectors); rule '%s' needs %u", s->rule,
-                       s->n_state, rule->name, rule->n_state);
+        return ps_fail(err, -EINVAL,
+                       "the checkpoint holds the state of rule '%s' (%u vectors); rule '%s' needs %u",
+                       s->rule, s->n_state, rule->name, rule->n_state);
     if (!ps_shard_valid(&shard))
-        return ps_fail(err, -EINVAL, "the checkpoint's lane map is not possible: %u lanes, chunks of %u floats", s->lanes,
+        return ps_fail(err, -EINVAL,
+                       "the checkpoint's lane map is not possible: %u lanes, chunks of %u floats", s->lanes,
                        s->chunk_floats);
     if ((rc = check_memory(cfg, s->manifest->n_floats, rule, err)) < 0)
         return rc;

@@ -45,7 +45,8 @@ void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason
     send_session(d, s, &m);
 }
 
-static void send_error(struct psd *d, const unsigned char *peer, size_t peer_bytes, uint32_t code, bool fatal, const char *sentence)
+static void send_error(struct psd *d, const unsigned char *peer, size_t peer_bytes, uint32_t code, bool fatal,
+                       const char *sentence)
 {
     Ps__Error error = PS__ERROR__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
@@ -57,7 +58,8 @@ static void send_error(struct psd *d, const unsigned char *peer, size_t peer_byt
     psd_control_send_to(d, peer, peer_bytes, &m);
 }
 
-void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal, const char *sentence)
+void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
+                       const char *sentence)
 {
     d->rejected_control[code]++;
     send_error(d, s->peer, s->peer_bytes, code, fatal, sentence);
@@ -89,7 +91,8 @@ static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_sess
     psd_hello(d, peer, m->hello);
 }
 
-static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manifest **out, struct ps_error *err)
+static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manifest **out,
+                       struct ps_error *err)
 {
     struct ps_tensor *tensors = calloc(b->n_tensors + 1, sizeof *tensors);
     int rc = 0;
@@ -98,9 +101,11 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
     for (size_t i = 0; i < b->n_tensors && rc == 0; i++) {
         const Ps__Tensor *t = b->tensors[i];
         if (t->n_shape > PS_MAX_DIMS)
-            rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape, PS_MAX_DIMS);
+            rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
+                         PS_MAX_DIMS);
         else if (t->role != PS_ROLE_PARAM)
-            rc = ps_fail(err, -EINVAL, "tensor %zu: role %u; this version of psd takes role 0 (param) only", i, t->role);
+            rc = ps_fail(err, -EINVAL, "tensor %zu: role %u; this version of psd takes role 0 (param) only",
+                         i, t->role);
         else {
             tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role};
             memcpy(tensors[i].shape, t->shape, t->n_shape * sizeof t->shape[0]);
@@ -125,7 +130,8 @@ static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_sess
     psd_job_begin(d, s, manifest);
 }
 
-static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                         const Ps__ToServer *m)
 {
     Ps__Alive alive = PS__ALIVE__INIT;
     Ps__ToClient answer = PS__TO_CLIENT__INIT;
@@ -138,7 +144,8 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
 }
 
-static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                      const Ps__ToServer *m)
 {
     const Ps__Report *r = m->report;
     (void)peer;
@@ -159,8 +166,8 @@ static const struct {
     void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
     bool named;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},         [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true},  [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},        [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true}, [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
     [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
 };
 
@@ -188,12 +195,18 @@ static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t 
     uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0;
     bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
     if (live)
-        snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u", incarnation, client, now);
+        snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u",
+                 incarnation, client, now);
     else if (now == incarnation && now != 0)
-        snprintf(sentence, sizeof sentence, "the session of client %u, incarnation %u, has ended", client, incarnation);
+        snprintf(sentence, sizeof sentence, "the session of client %u, incarnation %u, has ended", client,
+                 incarnation);
     else
         snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
-    psd_control_refuse(d, peer, live ? PS__CODE__STALE : now == incarnation ? PS__CODE__EVICTED : PS__CODE__NO_SESSION, sentence);
+    psd_control_refuse(d, peer,
+                       live                 ? PS__CODE__STALE
+                       : now == incarnation ? PS__CODE__EVICTED
+                                            : PS__CODE__NO_SESSION,
+                       sentence);
 }
 
 static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
@@ -220,7 +233,8 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
 static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
 {
     const char *address = zmq_msg_gets(body, "Peer-Address");
-    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id), address != NULL ? address : "unknown address"};
+    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id),
+                            address != NULL ? address : "unknown address"};
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
@@ -253,8 +267,8 @@ static void receive(struct psd *d)
         if (n == 2)
             receive_one(d, &id, &body);
         else
-            psd_control_refuse(d, &(struct psd_peer){zmq_msg_data(&id), zmq_msg_size(&id), "a peer"}, PS__CODE__MALFORMED,
-                               "a control message has one part");
+            psd_control_refuse(d, &(struct psd_peer){zmq_msg_data(&id), zmq_msg_size(&id), "a peer"},
+                               PS__CODE__MALFORMED, "a control message has one part");
         zmq_msg_close(&id);
         zmq_msg_close(&body);
     }
@@ -277,8 +291,10 @@ static int set_options(void *socket)
 {
     int zero = 0, one = 1, mark = 4096;
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
-    return zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero) | zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one) |
-           zmq_setsockopt(socket, ZMQ_RCVHWM, &mark, sizeof mark) | zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark) |
+    return zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero) |
+           zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one) |
+           zmq_setsockopt(socket, ZMQ_RCVHWM, &mark, sizeof mark) |
+           zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark) |
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
 }
 
@@ -294,7 +310,8 @@ int psd_control_open(struct psd *d, struct ps_error *err)
     if (set_options(c->socket) != 0 || zmq_bind(c->socket, d->cfg.listen) != 0 ||
         zmq_getsockopt(c->socket, ZMQ_LAST_ENDPOINT, c->url, &size) != 0 ||
         zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
-        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", d->cfg.listen, zmq_strerror(zmq_errno()));
+        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", d->cfg.listen,
+                       zmq_strerror(zmq_errno()));
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);

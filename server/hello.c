@@ -70,7 +70,8 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
     char *lanes[PS_MAX_LANES];
 
     for (uint32_t i = 0; i < d->n_lanes; i++) {
-        psd_endpoint_advertised(d->transport->port_url(d->lanes[i]->port), d->cfg.advertise, urls[i], sizeof urls[i]);
+        psd_endpoint_advertised(d->transport->port_url(d->lanes[i]->port), d->cfg.advertise, urls[i],
+                                sizeof urls[i]);
         lanes[i] = urls[i];
     }
     fill_method(d, &method, &schedule);
@@ -99,12 +100,14 @@ static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *pee
     if (m->observer || m->any_rank) {
         struct psd_session *s = psd_sessions_vacant(t, m->observer);
         if (s == NULL)
-            refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken", m->observer ? PSD_OBSERVERS : t->n_workers_max,
+            refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken",
+                    m->observer ? PSD_OBSERVERS : t->n_workers_max,
                     m->observer ? "observers" : "workers (limits.clients)");
         return s;
     }
     if (m->rank >= t->n_workers_max) {
-        refusef(d, peer, PS__CODE__RANK_RANGE, "rank %u; allowed are 0 to %u (limits.clients)", m->rank, t->n_workers_max - 1);
+        refusef(d, peer, PS__CODE__RANK_RANGE, "rank %u; allowed are 0 to %u (limits.clients)", m->rank,
+                t->n_workers_max - 1);
         return NULL;
     }
     if (t->slots[m->rank].state != PSD_SESSION_VACANT) {
@@ -118,13 +121,13 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 {
     struct psd_totals t;
     psd_stats_totals(d, &t);
-    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.replay_bytes + t.window_bytes +
-                           psd_stats_window_bytes(d));
+    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.replay_bytes +
+                           t.window_bytes + psd_stats_window_bytes(d));
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
     if (need <= limit)
         return true;
-    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %.2f", need / (1u << 30),
-            d->cfg.limits.memory_gib);
+    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %.2f",
+            need / (1u << 30), d->cfg.limits.memory_gib);
     return false;
 }
 
@@ -153,21 +156,23 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
 {
     const struct psd_session *s = &d->sessions.slots[m->client];
     if (s->incarnation == m->incarnation && s->state == PSD_SESSION_VACANT) {
-        refusef(d, peer, PS__CODE__EVICTED, "the session of client %u, incarnation %u, has ended", m->client, m->incarnation);
+        refusef(d, peer, PS__CODE__EVICTED, "the session of client %u, incarnation %u, has ended", m->client,
+                m->incarnation);
         return false;
     }
     if (s->incarnation != 0) {
-        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u is in its incarnation %u", m->incarnation, m->client,
-                s->incarnation);
+        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u is in its incarnation %u",
+                m->incarnation, m->client, s->incarnation);
         return false;
     }
     if (d->resumed_from[0] == 0 || m->incarnation > d->sessions.incarnation + INCARNATION_SLACK) {
-        refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client, m->incarnation,
-                d->resumed_from[0] == 0 ? ": psd was started without --resume" : "");
+        refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
+                m->incarnation, d->resumed_from[0] == 0 ? ": psd was started without --resume" : "");
         return false;
     }
     if (d->center == NULL || d->center->manifest->hash != m->manifest_hash) {
-        refusef(d, peer, PS__CODE__MANIFEST, "client %u had joined with another model than the checkpoint's", m->client);
+        refusef(d, peer, PS__CODE__MANIFEST, "client %u had joined with another model than the checkpoint's",
+                m->client);
         return false;
     }
     return true;
@@ -188,8 +193,9 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
         d->lost_updates = m->center_version - d->resumed_version;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
     psd_job_update_alpha(d);
-    ps_log(PS_LOG_INFO, "session.revived", "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64,
-           s->name, s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
+    ps_log(PS_LOG_INFO, "session.revived",
+           "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
+           s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
     welcome(d, s, true);
 }
 
@@ -202,7 +208,8 @@ static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m
     struct psd_session *s = psd_sessions_find(&d->sessions, m->client, m->incarnation);
     if (s != NULL) {
         set_peer(d, s, peer, m);
-        ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name, s->observer ? "observer" : "rank", s->client);
+        ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name,
+               s->observer ? "observer" : "rank", s->client);
         welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING);
         return;
     }
@@ -215,7 +222,8 @@ static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m
 void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     if (m->protocol != PS_PROTOCOL_VERSION)
-        refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol, PS_PROTOCOL_VERSION);
+        refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
+                PS_PROTOCOL_VERSION);
     else if (m->incarnation != 0)
         go_on(d, peer, m);
     else

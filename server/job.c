@@ -89,8 +89,8 @@ static void join(struct psd *d, struct psd_session *s, struct ps_manifest *m)
     if (!fits(d, s, m))
         return;
     activate(d, s, false);
-    ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name, s->observer ? "observer" : "rank",
-           s->client, psd_version(d));
+    ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
+           s->observer ? "observer" : "rank", s->client, psd_version(d));
     psd_control_begun(d, s, false);
 }
 
@@ -152,14 +152,16 @@ void psd_job_resume(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     hand_out(d);
-    ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s", d->resumed_version, d->resumed_from);
+    ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
+           d->resumed_version, d->resumed_from);
 }
 
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why)
 {
     bool offering = s->state == PSD_SESSION_OFFERING;
-    ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended", "%s (%s %u, incarnation %u): %s", s->name,
-           s->observer ? "observer" : "rank", s->client, s->incarnation, why);
+    ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
+           "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
+           s->incarnation, why);
     s->state = PSD_SESSION_VACANT;
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
@@ -180,7 +182,8 @@ static void released(struct psd *d)
     psd_center_destroy(d->center);
     d->center = NULL;
     d->state = PSD_STATE_WAITING;
-    ps_log(PS_LOG_WARN, "job.withdrawn", "the first worker went before its parameters had come; the next one's are taken");
+    ps_log(PS_LOG_WARN, "job.withdrawn",
+           "the first worker went before its parameters had come; the next one's are taken");
     unpark(d);
 }
 
@@ -226,8 +229,8 @@ void psd_job_check_silence(struct psd *d)
         struct psd_session *s = &d->sessions.slots[i];
         if (s->state == PSD_SESSION_VACANT || now - s->last_heard_ms <= limit_ms)
             continue;
-        snprintf(why, sizeof why, "silent for %.1f s (limits.silence_s: %u)", (double)(now - s->last_heard_ms) / 1e3,
-                 d->cfg.limits.silence_s);
+        snprintf(why, sizeof why, "silent for %.1f s (limits.silence_s: %u)",
+                 (double)(now - s->last_heard_ms) / 1e3, d->cfg.limits.silence_s);
         psd_control_error(d, s, PS__CODE__EVICTED, true, why);
         psd_job_end(d, s, PS__CODE__EVICTED, why);
     }

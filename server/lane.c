@@ -47,7 +47,8 @@ free_lane:
     return rc;
 }
 
-/* Receives until nothing is there, so that waiting on the port's descriptor is safe; looks at notes once a batch. */
+/* Receives until nothing is there, so that waiting on the port's descriptor is safe; looks at notes once a
+ * batch. */
 static void *run(void *arg)
 {
     struct psd_lane *lane = arg;
@@ -58,7 +59,8 @@ static void *run(void *arg)
     while (!lane->stop) {
         int n = 0, rc = 0;
         psd_lane_take_notes(lane);
-        while (n < BATCH && !lane->stop && ((rc = lane->transport->port_recv(lane->port, &a.message)) == 0 || rc == -EBADMSG)) {
+        while (n < BATCH && !lane->stop &&
+               ((rc = lane->transport->port_recv(lane->port, &a.message)) == 0 || rc == -EBADMSG)) {
             psd_lane_serve(lane, &a, rc);
             n++;
         }

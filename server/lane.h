@@ -1,7 +1,7 @@
 /* lane.h: a thread that alone owns a contiguous slice of the center and serves it.
  *
- * Until psd_lane_start everything belongs to the loop; from then on the loop only pushes and takes notes and reads the
- * relaxed counters. No locks: a lane's slice, replay table and sockets are its own. */
+ * Until psd_lane_start everything belongs to the loop; from then on the loop only pushes and takes notes and
+ * reads the relaxed counters. No locks: a lane's slice, replay table and sockets are its own. */
 #ifndef PSD_LANE_H
 #define PSD_LANE_H
 
@@ -14,8 +14,8 @@
 #include "server/center.h"
 #include "server/ring.h"
 
-#define PSD_OBSERVERS 64 /* beside limits.clients */
-#define PSD_N_CODES   32 /* more than Ps__Code has */
+#define PSD_OBSERVERS         64 /* beside limits.clients */
+#define PSD_N_CODES           32 /* more than Ps__Code has */
 #define PSD_STALENESS_BUCKETS 16 /* bucket k: staleness < 2^k, the last: the rest */
 
 enum psd_phase { PSD_PHASE_NONE, PSD_PHASE_OFFERING, PSD_PHASE_ACTIVE, PSD_PHASE_OBSERVING, PSD_PHASE_ENDED };
@@ -32,10 +32,10 @@ struct psd_lane_stats {
 
 /* What all lanes and the loop share. */
 struct psd_shared {
-    _Atomic uint64_t version;    /* exchanges that landed in every lane */
-    _Atomic float alpha;         /* follows the number of live workers; written by the loop */
+    _Atomic uint64_t version; /* exchanges that landed in every lane */
+    _Atomic float alpha;      /* follows the number of live workers; written by the loop */
     _Atomic uint32_t generation;
-    uint32_t n_slots;            /* limits.clients + PSD_OBSERVERS */
+    uint32_t n_slots;             /* limits.clients + PSD_OBSERVERS */
     _Atomic uint32_t *lanes_done; /* [n_slots]: lanes in which the client's open exchange has landed */
 };
 
@@ -43,11 +43,11 @@ struct psd_shared {
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
-    uint32_t end_code;     /* of PSD_PHASE_ENDED */
-    uint64_t seq;          /* the last exchange begun here */
-    uint32_t n_landed;     /* its chunks that have landed */
-    uint64_t *landed;      /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t version_seen; /* when it was last answered */
+    uint32_t end_code;                            /* of PSD_PHASE_ENDED */
+    uint64_t seq;                                 /* the last exchange begun here */
+    uint32_t n_landed;                            /* its chunks that have landed */
+    uint64_t *landed;                             /* bitmap of them; in psd_lane.bitmaps */
+    uint64_t version_seen;                        /* when it was last answered */
     _Atomic uint64_t exchanges, clock, staleness; /* for the loop */
 };
 
@@ -83,14 +83,14 @@ struct psd_lane {
 
     struct psd_center *center; /* NULL until there is a job */
     struct ps_range slice;
-    uint32_t n_chunks, n_words;  /* of the slice; words of a bitmap over them */
+    uint32_t n_chunks, n_words;      /* of the slice; words of a bitmap over them */
     struct psd_lane_client *clients; /* [n_slots] */
-    uint64_t *bitmaps;           /* [n_slots][n_words] */
-    uint64_t *offered;           /* [n_words]: chunks of the first worker's x that have come */
+    uint64_t *bitmaps;               /* [n_slots][n_words] */
+    uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
-    float *scratch;              /* one chunk: for bodies that are not floats in place */
+    float *scratch;                       /* one chunk: for bodies that are not floats in place */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
-    uint64_t *snap_bitmaps;      /* [n_slots][n_words] */
+    uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
     struct psd_lane_stats stats;
     uint64_t log_window_s, log_lines; /* a peer cannot flood the log */
@@ -125,7 +125,8 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
 static inline void psd_count(_Atomic uint64_t *counter, uint64_t more)
 {
     /* One writer: no read-modify-write on the bus. */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
 }
 
 #endif

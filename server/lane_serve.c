@@ -1,5 +1,5 @@
-/* The life of a data message in a lane: validate, find the chunk, apply, answer. Nothing here allocates, locks or logs
- * unless a peer misbehaves. */
+/* The life of a data message in a lane: validate, find the chunk, apply, answer. Nothing here allocates,
+ * locks or logs unless a peer misbehaves. */
 #include "server/lane.h"
 
 #include <errno.h>
@@ -21,14 +21,14 @@ static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_
     clock_gettime(CLOCK_MONOTONIC, &now);
     if ((uint64_t)now.tv_sec != lane->log_window_s) {
         if (lane->log_lines > LOG_LINES_A_SECOND)
-            ps_log(PS_LOG_WARN, "data.refused", "lane %u: %" PRIu64 " more refusals were not logged", lane->index,
-                   lane->log_lines - LOG_LINES_A_SECOND);
+            ps_log(PS_LOG_WARN, "data.refused", "lane %u: %" PRIu64 " more refusals were not logged",
+                   lane->index, lane->log_lines - LOG_LINES_A_SECOND);
         lane->log_window_s = (uint64_t)now.tv_sec;
         lane->log_lines = 0;
     }
     if (++lane->log_lines <= LOG_LINES_A_SECOND)
-        ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)", lane->index,
-               f->client, f->incarnation, f->seq, sentence,
+        ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
+               lane->index, f->client, f->incarnation, f->seq, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
 }
 
@@ -66,7 +66,8 @@ static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code
     c->phase = PSD_PHASE_ENDED;
     c->end_code = code;
     psd_ring_push(lane->out,
-                  &(struct psd_note){.kind = PSD_NOTE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code});
+                  &(struct psd_note){
+                      .kind = PSD_NOTE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code});
 }
 
 /* Turns the request into its answer, sends it and consumes m. */
@@ -135,8 +136,10 @@ static void refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n
     uint64_t begin = a->frame.begin, end = begin + a->frame.count;
     fault(lane, &a->frame, PS__CODE__VALUE);
     refuse(lane, a, PS__CODE__VALUE,
-           "%zu values of floats %" PRIu64 " to %" PRIu64 " are not finite or made the center so: none of these was stored, "
-           "your session ends", n_bad, begin, end - 1);
+           "%zu values of floats %" PRIu64 " to %" PRIu64
+           " are not finite or made the center so: none of these was stored, "
+           "your session ends",
+           n_bad, begin, end - 1);
 }
 
 /* The floats of a body, in place where it may hold floats; else in the lane's scratch. */
@@ -190,7 +193,8 @@ static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c)
     atomic_store_explicit(&c->staleness, staleness, memory_order_relaxed);
 }
 
-/* Opens the exchange the chunk belongs to. Returns false when the chunk was answered already: as a replay, or refused. */
+/* Opens the exchange the chunk belongs to. Returns false when the chunk was answered already: as a replay, or
+ * refused. */
 static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_lane_client *c = a->client;
@@ -276,7 +280,8 @@ static const struct {
     uint32_t code;   /* when it is not */
 } kinds[] = {
     [PS_FRAME_EXCHANGE] = {serve_exchange, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_PULL] = {serve_pull, false, 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING, PS__CODE__NOT_BEGUN},
+    [PS_FRAME_PULL] = {serve_pull, false, 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
+                       PS__CODE__NOT_BEGUN},
     [PS_FRAME_PUSH] = {serve_push, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
     [PS_FRAME_OFFER] = {serve_offer, true, 1u << PSD_PHASE_OFFERING, PS__CODE__NOT_BEGUN},
 };
@@ -290,7 +295,8 @@ static uint32_t check_client(const struct psd_lane *lane, const struct ps_frame 
     }
     const struct psd_lane_client *c = &lane->clients[f->client];
     if (c->incarnation != f->incarnation) {
-        ps_fail(err, 0, "incarnation %u is stale: client %u is in its incarnation %u", f->incarnation, f->client, c->incarnation);
+        ps_fail(err, 0, "incarnation %u is stale: client %u is in its incarnation %u", f->incarnation,
+                f->client, c->incarnation);
         return PS__CODE__STALE;
     }
     if (c->phase == PSD_PHASE_ENDED) {
@@ -326,7 +332,9 @@ static uint32_t check_request(struct psd_lane *lane, struct psd_arrival *a, stru
     }
     int64_t chunk = ps_shard_find(&lane->center->shard, lane->index, (struct ps_range){f->begin, f->count});
     if (chunk < 0) {
-        ps_fail(err, 0, "floats %" PRIu64 " +%u are not a chunk of lane %u, which holds floats %" PRIu64 " +%" PRIu64 " in %u chunks",
+        ps_fail(err, 0,
+                "floats %" PRIu64 " +%u are not a chunk of lane %u, which holds floats %" PRIu64 " +%" PRIu64
+                " in %u chunks",
                 f->begin, f->count, lane->index, lane->slice.begin, lane->slice.count, lane->n_chunks);
         return PS__CODE__RANGE;
     }
@@ -337,7 +345,8 @@ static uint32_t check_request(struct psd_lane *lane, struct psd_arrival *a, stru
     }
     size_t want = kinds[f->kind].has_payload ? codec->payload_bytes(f->count) : 0;
     if (a->message.body_bytes != want) {
-        ps_fail(err, 0, "a body of %zu bytes; %u floats in codec %s take %zu", a->message.body_bytes, f->count, codec->name, want);
+        ps_fail(err, 0, "a body of %zu bytes; %u floats in codec %s take %zu", a->message.body_bytes,
+                f->count, codec->name, want);
         return PS__CODE__MALFORMED;
     }
     return 0;

@@ -53,8 +53,9 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
 }
 
-/* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved, and the loop
- * learns of it by the lane refusing data; tables are small beside the center, which was allocated before. */
+/* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved,
+ * and the loop learns of it by the lane refusing data; tables are small beside the center, which was
+ * allocated before. */
 static void take_slice(struct psd_lane *lane, struct psd_center *center)
 {
     uint32_t n_slots = lane->shared->n_slots;
@@ -70,7 +71,8 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->offered || !lane->scratch) {
-        ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data", lane->index);
+        ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
+               lane->index);
         free_tables(lane);
         lane->n_chunks = 0;
         return;
@@ -116,7 +118,8 @@ static void snapshot(struct psd_lane *lane, struct psd_snapshot *s)
                 continue;
             uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
             memcpy(landed, c->landed, lane->n_words * sizeof *landed);
-            lane->snap_replay[n++] = (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
+            lane->snap_replay[n++] =
+                (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
         }
     }
     lane->n_snap_replay = n;

@@ -25,16 +25,34 @@ static const char usage[] =
     "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken,\n"
     "      4 cannot bind, 5 bad checkpoint\n";
 
-enum { OPT_CONFIG = 256, OPT_METHOD, OPT_SET, OPT_LISTEN, OPT_PORT, OPT_ENDPOINT, OPT_STATUS, OPT_STATE, OPT_RESUME, OPT_CHECK,
-       OPT_VERSION, OPT_HELP };
+enum {
+    OPT_CONFIG = 256,
+    OPT_METHOD,
+    OPT_SET,
+    OPT_LISTEN,
+    OPT_PORT,
+    OPT_ENDPOINT,
+    OPT_STATUS,
+    OPT_STATE,
+    OPT_RESUME,
+    OPT_CHECK,
+    OPT_VERSION,
+    OPT_HELP
+};
 
 static const struct option options[] = {
-    {"config", required_argument, NULL, OPT_CONFIG},   {"method", required_argument, NULL, OPT_METHOD},
-    {"set", required_argument, NULL, OPT_SET},         {"listen", required_argument, NULL, OPT_LISTEN},
-    {"port", required_argument, NULL, OPT_PORT},       {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
-    {"status", required_argument, NULL, OPT_STATUS},   {"state-dir", required_argument, NULL, OPT_STATE},
-    {"resume", no_argument, NULL, OPT_RESUME},         {"check-config", no_argument, NULL, OPT_CHECK},
-    {"version", no_argument, NULL, OPT_VERSION},       {"help", no_argument, NULL, OPT_HELP},
+    {"config", required_argument, NULL, OPT_CONFIG},
+    {"method", required_argument, NULL, OPT_METHOD},
+    {"set", required_argument, NULL, OPT_SET},
+    {"listen", required_argument, NULL, OPT_LISTEN},
+    {"port", required_argument, NULL, OPT_PORT},
+    {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
+    {"status", required_argument, NULL, OPT_STATUS},
+    {"state-dir", required_argument, NULL, OPT_STATE},
+    {"resume", no_argument, NULL, OPT_RESUME},
+    {"check-config", no_argument, NULL, OPT_CHECK},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
 
@@ -101,19 +119,44 @@ static int read_options(int argc, char **argv, struct arguments *a)
     int opt, rc = 0;
     while (rc == 0 && (opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (opt) {
-        case OPT_CONFIG: break;
-        case OPT_METHOD: rc = set_key(&a->cfg, "method", optarg); break;
-        case OPT_SET: rc = set_key(&a->cfg, "", optarg); break;
-        case OPT_LISTEN: rc = set_key(&a->cfg, "listen", optarg); break;
-        case OPT_PORT: rc = set_port(&a->cfg, optarg); break;
-        case OPT_ENDPOINT: rc = set_key(&a->cfg, "endpoint_file", optarg); break;
-        case OPT_STATUS: rc = set_status(&a->cfg, optarg); break;
-        case OPT_STATE: rc = set_key(&a->cfg, "state_dir", optarg); break;
-        case OPT_RESUME: a->start.resume = true; break;
-        case OPT_CHECK: a->check_only = true; break;
-        case OPT_VERSION: printf("psd %s\n", PSD_VERSION); exit(0);
-        case OPT_HELP: fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); return PSD_EXIT_CONFIG;
+        case OPT_CONFIG:
+            break;
+        case OPT_METHOD:
+            rc = set_key(&a->cfg, "method", optarg);
+            break;
+        case OPT_SET:
+            rc = set_key(&a->cfg, "", optarg);
+            break;
+        case OPT_LISTEN:
+            rc = set_key(&a->cfg, "listen", optarg);
+            break;
+        case OPT_PORT:
+            rc = set_port(&a->cfg, optarg);
+            break;
+        case OPT_ENDPOINT:
+            rc = set_key(&a->cfg, "endpoint_file", optarg);
+            break;
+        case OPT_STATUS:
+            rc = set_status(&a->cfg, optarg);
+            break;
+        case OPT_STATE:
+            rc = set_key(&a->cfg, "state_dir", optarg);
+            break;
+        case OPT_RESUME:
+            a->start.resume = true;
+            break;
+        case OPT_CHECK:
+            a->check_only = true;
+            break;
+        case OPT_VERSION:
+            printf("psd %s\n", PSD_VERSION);
+            exit(0);
+        case OPT_HELP:
+            fputs(usage, stdout);
+            exit(0);
+        default:
+            fputs(usage, stderr);
+            return PSD_EXIT_CONFIG;
         }
     }
     if (rc == 0 && optind < argc) {

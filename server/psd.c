@@ -39,7 +39,9 @@ static void notify_service_manager(const char *state)
 static uint32_t auto_lanes(void)
 {
     long lanes = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_LANE;
-    return lanes < AUTO_LANES_MIN ? AUTO_LANES_MIN : lanes > AUTO_LANES_MAX ? AUTO_LANES_MAX : (uint32_t)lanes;
+    return lanes < AUTO_LANES_MIN   ? AUTO_LANES_MIN
+           : lanes > AUTO_LANES_MAX ? AUTO_LANES_MAX
+                                    : (uint32_t)lanes;
 }
 
 static int open_lanes(struct psd *d, struct ps_error *err)
@@ -94,16 +96,18 @@ static int start_lanes(struct psd *d, struct ps_error *err)
 /* Drained, or the workers' time is up: the last checkpoint, then the end. */
 static void stop_when_possible(struct psd *d)
 {
-    if (d->state == PSD_STATE_DRAINING &&
-        (psd_sessions_count(&d->sessions, false) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
+    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
+                                           uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
         for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
             if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
                 psd_job_end(d, &d->sessions.slots[i], PS__CODE__DRAINING, "did not leave in time");
         d->state = PSD_STATE_STOPPING;
-        d->drain_deadline_ms = uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
+        d->drain_deadline_ms =
+            uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
         psd_saver_start(d, NULL);
     }
-    bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
+    bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms ||
+                    d->n_stops > 1;
     if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed)
         uv_stop(&d->loop);
 }
@@ -134,10 +138,11 @@ static void log_skipped(const char *sentence)
 
 static int resume(struct psd *d, struct ps_error *err)
 {
-    int rc = psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed, d->resumed_from,
-                                        sizeof d->resumed_from, log_skipped, err);
+    int rc = psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed,
+                                        d->resumed_from, sizeof d->resumed_from, log_skipped, err);
     if (rc == -ENOENT) {
-        ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew", d->saver.directory);
+        ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
+               d->saver.directory);
         d->resumed_from[0] = 0;
         return 0;
     }
@@ -148,9 +153,10 @@ static int resume(struct psd *d, struct ps_error *err)
     atomic_store(&d->shared.version, d->resumed.version);
     d->sessions.incarnation = d->resumed.incarnation;
     if (d->resumed.lanes != d->cfg.lanes || d->resumed.chunk_floats != d->cfg.chunk_floats)
-        ps_log(PS_LOG_WARN, "checkpoint.lanes",
-               "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)", d->resumed.lanes,
-               d->resumed.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
+        ps_log(
+            PS_LOG_WARN, "checkpoint.lanes",
+            "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)",
+            d->resumed.lanes, d->resumed.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
     return psd_center_resume(&d->cfg, &d->resumed, &d->center, err);
 }
 
@@ -158,9 +164,9 @@ static int resume(struct psd *d, struct ps_error *err)
 static int set_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
-    d->history.fd = -1;
+    d->history.fd = d->state_lock = -1;
     d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
-    int rc = psd_statedir_open(d->cfg.state_dir, &d->statedir, &err);
+    int rc = psd_state_lock(d->cfg.state_dir, &d->state_lock, &err);
     if (rc < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
@@ -171,7 +177,8 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_STATE_DIR;
     }
     if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0) {
-        ps_log(PS_LOG_ERROR, "start.memory", "%s", err.text[0] != 0 ? err.text : "no memory for the sessions");
+        ps_log(PS_LOG_ERROR, "start.memory", "%s",
+               err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
     d->shared.n_slots = d->sessions.n_slots;
@@ -194,7 +201,8 @@ static int open_up(struct psd *d)
     uint32_t lanes = d->center != NULL ? d->center->shard.n_lanes : d->cfg.lanes;
 
     d->transport = ps_transport_of_url(d->cfg.listen);
-    if (d->transport->hub_create(lanes, &d->hub) < 0 || psd_control_open(d, &err) < 0 || open_lanes(d, &err) < 0) {
+    if (d->transport->hub_create(lanes, &d->hub) < 0 || psd_control_open(d, &err) < 0 ||
+        open_lanes(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -235,8 +243,8 @@ static int announce(struct psd *d)
         ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);
         return PSD_EXIT_BIND;
     }
-    ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s", PSD_VERSION, url,
-           d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
+           PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
     notify_service_manager("READY=1");
     return PSD_EXIT_OK;
 }
@@ -268,7 +276,8 @@ static void tear_down(struct psd *d)
     psd_sessions_finish(&d->sessions);
     psd_history_close(d);
     free(d->shared.lanes_done);
-    psd_statedir_close(d->statedir);
+    if (d->state_lock >= 0)
+        psd_state_unlock(d->state_lock);
 }
 
 int psd_run(const struct psd_config *cfg, const struct psd_start *start)

@@ -1,8 +1,9 @@
-/* psd.h: the daemon. struct psd owns every part and is passed down; all of it belongs to the loop's thread but what
- * lane.h says is shared.
+/* psd.h: the daemon. struct psd owns every part and is passed down; all of it belongs to the loop's thread
+ * but what lane.h says is shared.
  *
- * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane (lane.h), libzmq's
- * I/O threads, and one of libuv's pool while a checkpoint is written. The loop and a lane talk through two rings. */
+ * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
+ * (lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop and a lane
+ * talk through two rings. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H
 
@@ -16,12 +17,12 @@
 #include "server/statedir.h"
 
 enum psd_state {
-    PSD_STATE_WAITING,   /* no center yet */
-    PSD_STATE_OFFERED,   /* the first worker's x is on its way */
-    PSD_STATE_EMPTYING,  /* that worker died: lanes let go of the center */
+    PSD_STATE_WAITING,  /* no center yet */
+    PSD_STATE_OFFERED,  /* the first worker's x is on its way */
+    PSD_STATE_EMPTYING, /* that worker died: lanes let go of the center */
     PSD_STATE_READY,
-    PSD_STATE_DRAINING,  /* workers are told to stop */
-    PSD_STATE_STOPPING,  /* last checkpoint */
+    PSD_STATE_DRAINING, /* workers are told to stop */
+    PSD_STATE_STOPPING, /* last checkpoint */
 };
 
 /* The control road's server end. */
@@ -42,7 +43,7 @@ struct psd_saver {
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
-    char path[400];       /* of the write that is under way; the pool thread's */
+    char path[400]; /* of the write that is under way; the pool thread's */
     struct ps_error error;
     int rc;
 };
@@ -90,7 +91,7 @@ struct psd {
     struct psd_history history;
     struct psd_evaluation evaluation;
     struct psd_http *http;
-    struct psd_statedir *statedir;
+    int state_lock; /* statedir.h */
     uv_timer_t tick;
     uv_signal_t sigterm, sigint;
     uint64_t started_ms, drain_deadline_ms;
@@ -103,8 +104,14 @@ struct psd_start {
 };
 
 /* Exit codes of psd (DESIGN 8). */
-enum { PSD_EXIT_OK = 0, PSD_EXIT_CONFIG = 2, PSD_EXIT_STATE_DIR = 3, PSD_EXIT_BIND = 4, PSD_EXIT_CHECKPOINT = 5,
-       PSD_EXIT_SYSTEM = 1 };
+enum {
+    PSD_EXIT_OK = 0,
+    PSD_EXIT_CONFIG = 2,
+    PSD_EXIT_STATE_DIR = 3,
+    PSD_EXIT_BIND = 4,
+    PSD_EXIT_CHECKPOINT = 5,
+    PSD_EXIT_SYSTEM = 1
+};
 
 /* psd.c: everything up and until the end. Returns the exit code; logs what failed. */
 int psd_run(const struct psd_config *cfg, const struct psd_start *start);
@@ -125,7 +132,8 @@ int psd_control_open(struct psd *d, struct ps_error *err);
 void psd_control_close(struct psd *d);
 void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
 void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
-void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal, const char *sentence);
+void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
+                       const char *sentence);
 void psd_control_drain(struct psd *d, const char *reason);
 
 /* hello.c: Hello, new and taken up again. peer: identity of peer_bytes bytes at the control socket. */
@@ -139,8 +147,9 @@ void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t cod
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
 
 /* saver.c */
-int psd_saver_start(struct psd *d, struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
-void psd_saver_snapped(struct psd *d); /* one lane has copied */
+int psd_saver_start(struct psd *d,
+                    struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
+void psd_saver_snapped(struct psd *d);     /* one lane has copied */
 void psd_saver_check_due(struct psd *d);
 
 /* stats.c: sums over lanes, and the history. */

@@ -10,16 +10,18 @@
 
 enum psd_note_kind {
     /* loop to lane */
-    PSD_NOTE_SLICE,    /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
-    PSD_NOTE_ADMIT,    /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation */
-    PSD_NOTE_END,      /* client, a: the Ps__Code that its later frames are refused with */
+    PSD_NOTE_SLICE, /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
+    PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation
+                     */
+    PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; answered by SNAPPED */
     PSD_NOTE_STOP,
     /* lane to loop */
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
-    PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code: the lane ended this session. One for each ADMIT at most */
+    PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code: the lane ended this session. One for each ADMIT at
+                       most */
 };
 
 struct psd_note {

@@ -1,5 +1,5 @@
-/* Checkpoints of a running job: each lane copies its slice into the preallocated snapshot at a chunk boundary; when all
- * have, a thread of libuv's pool writes it. Everything else runs on the loop. */
+/* Checkpoints of a running job: each lane copies its slice into the preallocated snapshot at a chunk
+ * boundary; when all have, a thread of libuv's pool writes it. Everything else runs on the loop. */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ int psd_saver_start(struct psd *d, struct ps_error *err)
     d->center->snapshot.incarnation = d->sessions.incarnation;
     d->center->snapshot.saved_at_s = (uint64_t)time(NULL);
     for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_ring_push(d->lanes[i]->in, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &d->center->snapshot});
+        psd_ring_push(d->lanes[i]->in,
+                      &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &d->center->snapshot});
     return 0;
 }
 
@@ -36,7 +37,8 @@ static void write_it(uv_work_t *work)
 {
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
-    v->rc = psd_checkpoint_write(v->directory, &d->center->snapshot, d->cfg.checkpoint.keep, v->path, sizeof v->path, &v->error);
+    v->rc = psd_checkpoint_write(v->directory, &d->center->snapshot, d->cfg.checkpoint.keep, v->path,
+                                 sizeof v->path, &v->error);
 }
 
 static void written(uv_work_t *work, int status)
@@ -50,7 +52,8 @@ static void written(uv_work_t *work, int status)
     v->busy = false;
     if (v->rc < 0) {
         memcpy(v->last_error, v->error.text, sizeof v->last_error);
-        ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were", v->error.text);
+        ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were",
+               v->error.text);
     } else {
         memcpy(v->last_path, v->path, sizeof v->last_path);
         v->last_error[0] = 0;
@@ -76,7 +79,8 @@ static int gather_replay(struct psd *d)
     if (s->replay == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < d->n_lanes; i++) {
-        memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay, d->lanes[i]->n_snap_replay * sizeof *s->replay);
+        memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
+               d->lanes[i]->n_snap_replay * sizeof *s->replay);
         s->n_replay += d->lanes[i]->n_snap_replay;
     }
     return 0;
@@ -99,7 +103,8 @@ void psd_saver_snapped(struct psd *d)
 void psd_saver_check_due(struct psd *d)
 {
     uint64_t every_ms = (uint64_t)d->cfg.checkpoint.every_s * 1000;
-    if (every_ms == 0 || d->state != PSD_STATE_READY || d->saver.busy || uv_now(&d->loop) - d->saver.last_ms < every_ms)
+    if (every_ms == 0 || d->state != PSD_STATE_READY || d->saver.busy ||
+        uv_now(&d->loop) - d->saver.last_ms < every_ms)
         return;
     if (psd_version(d) == d->saver.last_version && d->saver.last_path[0] != 0)
         return; /* nothing has moved */

@@ -39,6 +39,6 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->state_bytes = n_bytes * d->center->rule->n_state;
         t->snapshot_bytes = t->center_bytes + t->state_bytes;
     }
-    t->window_bytes = psd_stats_window_bytes(d) *
-                      (psd_sessions_count(&d->sessions, false) + (uint64_t)psd_sessions_count(&d->sessions, true));
+    t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
+                                                   (uint64_t)psd_sessions_count(&d->sessions, true));
 }

@@ -11,8 +11,8 @@
 #include "server/json.h"
 
 static const char *const state_names[] = {
-    [PSD_STATE_WAITING] = "waiting",  [PSD_STATE_OFFERED] = "waiting",   [PSD_STATE_EMPTYING] = "waiting",
-    [PSD_STATE_READY] = "ready",      [PSD_STATE_DRAINING] = "draining", [PSD_STATE_STOPPING] = "stopping",
+    [PSD_STATE_WAITING] = "waiting", [PSD_STATE_OFFERED] = "waiting",   [PSD_STATE_EMPTYING] = "waiting",
+    [PSD_STATE_READY] = "ready",     [PSD_STATE_DRAINING] = "draining", [PSD_STATE_STOPPING] = "stopping",
 };
 
 static const char *const session_names[] = {
@@ -84,7 +84,8 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "replays", integer(t->replays));
     json_object_set_new(o, "lost_updates", integer(d->lost_updates));
     json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
-    json_object_set_new(o, "resumed_version", d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
+    json_object_set_new(o, "resumed_version",
+                        d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
     return o;
 }
 
@@ -117,27 +118,31 @@ static json_t *status_json(struct psd *d)
     char url[320];
     psd_stats_totals(d, &t);
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
-    json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:f}", "name", "psd", "version", PSD_VERSION, "pid", (int)getpid(), "state",
-                          state_names[d->state], "uptime_s", (double)(uv_now(&d->loop) - d->started_ms) / 1e3);
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:f}", "name", "psd", "version", PSD_VERSION, "pid",
+                          (int)getpid(), "state", state_names[d->state], "uptime_s",
+                          (double)(uv_now(&d->loop) - d->started_ms) / 1e3);
     json_object_set_new(o, "method",
-                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", d->cfg.method, "rule", d->cfg.rule, "admission",
-                                  d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging", d->cfg.averaging));
+                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", d->cfg.method, "rule", d->cfg.rule,
+                                  "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
+                                  d->cfg.averaging));
     json_object_set_new(o, "parameters", parameters_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
     json_object_set_new(o, "listen", json_string(url));
     json_object_set_new(o, "transport", json_string(d->transport->name));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
-    json_object_set_new(o, "chunk_floats", integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
+    json_object_set_new(o, "chunk_floats",
+                        integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
     json_object_set_new(o, "window_chunks", integer(d->cfg.window_chunks));
     json_object_set_new(o, "model", model_json(d));
     json_object_set_new(o, "center", center_json(d, &t));
     json_object_set_new(o, "workers",
-                        json_pack("{s:I, s:I}", "active", (json_int_t)psd_sessions_count(&d->sessions, false), "observers",
-                                  (json_int_t)psd_sessions_count(&d->sessions, true)));
+                        json_pack("{s:I, s:I}", "active", (json_int_t)psd_sessions_count(&d->sessions, false),
+                                  "observers", (json_int_t)psd_sessions_count(&d->sessions, true)));
     json_t *evaluation = json_object();
     json_object_set_new(evaluation, "test_accuracy", psd_json_number(d->evaluation.accuracy));
     json_object_set_new(evaluation, "test_loss", psd_json_number(d->evaluation.loss));
-    json_object_set_new(evaluation, "center_version", isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
+    json_object_set_new(evaluation, "center_version",
+                        isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
     json_object_set_new(o, "evaluation", evaluation);
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
@@ -151,7 +156,8 @@ static void get_status(void *arg, const char *query, struct psd_http_answer *ans
 }
 
 /* An exchange of a client is complete when every lane has it. */
-static void client_counters(const struct psd *d, uint32_t client, uint64_t *exchanges, uint64_t *clock, uint64_t *staleness)
+static void client_counters(const struct psd *d, uint32_t client, uint64_t *exchanges, uint64_t *clock,
+                            uint64_t *staleness)
 {
     *exchanges = UINT64_MAX;
     *clock = *staleness = 0;
@@ -180,8 +186,9 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "kind", json_string(s->observer ? "observer" : "worker"));
     json_object_set_new(o, "name", json_string(s->name));
     json_object_set_new(o, "incarnation", integer(s->incarnation));
-    json_object_set_new(o, "state",
-                        json_string(silent_ms > 500ull * d->cfg.limits.silence_s ? "silent" : session_names[s->state]));
+    json_object_set_new(
+        o, "state",
+        json_string(silent_ms > 500ull * d->cfg.limits.silence_s ? "silent" : session_names[s->state]));
     json_object_set_new(o, "address", json_string(s->address));
     json_object_set_new(o, "clock", integer(clock > s->clock ? clock : s->clock));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
@@ -245,7 +252,8 @@ static void get_readyz(void *arg, const char *query, struct psd_http_answer *ans
     struct psd *d = arg;
     bool takes_workers = d->state < PSD_STATE_DRAINING;
     (void)query;
-    answer_json(answer, takes_workers ? 200 : 503, json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
+    answer_json(answer, takes_workers ? 200 : 503,
+                json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
 }
 
 static void post_checkpoint(void *arg, const char *query, struct psd_http_answer *answer)
@@ -256,7 +264,8 @@ static void post_checkpoint(void *arg, const char *query, struct psd_http_answer
     if (psd_saver_start(d, &err) < 0)
         answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
     else
-        answer_json(answer, 202, json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)psd_version(d)));
+        answer_json(answer, 202,
+                    json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)psd_version(d)));
 }
 
 static void post_drain(void *arg, const char *query, struct psd_http_answer *answer)
@@ -267,8 +276,9 @@ static void post_drain(void *arg, const char *query, struct psd_http_answer *ans
 }
 
 const struct psd_http_route psd_routes[] = {
-    {"GET", "/status", get_status},         {"GET", "/workers", get_workers}, {"GET", "/config", get_config},
-    {"GET", "/metrics", get_metrics},       {"GET", "/history", get_history}, {"GET", "/healthz", get_healthz},
-    {"GET", "/readyz", get_readyz},         {"POST", "/checkpoint", post_checkpoint}, {"POST", "/drain", post_drain},
-    {.method = NULL},
+    {"GET", "/status", get_status},   {"GET", "/workers", get_workers},
+    {"GET", "/config", get_config},   {"GET", "/metrics", get_metrics},
+    {"GET", "/history", get_history}, {"GET", "/healthz", get_healthz},
+    {"GET", "/readyz", get_readyz},   {"POST", "/checkpoint", post_checkpoint},
+    {"POST", "/drain", post_drain},   {.method = NULL},
 };

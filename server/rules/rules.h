@@ -19,8 +19,9 @@ struct psd_move {
 struct psd_rule {
     const char *name; /* as in ps_rules */
     uint32_t n_state; /* vectors of state beside the center, zero at the start */
-    /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned with center.
-     * Nothing that is not finite is stored; returns how many results were not. Lane's thread; cannot fail. */
+    /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned
+     * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
+     * cannot fail. */
     size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
     /* The rate to tell the client: what its half multiplies with. */
     float (*rate)(const struct psd_move *move);
