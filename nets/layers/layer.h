@@ -19,4 +19,9 @@ extern const struct cnn_layer_type cnn_layer_conv, cnn_layer_maxpool, cnn_layer_
 /* NULL: no such kind. */
 const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
 
+/* The cross-entropy of one image, -log softmax(z)[label], computed as log(sum exp(z - max)) - (z[label] -
+ * max): nothing overflows, and the sum is at least 1. dz: its gradient, softmax(z) less 1 at the label.
+ * Correct is an image whose largest value, the first among equals, is at the label. */
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct);
+
 #endif

@@ -2,6 +2,7 @@
 #include "nets/layers/layer.h"
 
 #include <errno.h>
+#include <math.h>
 
 static int plan(struct cnn_layer *l, struct cnn_error *err)
 {
@@ -14,3 +15,21 @@ static int plan(struct cnn_layer *l, struct cnn_error *err)
 }
 
 const struct cnn_layer_type cnn_layer_softmax_loss = {"softmax-loss", plan, NULL};
+
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct)
+{
+    uint32_t best = 0;
+    double sum = 0;
+
+    for (uint32_t k = 1; k < classes; k++)
+        if (z[k] > z[best])
+            best = k;
+    for (uint32_t k = 0; k < classes; k++) {
+        dz[k] = exp(z[k] - z[best]);
+        sum += dz[k];
+    }
+    for (uint32_t k = 0; k < classes; k++)
+        dz[k] = dz[k] / sum - (k == label ? 1 : 0);
+    *is_correct = best == label;
+    return log(sum) - (z[label] - z[best]);
+}

@@ -1,5 +1,6 @@
 /* ref.c: the backend that is meant to be read, and that the others are checked against. One thread. */
 #include "nets/backend.h"
+#include "nets/layers/layer.h"
 #include "nets/ref/ref.h"
 
 #include <errno.h>
@@ -71,6 +72,24 @@ static void forward(struct ref *r, const float *x, const float *images, uint32_t
         layers[p->layers[i].spec->kind]->forward(&p->layers[i], n, x, r->act[i], r->act[i + 1]);
 }
 
+/* Leaves the gradient of the mean loss in the last dact. */
+static void loss(struct ref *r, const uint8_t *labels, uint32_t n, struct cnn_score *out)
+{
+    uint32_t classes = r->plan->model->classes;
+    const double *z = r->act[r->plan->n_layers - 1];
+    double *dz = r->dact[r->plan->n_layers - 1], sum = 0;
+    uint32_t n_correct = 0;
+    bool is_correct;
+
+    for (uint32_t i = 0; i < n; i++, z += classes, dz += classes) {
+        sum += cnn_softmax_loss_row(classes, z, labels[i], dz, &is_correct);
+        n_correct += is_correct;
+        for (uint32_t k = 0; k < classes; k++)
+            dz[k] /= n;
+    }
+    *out = (struct cnn_score){.loss = sum / n, .n_correct = n_correct};
+}
+
 static int score(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
                  struct cnn_score *out, struct cnn_error *err)
 {
@@ -78,7 +97,7 @@ static int score(void *state, const float *x, const float *images, const uint8_t
 
     (void)err;
     forward(r, x, images, n);
-    cnn_ref_softmax_loss(n, r->plan->model->classes, r->act[r->plan->n_layers - 1], labels, NULL, out);
+    loss(r, labels, n, out);
     return 0;
 }
 
@@ -91,7 +110,7 @@ static int gradient(void *state, const float *x, const float *images, const uint
 
     (void)err;
     forward(r, x, images, r->batch);
-    cnn_ref_softmax_loss(r->batch, p->model->classes, r->act[last], labels, r->dact[last], out);
+    loss(r, labels, r->batch, out);
     for (size_t i = last; i-- > 0;) {
         const struct cnn_layer *l = &p->layers[i];
         layers[l->spec->kind]->backward(l, r->batch, x, r->act[i], r->dact[i + 1],

@@ -17,8 +17,4 @@ struct cnn_ref_layer {
 
 extern const struct cnn_ref_layer cnn_ref_conv, cnn_ref_maxpool, cnn_ref_relu, cnn_ref_fc;
 
-/* Mean cross-entropy of n rows of logits, and dlogits of that mean (NULL: not wanted). */
-void cnn_ref_softmax_loss(uint32_t n, uint32_t classes, const double *logits, const uint8_t *labels,
-                          double *dlogits, struct cnn_score *score);
-
 #endif
