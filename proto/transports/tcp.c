@@ -61,10 +61,10 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* Two parts a request; twice the window leaves room for a resend after a lost answer. */
+/* In whole messages: twice the window and some leave room for libzmq's lazy accounting. */
 static int set_limits(void *socket, const struct ps_road_limits *limits)
 {
-    int zero = 0, one = 1, mark = (int)limits->window_chunks * 4 + 8;
+    int zero = 0, one = 1, mark = (int)limits->window_chunks * 2 + 8;
     int64_t max_bytes = (int64_t)limits->max_body_bytes;
     int rc = 0;
     rc |= zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
@@ -190,11 +190,24 @@ static int message_body(struct ps_message *m, size_t len_bytes)
     return 0;
 }
 
+/* libzmq learns only now and then that a peer has read; before calling the pipe full, let it look. */
+static int send_first(void *socket, zmq_msg_t *id)
+{
+    int events;
+    size_t size = sizeof events;
+    if (zmq_msg_send(id, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0)
+        return 0;
+    if (zmq_errno() != EAGAIN)
+        return -zmq_errno();
+    zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size);
+    return zmq_msg_send(id, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 ? 0 : -zmq_errno();
+}
+
 static int port_reply(struct ps_port *port, struct ps_message *m)
 {
     struct parts *p = (struct parts *)m->storage;
-    int rc = 0;
-    for (int i = 0; i < PARTS && rc == 0; i++)
+    int rc = send_first(port->socket, &p->part[PARTS_ID]);
+    for (int i = PARTS_HEAD; i < PARTS && rc == 0; i++)
         if (zmq_msg_send(&p->part[i], port->socket, ZMQ_DONTWAIT | (i + 1 < PARTS ? ZMQ_SNDMORE : 0)) < 0)
             rc = -zmq_errno();
     if (rc < 0)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
 
 struct command {
@@ -12,6 +13,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"exchange", bench_exchange, bench_exchange_help},
     {"net", bench_net, bench_net_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];
