@@ -55,16 +55,16 @@ int psd_unix_socket_listen(const char *path, struct psd_unix_socket *out, struct
         return rc;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return ps_fail(err, -errno, "%s: cannot make a socket: %s", path, strerror(errno));
+        return ps_fail(err, -errno, "%s: cannot make a socket: %s", at.sun_path, strerror(errno));
     /* On Linux bind() gives the file the mode of the socket's own inode: 0600 from the start, without a
      * change of the process's umask, which other threads share. */
     if (fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) < 0) {
-        rc = ps_fail(err, -errno, "%s: cannot make the status socket: %s", path, strerror(errno));
+        rc = ps_fail(err, -errno, "%s: cannot make the status socket: %s", at.sun_path, strerror(errno));
         close(fd);
         return rc;
     }
     if (stat(path, &st) < 0 || listen(fd, BACKLOG) < 0) {
-        rc = ps_fail(err, -errno, "%s: cannot listen at the status socket: %s", path, strerror(errno));
+        rc = ps_fail(err, -errno, "%s: cannot listen at the status socket: %s", at.sun_path, strerror(errno));
         unlink(path);
         close(fd);
         return rc;

@@ -142,7 +142,8 @@ static void become_ready(struct psd *d)
     d->state = PSD_STATE_READY;
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
-            activate(d, &d->sessions.slots[i], false);
+            activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
+    d->saver.last_ms = uv_now(&d->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
     unpark(d);

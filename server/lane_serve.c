@@ -266,8 +266,10 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
         return;
     if ((lane->offered[a->chunk / 64] & bit) == 0) {
         lane->offered[a->chunk / 64] |= bit;
-        if (++lane->n_offered == lane->n_chunks)
+        if (++lane->n_offered == lane->n_chunks) {
+            a->client->phase = PSD_PHASE_ACTIVE; /* it may go on before the loop has heard */
             psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_FILLED});
+        }
     }
     answer_nothing(lane, a);
 }

@@ -1,0 +1,27 @@
+/* client.h: psctl's way to psd: HTTP over the status socket. */
+#ifndef CTL_CLIENT_H
+#define CTL_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+struct ctl_client; /* one connection, kept between requests; one thread */
+
+struct ctl_reply {
+    int status; /* HTTP's */
+    char *body; /* with a zero byte behind it; the caller frees it */
+    size_t len_bytes;
+};
+
+/* -ENOMEM; the socket is not touched. */
+int ctl_client_create(const char *socket_path, struct ctl_client **out, struct ps_error *err);
+void ctl_client_destroy(struct ctl_client *c);
+
+/* Asks and waits for the answer, timeout_ms at most. Any status is a success here. -ECONNREFUSED: nobody
+ * listens there; -ETIMEDOUT; -EIO: the answer broke off or is beyond 64 MiB. */
+int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, uint32_t timeout_ms,
+                   struct ctl_reply *reply, struct ps_error *err);
+
+#endif

@@ -1,0 +1,295 @@
+/* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint
+ * and drain then wait until what they asked for is done.
+ *
+ * Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage, 6 psd cannot be reached.
+ */
+#include <curl/curl.h>
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/ctl/client.h"
+#include "server/ctl/print.h"
+
+enum { EXIT_DONE = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 6 };
+
+#define POLL_MS            100
+#define LONGEST_TIMEOUT_S  86400
+#define LONGEST_SOCKET_LEN 107 /* sun_path of unix(7) */
+
+struct call {
+    const struct command *command;
+    struct ctl_client *client;
+    const char *socket_path;
+    bool json;
+    uint32_t timeout_s; /* of all of it */
+    struct timespec started;
+};
+
+struct command {
+    const char *name, *method, *path;
+    void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
+    int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
+    uint32_t timeout_s;                                   /* unless --timeout says otherwise */
+    const char *help;
+};
+
+static int complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static int complain(int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "psctl: ");
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    return status;
+}
+
+/* What is left of the call's time; 0: nothing. */
+static uint32_t left_ms(const struct call *call)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double passed_ms = 1e3 * (double)(now.tv_sec - call->started.tv_sec) +
+                       1e-6 * (double)(now.tv_nsec - call->started.tv_nsec);
+    double left = 1e3 * call->timeout_s - passed_ms;
+    return left >= 1 ? (uint32_t)left : 0;
+}
+
+static void pause_between_polls(void)
+{
+    const struct timespec t = {.tv_nsec = POLL_MS * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+/* psd's own sentence, as {"error": …}; it may quote a peer. */
+static int complain_answer(const struct call *call, const struct ctl_reply *reply, const json_t *answer)
+{
+    const char *sentence = json_string_value(json_object_get(answer, "error"));
+    char text[1024];
+    ctl_copy_printable(text, sizeof text, sentence != NULL ? sentence : "(no sentence)");
+    return complain(EXIT_REFUSED, "psd answered %d to %s: %s", reply->status, call->command->name, text);
+}
+
+/* One poll of /status; *checkpoint is its part of that name, which the caller drops. */
+static int ask_checkpoint(struct call *call, json_t **checkpoint, struct ps_error *err)
+{
+    struct ctl_reply reply;
+    int rc = ctl_client_ask(call->client, "GET", "/status", left_ms(call) + 1, &reply, err);
+    if (rc < 0)
+        return rc;
+    json_t *status = json_loadb(reply.body, reply.len_bytes, 0, NULL);
+    *checkpoint = json_incref(json_object_get(status, "checkpoint"));
+    json_decref(status);
+    free(reply.body);
+    return *checkpoint != NULL ? 0 : ps_fail(err, -EPROTO, "psd's /status has no checkpoint");
+}
+
+/* Done when a checkpoint at least as new as the one that was started is there and none is being written. */
+static int wait_checkpoint(struct call *call, const json_t *answer)
+{
+    json_int_t wanted = json_integer_value(json_object_get(answer, "version"));
+    struct ps_error err;
+    json_t *c;
+
+    while (left_ms(call) > 0) {
+        int rc = ask_checkpoint(call, &c, &err);
+        if (rc < 0)
+            return complain(rc == -EPROTO ? EXIT_REFUSED : EXIT_UNREACHABLE, "%s", err.text);
+        const char *path = json_string_value(json_object_get(c, "last_path"));
+        const char *failure = json_string_value(json_object_get(c, "last_error"));
+        bool busy = json_is_true(json_object_get(c, "in_progress")), found = false;
+        if (!busy && failure != NULL)
+            rc = complain(EXIT_REFUSED, "the checkpoint failed: %s", failure);
+        else if (!busy && path != NULL && json_integer_value(json_object_get(c, "last_version")) >= wanted)
+            found = true;
+        if (found && !call->json)
+            printf("%s\n", path);
+        json_decref(c);
+        if (found || rc != 0)
+            return rc;
+        pause_between_polls();
+    }
+    return complain(EXIT_REFUSED, "the checkpoint is not written after %u s (--timeout)", call->timeout_s);
+}
+
+/* Done when nobody listens at the socket any more. */
+static int wait_drain(struct call *call, const json_t *answer)
+{
+    struct ctl_reply reply;
+    (void)answer;
+
+    while (left_ms(call) > 0) {
+        int rc = ctl_client_ask(call->client, "GET", "/status", left_ms(call) + 1, &reply, NULL);
+        if (rc == 0)
+            free(reply.body);
+        if (rc == -ECONNREFUSED) {
+            if (!call->json)
+                printf("drained\n");
+            return EXIT_DONE;
+        }
+        pause_between_polls();
+    }
+    return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
+}
+
+static const struct command commands[] = {
+    {"status", "GET", "/status", ctl_print_status, NULL, 10, "what psd is, does and holds"},
+    {"workers", "GET", "/workers", ctl_print_workers, NULL, 10, "the clients of the job, one a line"},
+    {"checkpoint", "POST", "/checkpoint", NULL, wait_checkpoint, 60,
+     "writes one now; waits for it and prints its path"},
+    {"drain", "POST", "/drain", NULL, wait_drain, 60, "ends the job in good order; waits until psd is gone"},
+    {.name = NULL},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+static int complain_command(const char *found)
+{
+    char allowed[200] = "";
+    size_t used = 0;
+    for (const struct command *c = commands; c->name != NULL && used < sizeof allowed; c++)
+        used +=
+            (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used > 0 ? ", " : "", c->name);
+    if (found == NULL)
+        return complain(EXIT_USAGE, "no command; allowed are %s", allowed);
+    return complain(EXIT_USAGE, "'%.40s' is no command; allowed are %s", found, allowed);
+}
+
+static void print_help(void)
+{
+    printf("usage: psctl --socket PATH COMMAND [--json] [--timeout S]\n\n");
+    for (const struct command *c = commands; c->name != NULL; c++)
+        printf("  %-12s %s\n", c->name, c->help);
+    printf("\n  --socket PATH  psd's status socket (status.socket in its state directory)\n"
+           "  --json         print psd's answer as it came\n"
+           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint and drain: 60)\n"
+           "  --help, --version\n\n"
+           "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
+           "6 psd cannot be reached.\n",
+           LONGEST_TIMEOUT_S);
+}
+
+static int parse_timeout(const char *text, uint32_t *out)
+{
+    size_t n = strlen(text);
+    unsigned long value = strtoul(text, NULL, 10);
+    if (n < 1 || n > 6 || strspn(text, "0123456789") != n || value < 1 || value > LONGEST_TIMEOUT_S)
+        return complain(EXIT_USAGE,
+                        "--timeout: found '%.40s'; allowed is a whole number of seconds from 1 to %d", text,
+                        LONGEST_TIMEOUT_S);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+/* Fills *call; -1, or the exit status when there is nothing more to do. */
+static int parse_arguments(int argc, char **argv, struct call *call)
+{
+    static const struct option options[] = {
+        {"socket", required_argument, NULL, 's'},  {"json", no_argument, NULL, 'j'},
+        {"timeout", required_argument, NULL, 't'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},       {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            call->socket_path = optarg;
+            break;
+        case 'j':
+            call->json = true;
+            break;
+        case 't':
+            if (parse_timeout(optarg, &call->timeout_s) != 0)
+                return EXIT_USAGE;
+            break;
+        case 'h':
+            print_help();
+            return EXIT_DONE;
+        case 'v':
+            printf("psctl %s\n", PSD_VERSION);
+            return EXIT_DONE;
+        default: /* getopt_long has named it */
+            return complain(EXIT_USAGE, "see psctl --help");
+        }
+    }
+    if (optind == argc || (call->command = find_command(argv[optind])) == NULL)
+        return complain_command(argv[optind]); /* argv[argc] is NULL */
+    if (optind + 1 < argc)
+        return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", argv[optind + 1],
+                        call->command->name);
+    if (call->socket_path == NULL)
+        return complain(EXIT_USAGE, "--socket is missing; it names psd's status socket");
+    if (call->socket_path[0] == 0 || strlen(call->socket_path) > LONGEST_SOCKET_LEN)
+        return complain(EXIT_USAGE, "--socket: a path of %zu bytes; the system allows 1 to %d",
+                        strlen(call->socket_path), LONGEST_SOCKET_LEN);
+    if (call->timeout_s == 0)
+        call->timeout_s = call->command->timeout_s;
+    return -1;
+}
+
+static int run(struct call *call)
+{
+    const struct command *command = call->command;
+    struct ctl_reply reply;
+    struct ps_error err;
+    int status = EXIT_DONE;
+
+    clock_gettime(CLOCK_MONOTONIC, &call->started);
+    if (ctl_client_ask(call->client, command->method, command->path, left_ms(call), &reply, &err) < 0)
+        return complain(EXIT_UNREACHABLE, "%s", err.text);
+    json_t *answer = json_loadb(reply.body, reply.len_bytes, 0, NULL);
+    if (call->json) {
+        fwrite(reply.body, 1, reply.len_bytes, stdout);
+        if (reply.len_bytes > 0 && reply.body[reply.len_bytes - 1] != '\n')
+            putchar('\n');
+        fflush(stdout);
+    }
+    if (reply.status >= 400)
+        status = complain_answer(call, &reply, answer);
+    else if (!json_is_object(answer))
+        status = complain(EXIT_REFUSED, "psd's answer to %s is no JSON object", command->name);
+    else if (command->print != NULL && !call->json)
+        command->print(stdout, answer);
+    if (status == EXIT_DONE && command->wait != NULL)
+        status = command->wait(call, answer);
+    json_decref(answer);
+    free(reply.body);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct call call = {.json = false};
+    struct ps_error err;
+    int status = parse_arguments(argc, argv, &call);
+
+    if (status >= 0)
+        return status;
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (ctl_client_create(call.socket_path, &call.client, &err) < 0) {
+        status = complain(EXIT_REFUSED, "%s", err.text);
+    } else {
+        status = run(&call);
+        ctl_client_destroy(call.client);
+    }
+    curl_global_cleanup();
+    if (fflush(stdout) != 0 && status == EXIT_DONE)
+        status = complain(EXIT_REFUSED, "cannot write the answer: %s", strerror(errno));
+    return status;
+}

@@ -1,0 +1,333 @@
+/* psctl as a user runs it, against a status server with canned answers. */
+#include <check.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/http.h"
+
+#define STATUS(state, checkpoint)                                                                            \
+    "{\"name\":\"psd\",\"version\":\"0.1.0\",\"pid\":7,\"state\":\"" state "\",\"uptime_s\":3725.2,"         \
+    "\"method\":{\"name\":\"async-easgd\",\"rule\":\"elastic\",\"admission\":\"fcfs\",\"optimizer\":"        \
+    "\"sgd\",\"averaging\":\"none\"},\"parameters\":{\"alpha\":0.2,\"rho\":null,\"schedule\":{\"kind\":"     \
+    "\"constant\"},\"alpha_now\":0.2},\"generation\":0,\"listen\":\"tcp://127.0.0.1:5555\",\"transport\":"   \
+    "\"tcp\",\"lanes\":2,\"chunk_floats\":131072,\"window_chunks\":4,\"model\":{\"floats\":431080,"          \
+    "\"tensors\":8,\"manifest\":\"00ff\"},\"center\":{\"version\":123,\"updates_applied\":120,"              \
+    "\"updates_rejected\":3,\"replays\":1,\"lost_updates\":0,\"resumed_from\":null},\"workers\":"            \
+    "{\"active\":4,\"observers\":1},\"evaluation\":{\"test_accuracy\":null,\"test_loss\":null,"              \
+    "\"center_version\":null},\"memory\":{\"total_bytes\":12897484,\"limit_bytes\":17179869184},"            \
+    "\"checkpoint\":" checkpoint "}"
+
+#define CHECKPOINT(path, version, error, busy)                                                               \
+    "{\"directory\":\"run\",\"last_path\":" path ",\"last_unix_s\":1700000000,\"last_version\":" version     \
+    ",\"last_error\":" error ",\"in_progress\":" busy "}"
+
+/* What the server answers; GET /status goes through `statuses` and stays at the last. */
+struct script {
+    const char *const *statuses;
+    const char *workers, *checkpoint, *drain;
+    int checkpoint_status;
+    size_t asked;
+    bool gone; /* drained: stop the server */
+};
+
+struct server {
+    struct script *script;
+    uv_loop_t loop;
+    uv_async_t stop;
+    struct psd_http *http;
+    pthread_t thread;
+};
+
+static void say(struct psd_http_answer *a, int status, const char *text)
+{
+    a->status = status;
+    a->body = strdup(text);
+    a->len_bytes = strlen(text);
+}
+
+static void handle_status(void *arg, const char *query, struct psd_http_answer *a)
+{
+    struct server *s = arg;
+    (void)query;
+    say(a, 200, s->script->statuses[s->script->asked]);
+    if (s->script->statuses[s->script->asked + 1] != NULL)
+        s->script->asked++;
+    else if (s->script->gone)
+        uv_async_send(&s->stop);
+}
+
+static void handle_workers(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    say(a, 200, ((struct server *)arg)->script->workers);
+}
+
+static void handle_checkpoint(void *arg, const char *query, struct psd_http_answer *a)
+{
+    const struct script *script = ((struct server *)arg)->script;
+    (void)query;
+    say(a, script->checkpoint_status, script->checkpoint);
+}
+
+static void handle_drain(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    say(a, 202, ((struct server *)arg)->script->drain);
+}
+
+static const struct psd_http_route routes[] = {
+    {"GET", "/status", handle_status},
+    {"GET", "/workers", handle_workers},
+    {"POST", "/checkpoint", handle_checkpoint},
+    {"POST", "/drain", handle_drain},
+    {.method = NULL},
+};
+
+static void on_stop(uv_async_t *async)
+{
+    struct server *s = async->data;
+    if (uv_is_closing((uv_handle_t *)async))
+        return;
+    psd_http_destroy(s->http);
+    uv_close((uv_handle_t *)async, NULL);
+}
+
+static void *run_loop(void *arg)
+{
+    uv_run(arg, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static void start(struct server *s, struct script *script)
+{
+    struct ps_error err;
+    s->script = script;
+    ck_assert_int_eq(uv_loop_init(&s->loop), 0);
+    ck_assert_int_eq(uv_async_init(&s->loop, &s->stop, on_stop), 0);
+    s->stop.data = s;
+    ck_assert_msg(psd_http_create(&s->loop, "psd.sock", "none", routes, s, &s->http, &err) == 0, "%s",
+                  err.text);
+    ck_assert_int_eq(pthread_create(&s->thread, NULL, run_loop, &s->loop), 0);
+}
+
+static void stop(struct server *s)
+{
+    if (!s->script->gone)
+        uv_async_send(&s->stop);
+    ck_assert_int_eq(pthread_join(s->thread, NULL), 0);
+    ck_assert_int_eq(uv_loop_close(&s->loop), 0);
+}
+
+/* Runs psctl with these arguments; its exit status. What it wrote, to either stream, is in text. */
+static int run(const char *arguments, char *text, size_t size)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s %s 2>&1", PSCTL, arguments);
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t n = fread(text, 1, size - 1, pipe);
+    text[n] = 0;
+    int status = pclose(pipe);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The same against a server with the script. */
+static int run_with(struct script *script, const char *arguments, char *text, size_t size)
+{
+    struct server s;
+    start(&s, script);
+    int status = run(arguments, text, size);
+    stop(&s);
+    return status;
+}
+
+static char directory[64];
+
+static void enter_directory(void)
+{
+    strcpy(directory, "/tmp/psd-test-psctl-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+}
+
+static void leave_directory(void)
+{
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(rmdir(directory), 0);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    ck_assert_msg(strstr(text, part) != NULL, "'%s' is not in '%s'", part, text);
+}
+
+static const char *const ready[] = {STATUS("ready", CHECKPOINT("null", "null", "null", "false")), NULL};
+
+START_TEST(status_is_laid_out)
+{
+    struct script script = {.statuses = ready};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "psd 0.1.0  pid 7  ready  up 1 h 02 min\n");
+    assert_has(text, "method      async-easgd: rule elastic, admission fcfs, optimizer sgd");
+    assert_has(text, "parameters  alpha 0.2, schedule.kind constant, alpha_now 0.2\n");
+    assert_has(text, "model       431080 values in 8 tensors, manifest 00ff\n");
+    assert_has(text, "center      version 123; updates 120 applied, 3 rejected");
+    assert_has(text, "workers     4 active, 1 observers\n");
+    assert_has(text, "evaluation  none yet\n");
+    assert_has(text, "memory      12.3 MiB of 16.0 GiB: center -");
+    assert_has(text, "checkpoint  none yet, in run\n");
+}
+END_TEST
+
+START_TEST(json_is_as_it_came)
+{
+    struct script script = {.statuses = ready};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "status --json --socket psd.sock", text, sizeof text), 0);
+    ck_assert_int_eq(strncmp(text, ready[0], strlen(ready[0])), 0);
+    ck_assert_str_eq(text + strlen(ready[0]), "\n");
+}
+END_TEST
+
+START_TEST(workers_are_a_table)
+{
+    struct script script = {
+        .workers = "{\"workers\":[{\"client\":0,\"rank\":0,\"kind\":\"worker\",\"name\":\"a\\u001b[2J\","
+                   "\"state\":\"active\",\"clock\":12,\"last_seen_s\":0.25,\"loss\":null},"
+                   "{\"client\":10,\"rank\":null,\"kind\":\"observer\"}]}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
+    assert_has(text, "client  rank  kind      name   state   clock");
+    assert_has(text, "     0     0  worker    a?[2J  active     12    0.25");
+    assert_has(text, "    10     -  observer  -      -           -");
+    ck_assert_ptr_null(strchr(text, 0x1b));
+    script.workers = "{\"workers\":[]}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
+    ck_assert_str_eq(text, "no workers\n");
+}
+END_TEST
+
+START_TEST(checkpoint_waits_for_the_file)
+{
+    static const char *const statuses[] = {
+        STATUS("ready", CHECKPOINT("\"run/old\"", "90", "\"an old failure\"", "true")),
+        STATUS("ready", CHECKPOINT("\"run/old\"", "90", "null", "true")),
+        STATUS("ready", CHECKPOINT("\"run/new\"", "123", "null", "false")),
+        NULL,
+    };
+    struct script script = {.statuses = statuses,
+                            .checkpoint = "{\"checkpoint\":\"started\",\"version\":123}",
+                            .checkpoint_status = 202};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock checkpoint", text, sizeof text), 0);
+    ck_assert_str_eq(text, "run/new\n");
+    script.asked = 0;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock checkpoint --json", text, sizeof text), 0);
+    ck_assert_str_eq(text, "{\"checkpoint\":\"started\",\"version\":123}\n");
+}
+END_TEST
+
+START_TEST(failed_checkpoint_is_said)
+{
+    static const char *const failed[] = {
+        STATUS("ready", CHECKPOINT("\"run/old\"", "90", "\"No space left\"", "false")), NULL};
+    static const char *const stuck[] = {STATUS("ready", CHECKPOINT("null", "null", "null", "true")), NULL};
+    struct script script = {.statuses = failed,
+                            .checkpoint = "{\"checkpoint\":\"started\",\"version\":123}",
+                            .checkpoint_status = 202};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock checkpoint", text, sizeof text), 1);
+    assert_has(text, "psctl: the checkpoint failed: No space left");
+    script.statuses = stuck;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock --timeout 1 checkpoint", text, sizeof text), 1);
+    assert_has(text, "not written after 1 s");
+    script.checkpoint = "{\"error\":\"a checkpoint is being written\"}";
+    script.checkpoint_status = 409;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock checkpoint", text, sizeof text), 1);
+    assert_has(text, "psctl: psd answered 409 to checkpoint: a checkpoint is being written");
+}
+END_TEST
+
+START_TEST(drain_waits_until_psd_is_gone)
+{
+    static const char *const statuses[] = {
+        STATUS("draining", CHECKPOINT("null", "null", "null", "false")),
+        STATUS("stopping", CHECKPOINT("null", "null", "null", "false")),
+        NULL,
+    };
+    struct script script = {.statuses = statuses, .drain = "{\"drain\":\"started\"}", .gone = true};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock drain", text, sizeof text), 0);
+    ck_assert_str_eq(text, "drained\n");
+    script.gone = false;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock drain --timeout 1", text, sizeof text), 1);
+    assert_has(text, "still drains after 1 s");
+}
+END_TEST
+
+START_TEST(other_answers_are_refused)
+{
+    struct script script = {.workers = "hello"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 1);
+    assert_has(text, "no JSON object");
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *says;
+} usages[] = {
+    {"", 2, "no command; allowed are status, workers, checkpoint, drain"},
+    {"--socket x fly", 2, "'fly' is no command; allowed are status"},
+    {"--socket x status twice", 2, "'twice' after status"},
+    {"status", 2, "--socket is missing"},
+    {"--socket '' status", 2, "--socket: a path of 0 bytes"},
+    {"--socket x --timeout 0 status", 2, "--timeout: found '0'"},
+    {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
+    {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
+    {"--fast", 2, "--fast"},
+    {"--socket", 2, "socket"},
+    {"--help", 0, "usage: psctl --socket PATH COMMAND"},
+    {"--version", 0, "psctl 0."},
+    {"--socket nobody.sock status", 6, "cannot reach psd at nobody.sock: No such file or directory"},
+    {"--socket nobody.sock drain", 6, "cannot reach psd at nobody.sock"},
+};
+
+START_TEST(usage_is_checked)
+{
+    char text[4096];
+    ck_assert_int_eq(run(usages[_i].arguments, text, sizeof text), usages[_i].status);
+    assert_has(text, usages[_i].says);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server-psctl");
+    TCase *tc = tcase_create("psctl");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, enter_directory, leave_directory);
+    tcase_add_test(tc, status_is_laid_out);
+    tcase_add_test(tc, json_is_as_it_came);
+    tcase_add_test(tc, workers_are_a_table);
+    tcase_add_test(tc, checkpoint_waits_for_the_file);
+    tcase_add_test(tc, failed_checkpoint_is_said);
+    tcase_add_test(tc, drain_waits_until_psd_is_gone);
+    tcase_add_test(tc, other_answers_are_refused);
+    tcase_add_loop_test(tc, usage_is_checked, 0, (int)(sizeof usages / sizeof *usages));
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
