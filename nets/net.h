@@ -57,7 +57,7 @@ struct cnn_net_options {
     const struct cnn_model *model;
     const char *backend; /* "ref", "onednn"; NULL: the fastest that was built */
     uint32_t batch;      /* images a call, fixed */
-    uint32_t threads; /* 0: as many as the process may use. Process-wide for onednn: the first net decides */
+    uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Nobody is pinned */
 };
 
 struct cnn_score {
@@ -69,7 +69,8 @@ struct cnn_score {
 int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct cnn_error *err);
 void cnn_net_destroy(struct cnn_net *net);
 
-/* Facts of the model alone. params: *n rows, owned by the caller (free). */
+/* Facts of the model alone. n_floats: 0 for a model that makes no sense. params: *n rows, owned by the caller
+ * (free). */
 size_t cnn_model_n_floats(const struct cnn_model *model);
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err);
 /* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x).
@@ -77,18 +78,28 @@ int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size
 double cnn_model_train_flops(const struct cnn_model *model);
 
 /* Fills x (n_floats) from the seed alone: Xavier uniform +-sqrt(3 / fan_in) (Glorot & Bengio 2010, Caffe's
- * variant), MSRA normal with variance 2 / fan_in (He et al. 2015), biases 0. Same bits on every machine. */
+ * variant), MSRA with variance 2 / fan_in (He et al. 2015; normal as a sum of 12 uniforms, so no value lies
+ * beyond 6 sigma), biases 0. Same bits on every machine. */
 int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x);
 
 /* The gradient g (n_floats, overwritten) of the mean loss over the batch at x. images: [batch][C][H][W], any
- * values; labels: [batch], each < classes (checked: -EINVAL). Neither allocates. */
+ * values; labels: [batch], each < classes (checked: -EINVAL, g and score untouched). -EIO when the library
+ * beneath fails. A value that is not finite in x or images makes a loss or gradient that is not finite: no
+ * error. Ties in a max-pool window go to the first in row order. Neither function allocates. One call at a
+ * time for a net; any thread. */
 int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels,
                      float *g, struct cnn_score *score);
 
-/* Forward only, over the first n <= batch images. */
+/* Forward only, over the first n <= batch images (-EINVAL otherwise). It costs about as much as a whole
+ * batch. */
 int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels, uint32_t n,
                   struct cnn_score *score);
 
+/* The sentence of the last call on this net that failed; "" before one does. */
+const char *cnn_net_error(const struct cnn_net *net);
+
 const char *cnn_net_backend(const struct cnn_net *net);
+/* Names of the backends in this build, fastest first; NULL past the last. */
+const char *cnn_backend_name(size_t index);
 
 #endif

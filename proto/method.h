@@ -11,13 +11,13 @@
 
 #include "proto/error.h"
 
-enum ps_message { PS_MESSAGE_X, PS_MESSAGE_GRADIENT }; /* what a worker sends */
+enum ps_message_kind { PS_MESSAGE_X, PS_MESSAGE_GRADIENT }; /* what a worker sends */
 enum ps_half { PS_HALF_ELASTIC, PS_HALF_ADOPT };       /* what it does with the answer */
 
 /* What both ends must know of a rule. */
 struct ps_rule_info {
     const char *name;
-    enum ps_message message;
+    enum ps_message_kind message;
     enum ps_half half;
     bool needs_alpha;        /* exactly one of alpha, rho, beta must be given */
     bool exchange_each_step; /* the period is 1: a gradient is never kept back */

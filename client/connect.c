@@ -1,0 +1,287 @@
+/* Opening, joining and leaving. */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/psc.h"
+
+double psc_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int psc_fail(struct psc *c, int result, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->error.text, sizeof c->error.text, fmt, ap);
+    va_end(ap);
+    return result;
+}
+
+int psc_result_of_code(uint32_t code)
+{
+    static const int results[] = {
+        [PS__CODE__VERSION] = PSC_EUNSUPPORTED, [PS__CODE__MALFORMED] = PSC_EREFUSED,
+        [PS__CODE__NO_SESSION] = PSC_EEVICTED,  [PS__CODE__STALE] = PSC_EEVICTED,
+        [PS__CODE__NOT_BEGUN] = PSC_EREFUSED,   [PS__CODE__RANGE] = PSC_EREFUSED,
+        [PS__CODE__VALUE] = PSC_EEVICTED,       [PS__CODE__MANIFEST] = PSC_EMANIFEST,
+        [PS__CODE__RANK_TAKEN] = PSC_ERANK,     [PS__CODE__RANK_RANGE] = PSC_ERANK,
+        [PS__CODE__FULL] = PSC_EREFUSED,        [PS__CODE__DRAINING] = PSC_DRAINED,
+        [PS__CODE__EVICTED] = PSC_EEVICTED,     [PS__CODE__SEQ] = PSC_EREFUSED,
+        [PS__CODE__CODEC] = PSC_EUNSUPPORTED,   [PS__CODE__GENERATION] = PSC_EREFUSED,
+        [PS__CODE__LIMIT] = PSC_EREFUSED,       [PS__CODE__KIND] = PSC_EREFUSED,
+    };
+    return code < sizeof results / sizeof *results && results[code] != 0 ? results[code] : PSC_EREFUSED;
+}
+
+void psc_options_init(struct psc_options *opt, size_t size)
+{
+    const struct psc_options defaults = {.size = size,
+                                         .kind = PSC_WORKER,
+                                         .rank = -1,
+                                         .timeout_ms = 60000,
+                                         .retry_ms = 2000,
+                                         .heartbeat_ms = 1000};
+    memset(opt, 0, size);
+    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+static char *default_name(void)
+{
+    char host[HOST_NAME_MAX + 1] = "host", name[HOST_NAME_MAX + 32];
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "%s:%d", host, (int)getpid());
+    return strdup(name);
+}
+
+/* Copies what the caller's version of the struct has. */
+static int take_options(struct psc *c, const struct psc_options *given)
+{
+    struct psc_options *opt = &c->opt;
+    psc_options_init(opt, sizeof *opt);
+    if (given == NULL || given->size < offsetof(struct psc_options, kind) || given->size > 4096)
+        return psc_fail(c, PSC_EINVAL, "options: call psc_options_init first");
+    memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
+    opt->size = sizeof *opt;
+    const char *server = opt->server, *name = opt->name;
+    opt->server = opt->name = NULL;
+    if (server == NULL || server[0] == 0 || strlen(server) > 500)
+        return psc_fail(c, PSC_EINVAL, "options: server is missing; allowed are tcp://HOST:PORT and @FILE");
+    if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
+        return psc_fail(c, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
+                        opt->kind);
+    if (opt->rank < -1 || opt->rank > 1023)
+        return psc_fail(c, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any", opt->rank);
+    if (opt->timeout_ms < 100 || opt->retry_ms < 10 || opt->heartbeat_ms < 10)
+        return psc_fail(c, PSC_EINVAL,
+                        "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
+                        opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
+    opt->server = strdup(server);
+    opt->name = name != NULL ? strdup(name) : default_name();
+    return opt->server != NULL && opt->name != NULL ? PSC_OK
+                                                    : psc_fail(c, PSC_ENOMEM, "no memory for the options");
+}
+
+static int shared_init(struct psc *c)
+{
+    pthread_condattr_t attr;
+    pthread_mutex_init(&c->shared.lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->shared.changed, &attr);
+    pthread_condattr_destroy(&attr);
+    c->shared_ready = true;
+    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->command_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return c->wake_fd >= 0 && c->command_fd >= 0
+               ? PSC_OK
+               : psc_fail(c, PSC_ESYSTEM, "no descriptors: %s", strerror(errno));
+}
+
+static bool is_joined(const struct psc_shared *s)
+{
+    return s->state == PSC_STATE_JOINED;
+}
+
+static bool is_begun(const struct psc_shared *s)
+{
+    return s->begun;
+}
+
+/* Waits until `done` or the session has ended; the service thread bounds the wait by the server's silence. */
+static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
+{
+    struct psc_shared *s = &c->shared;
+    int result = PSC_OK;
+    pthread_mutex_lock(&s->lock);
+    while (!done(s) && s->state != PSC_STATE_ENDED) {
+        struct timespec soon;
+        clock_gettime(CLOCK_MONOTONIC, &soon);
+        soon.tv_sec += 1;
+        pthread_cond_timedwait(&s->changed, &s->lock, &soon);
+    }
+    if (!done(s) || s->state == PSC_STATE_ENDED)
+        result = psc_fail(c, s->result, "%s", s->why.text);
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+int psc_open(const struct psc_options *opt, struct psc **out)
+{
+    int rc;
+    struct psc *c = calloc(1, sizeof *c);
+    *out = c;
+    if (c == NULL)
+        return PSC_ENOMEM;
+    c->wake_fd = c->command_fd = -1;
+    c->vec = ps_vec_best();
+    if ((rc = take_options(c, opt)) != PSC_OK || (rc = shared_init(c)) != PSC_OK ||
+        (rc = psc_service_start(c)) != PSC_OK)
+        return rc;
+    return wait_until(c, is_joined);
+}
+
+static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n)
+{
+    struct ps_tensor *tensors;
+    int rc;
+    if (given == NULL || n == 0 || n > PS_MAX_TENSORS)
+        return psc_fail(c, PSC_EMANIFEST, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
+    if ((tensors = calloc(n, sizeof *tensors)) == NULL)
+        return psc_fail(c, PSC_ENOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        tensors[i] = (struct ps_tensor){
+            (char *)(uintptr_t)given[i].name, given[i].offset, {0}, given[i].n_dims, given[i].role};
+        memcpy(tensors[i].shape, given[i].shape, sizeof tensors[i].shape);
+    }
+    rc = ps_manifest_create(tensors, n, UINT64_C(1) << 40, &c->manifest, &c->error);
+    free(tensors);
+    if (rc < 0)
+        return rc == -ENOMEM ? PSC_ENOMEM : PSC_EMANIFEST;
+    for (size_t i = 0; i < n; i++)
+        if (given[i].role != PSC_PARAM)
+            return psc_fail(c, PSC_EUNSUPPORTED,
+                            "tensor '%s': this version moves tensors of role PSC_PARAM only", given[i].name);
+    return PSC_OK;
+}
+
+/* How the vector is cut, and a bitmap for each lane: the exchange itself asks for no memory. */
+static int set_up_lanes(struct psc *c)
+{
+    c->shard = (struct ps_shard){c->manifest->n_floats, c->road.n_lanes, c->road.chunk_floats};
+    if (!ps_shard_valid(&c->shard))
+        return psc_fail(c, PSC_EUNSUPPORTED,
+                        "the server's lane map is not possible: %u lanes, chunks of %u floats",
+                        c->road.n_lanes, c->road.chunk_floats);
+    for (uint32_t i = 0; i < c->road.n_lanes; i++) {
+        c->progress[i].n_chunks = ps_shard_n_chunks(&c->shard, i);
+        c->progress[i].answered = calloc(c->progress[i].n_chunks / 64 + 1, sizeof(uint64_t));
+        if (c->progress[i].answered == NULL)
+            return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
+    }
+    return PSC_OK;
+}
+
+static void copy_answer(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
+{
+    (void)c;
+    (void)rate;
+    memcpy(target + r.begin, answer, r.count * sizeof *target);
+}
+
+int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
+{
+    struct psc_shared *s = &c->shared;
+    int rc;
+    if (c->manifest != NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
+    if (!c->service_runs || x == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
+    if ((rc = take_manifest(c, tensors, n_tensors)) != PSC_OK)
+        return rc;
+    size_t bad =
+        c->opt.kind == PSC_WORKER ? c->vec->first_nonfinite(x, c->manifest->n_floats) : c->manifest->n_floats;
+    if (bad < c->manifest->n_floats)
+        return psc_fail(c, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
+    pthread_mutex_lock(&s->lock);
+    s->manifest = c->manifest;
+    s->send_begin = true;
+    pthread_mutex_unlock(&s->lock);
+    psc_service_poke(c);
+    if ((rc = wait_until(c, is_begun)) != PSC_OK)
+        return rc;
+    pthread_mutex_lock(&s->lock);
+    c->road = s->road;
+    bool offer = s->offer;
+    pthread_mutex_unlock(&s->lock);
+    c->rule = ps_rule_find(c->road.rule);
+    c->optimizer = psc_optimizer_find(c->road.optimizer);
+    c->rate = (float)c->road.hyper.alpha;
+    if ((rc = set_up_lanes(c)) != PSC_OK)
+        return rc;
+    if (offer)
+        return psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x});
+    return psc_transfer_run(
+        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
+}
+
+int psc_pull(struct psc *c, float *x)
+{
+    if (c->rule == NULL || x == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
+    return psc_transfer_run(
+        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
+}
+
+int psc_report(struct psc *c, const struct psc_metrics *m)
+{
+    const struct psc_metrics unknown = {sizeof unknown,
+                                        __builtin_nan(""),
+                                        __builtin_nan(""),
+                                        __builtin_nan(""),
+                                        __builtin_nan(""),
+                                        __builtin_nan(""),
+                                        0};
+    if (!c->service_runs || m == NULL || m->size < sizeof m->size)
+        return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.report = unknown;
+    memcpy(&c->shared.report, m, m->size < sizeof *m ? m->size : sizeof *m);
+    c->shared.has_report = true;
+    pthread_mutex_unlock(&c->shared.lock);
+    psc_service_poke(c);
+    return PSC_OK;
+}
+
+void psc_close(struct psc *c)
+{
+    if (c == NULL)
+        return;
+    psc_service_stop(c);
+    psc_links_close(c);
+    if (c->links.hub != NULL)
+        c->links.transport->hub_destroy(c->links.hub);
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        free(c->progress[i].answered);
+    ps_manifest_destroy(c->manifest);
+    if (c->shared_ready) {
+        pthread_cond_destroy(&c->shared.changed);
+        pthread_mutex_destroy(&c->shared.lock);
+    }
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    if (c->command_fd >= 0)
+        close(c->command_fd);
+    free((char *)(uintptr_t)c->opt.server);
+    free((char *)(uintptr_t)c->opt.name);
+    free(c);
+}

@@ -1,0 +1,254 @@
+/* Moving the vector over all lanes at once, chunk by chunk, with a window of chunks in flight per lane.
+ *
+ * A transfer outlives its connections: when the server was restarted, or has been silent on the data road for
+ * retry_ms, the links are closed (no byte of the caller's vector is read any more), opened anew, and what was
+ * not answered is sent again under the same name; the server recognises what had landed. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "client/psc.h"
+#include "proto/codec.h"
+
+enum { MAX_BACKOFF = 8 };
+
+void psc_links_close(struct psc *c)
+{
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        if (c->links.link[i] != NULL) {
+            c->links.transport->link_close(c->links.link[i]);
+            c->links.link[i] = NULL;
+        }
+}
+
+static int links_open(struct psc *c)
+{
+    struct psc_links *l = &c->links;
+    struct ps_road_limits limits = {.max_body_bytes = c->road.chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
+                                    .window_chunks = c->road.window_chunks};
+    if (l->hub == NULL) {
+        l->transport = ps_transport_find(c->road.transport);
+        if (l->transport->hub_create(ps_shard_lanes_used(&c->shard), &l->hub) < 0)
+            return psc_fail(c, PSC_ESYSTEM, "no descriptors for the data road");
+    }
+    for (uint32_t i = 0; i < c->road.n_lanes; i++)
+        if (c->progress[i].n_chunks > 0 &&
+            l->transport->link_open(l->hub, c->road.urls[i], &limits, &l->link[i], &c->error) < 0)
+            return PSC_ESYSTEM;
+    return PSC_OK;
+}
+
+/* Takes over what the service thread knows. PSC_OK, or how the session ended. */
+static int look_around(struct psc *c, bool *joined, bool *moved)
+{
+    struct psc_shared *s = &c->shared;
+    int rc = PSC_OK;
+    eventfd_t count;
+    eventfd_read(c->wake_fd, &count);
+    pthread_mutex_lock(&s->lock);
+    *joined = s->state == PSC_STATE_JOINED;
+    *moved = s->epoch != c->links.epoch;
+    if (s->state == PSC_STATE_ENDED)
+        rc = psc_fail(c, s->result, "%s; the transfer under way did not complete", s->why.text);
+    else if (*moved && *joined) {
+        if (s->road.n_lanes != c->road.n_lanes || s->road.chunk_floats != c->road.chunk_floats)
+            rc = psc_fail(c, PSC_EEVICTED,
+                          "the server came back with another lane map: %u lanes, chunks of %u floats",
+                          s->road.n_lanes, s->road.chunk_floats);
+        c->road = s->road;
+        c->links.epoch = s->epoch;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static bool is_answered(const struct psc_lane_progress *p, uint32_t k)
+{
+    return p->answered[k / 64] >> (k % 64) & 1;
+}
+
+/* Everything unanswered is to be sent (again). */
+static void rewind_lanes(struct psc *c)
+{
+    for (uint32_t i = 0; i < c->road.n_lanes; i++) {
+        c->progress[i].next = 0;
+        c->progress[i].in_flight = 0;
+    }
+}
+
+static void start_lanes(struct psc *c)
+{
+    for (uint32_t i = 0; i < c->road.n_lanes; i++) {
+        struct psc_lane_progress *p = &c->progress[i];
+        memset(p->answered, 0, (p->n_chunks / 64 + 1) * sizeof *p->answered);
+        p->n_answered = 0;
+    }
+    rewind_lanes(c);
+}
+
+static bool all_answered(const struct psc *c)
+{
+    for (uint32_t i = 0; i < c->road.n_lanes; i++)
+        if (c->progress[i].n_answered < c->progress[i].n_chunks)
+            return false;
+    return true;
+}
+
+static int reopen_links(struct psc *c)
+{
+    for (uint32_t i = 0; i < c->road.n_lanes; i++)
+        c->retries += c->progress[i].in_flight;
+    psc_links_close(c);
+    rewind_lanes(c);
+    return links_open(c);
+}
+
+/* Fills the lane's window. */
+static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+{
+    struct psc_lane_progress *p = &c->progress[lane];
+    unsigned char head[PS_FRAME_BYTES];
+
+    for (; p->next < p->n_chunks && p->in_flight < c->road.window_chunks; p->next++) {
+        if (is_answered(p, p->next))
+            continue;
+        struct ps_range r = ps_shard_chunk(&c->shard, lane, p->next);
+        struct ps_frame f = {.kind = t->kind,
+                             .client = c->road.client,
+                             .incarnation = c->road.incarnation,
+                             .generation = c->road.generation,
+                             .seq = c->seq,
+                             .begin = r.begin,
+                             .count = (uint32_t)r.count,
+                             .samples = t->samples,
+                             .clock = t->clock,
+                             .center_version = c->center_version};
+        const float *body = t->send != NULL ? t->send + r.begin : NULL;
+        ps_frame_pack(&f, head);
+        if (c->links.transport->link_send(c->links.link[lane], head, body, r.count * sizeof(float)) < 0)
+            return; /* the window was overestimated: later */
+        p->in_flight++;
+        if (body != NULL)
+            c->bytes_sent += r.count * sizeof(float);
+    }
+}
+
+/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
+ */
+static int take_error(struct psc *c, const struct ps_frame *f, const struct ps_message *m)
+{
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN)
+        return PSC_OK;
+    return psc_fail(
+        c, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
+        (int)(m->body_bytes < PS_MAX_SENTENCE ? m->body_bytes : PS_MAX_SENTENCE), (const char *)m->body);
+}
+
+static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_message *m)
+{
+    struct psc_lane_progress *p = &c->progress[lane];
+    struct ps_frame f;
+    if (ps_frame_parse(&f, m->head, m->head_bytes, &c->error) < 0)
+        return PSC_EUNSUPPORTED;
+    if (f.seq != c->seq)
+        return PSC_OK; /* of a transfer that was given up */
+    if (f.kind == PS_FRAME_ERROR)
+        return take_error(c, &f, m);
+    struct ps_range r = {f.begin, f.count};
+    int64_t k = ps_shard_find(&c->shard, lane, r);
+    size_t want = t->landed != NULL ? ps_codec_find(0)->payload_bytes(f.count) : 0;
+    if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want)
+        return psc_fail(c, PSC_EUNSUPPORTED,
+                        "lane %u answered floats %" PRIu64 " +%u with %zu bytes; expected %zu", lane, f.begin,
+                        f.count, m->body_bytes, want);
+    if (is_answered(p, (uint32_t)k))
+        return PSC_OK;
+    if (t->landed != NULL)
+        t->landed(c, r, (const float *)(const void *)m->body, f.rate, t->target);
+    p->answered[k / 64] |= UINT64_C(1) << (k % 64);
+    p->n_answered++;
+    p->in_flight -= p->in_flight > 0;
+    c->center_version = f.center_version;
+    if (t->kind == PS_FRAME_EXCHANGE)
+        c->rate = f.rate;
+    c->bytes_received += m->body_bytes;
+    return PSC_OK;
+}
+
+/* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
+static int pump(struct psc *c, const struct psc_transfer *t, bool *progress)
+{
+    struct ps_message m;
+    for (uint32_t lane = 0; lane < c->road.n_lanes; lane++) {
+        int rc;
+        if (c->links.link[lane] == NULL)
+            continue;
+        while ((rc = c->links.transport->link_recv(c->links.link[lane], &m)) == 0 || rc == -EBADMSG) {
+            int result = take_answer(c, t, lane, &m);
+            c->links.transport->message_drop(&m);
+            if (result != PSC_OK)
+                return result;
+            *progress = true;
+            send_lane(c, t, lane);
+        }
+        send_lane(c, t, lane);
+    }
+    return PSC_OK;
+}
+
+/* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
+ * silent. */
+static int run(struct psc *c, const struct psc_transfer *t)
+{
+    double last_progress_s = psc_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
+    uint32_t backoff = 1;
+    bool joined, moved;
+    int rc;
+
+    if ((rc = look_around(c, &joined, &moved)) != PSC_OK ||
+        (moved && joined && (rc = reopen_links(c)) != PSC_OK))
+        return rc;
+    while (true) {
+        bool progress = false;
+        if ((rc = pump(c, t, &progress)) != PSC_OK || all_answered(c))
+            return rc;
+        int waited = c->links.transport != NULL
+                         ? c->links.transport->links_wait(c->links.link, c->road.n_lanes, c->wake_fd,
+                                                          (int)c->opt.retry_ms / 4 + 1)
+                         : -ETIMEDOUT;
+        if (progress) {
+            last_progress_s = psc_now_s();
+            backoff = 1;
+            next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
+        }
+        if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
+            return rc;
+        double now = waited == 0 && !moved ? last_progress_s : psc_now_s();
+        if (now - last_progress_s > c->opt.timeout_ms / 1e3)
+            return psc_fail(c, PSC_EGONE, "the data road has been silent for %.1f s (timeout_ms: %u)",
+                            now - last_progress_s, c->opt.timeout_ms);
+        if (joined && (moved || now > next_retry_s)) {
+            backoff = moved || backoff >= MAX_BACKOFF ? backoff : backoff * 2;
+            next_retry_s = now + backoff * c->opt.retry_ms / 1e3;
+            if ((rc = reopen_links(c)) != PSC_OK)
+                return rc;
+        }
+    }
+}
+
+int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
+{
+    double begin = psc_now_s();
+    c->seq++;
+    start_lanes(c);
+    int rc = run(c, t);
+    if (rc < 0)
+        psc_links_close(c), c->links.epoch = 0; /* nothing of the caller's vector may still be on its way */
+    c->exchange_s += psc_now_s() - begin;
+    pthread_mutex_lock(&c->shared.lock);
+    if (c->center_version > c->shared.center_version)
+        c->shared.center_version = c->center_version;
+    pthread_mutex_unlock(&c->shared.lock);
+    return rc;
+}

@@ -1,0 +1,466 @@
+/* The service thread: the control road of one session.
+ *
+ * Finds the server, says Hello, sends heartbeats and what the caller asks for, takes what comes, and when the
+ * server has been silent for a while starts over, on a fresh socket, with the same session. Every wait is
+ * bounded. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "client/psc.h"
+#include "proto/control.h"
+
+enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300 };
+
+struct service {
+    struct psc *c;
+    void *context, *socket;
+    uint64_t last_heard_ms, last_beat_ms, hello_ms;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void say(struct psc *c, const char *sentence)
+{
+    if (c->opt.log != NULL)
+        c->opt.log(c->opt.log_arg, sentence);
+}
+
+/* With the lock held: lets everyone who waits look again. */
+static void announce(struct psc *c)
+{
+    pthread_cond_broadcast(&c->shared.changed);
+    eventfd_write(c->wake_fd, 1);
+}
+
+static void end_session(struct psc *c, int result, const char *sentence)
+{
+    struct psc_shared *s = &c->shared;
+    pthread_mutex_lock(&s->lock);
+    if (s->state != PSC_STATE_ENDED) {
+        /* A server that drains may go before our last words: that is a good end. */
+        s->result = s->draining && result == PSC_EGONE ? PSC_DRAINED : result;
+        snprintf(s->why.text, sizeof s->why.text, "%s", sentence);
+        s->state = PSC_STATE_ENDED;
+        announce(c);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* "@FILE" is read at every attempt: a restarted server may have another port. */
+static int find_server(const struct psc *c, char *url, size_t size, struct ps_error *err)
+{
+    if (c->opt.server[0] != '@') {
+        snprintf(url, size, "%s", c->opt.server);
+        return 0;
+    }
+    FILE *f = fopen(c->opt.server + 1, "re");
+    if (f == NULL)
+        return ps_fail(err, -errno, "endpoint file '%s': %s", c->opt.server + 1, strerror(errno));
+    bool got = fgets(url, (int)size, f) != NULL;
+    fclose(f);
+    url[strcspn(got ? url : "", "\r\n")] = 0;
+    return got && url[0] != 0 ? 0
+                              : ps_fail(err, -EINVAL, "endpoint file '%s' holds no URL", c->opt.server + 1);
+}
+
+static void close_socket(struct service *v, int linger_ms)
+{
+    if (v->socket == NULL)
+        return;
+    zmq_setsockopt(v->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+    zmq_close(v->socket);
+    v->socket = NULL;
+}
+
+static int send_message(struct service *v, int what, void *message)
+{
+    Ps__ToServer m = PS__TO_SERVER__INIT;
+    m.what_case = (Ps__ToServer__WhatCase)what;
+    m.hello = message; /* a union of pointers */
+    return ps_control_send(v->socket, &m.base);
+}
+
+static void send_hello(struct service *v)
+{
+    struct psc *c = v->c;
+    struct psc_shared *s = &c->shared;
+    Ps__Hello hello = PS__HELLO__INIT;
+
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)(uintptr_t)c->opt.name;
+    hello.observer = c->opt.kind == PSC_OBSERVER;
+    hello.any_rank = c->opt.rank < 0;
+    hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
+    pthread_mutex_lock(&s->lock);
+    if (s->begun) { /* what had not begun starts anew */
+        hello.incarnation = s->road.incarnation;
+        hello.client = s->road.client;
+        hello.manifest_hash = s->manifest->hash;
+        hello.center_version = s->center_version;
+    }
+    pthread_mutex_unlock(&s->lock);
+    send_message(v, PS__TO_SERVER__WHAT_HELLO, &hello);
+}
+
+/* A fresh socket and a Hello on it. */
+static void connect_anew(struct service *v)
+{
+    char url[512];
+    struct ps_error err;
+    int64_t max_bytes = PS_CONTROL_MAX_BYTES;
+    int zero = 0;
+
+    v->hello_ms = now_ms();
+    close_socket(v, 0);
+    if (find_server(v->c, url, sizeof url, &err) < 0 ||
+        (v->socket = zmq_socket(v->context, ZMQ_DEALER)) == NULL)
+        return;
+    zmq_setsockopt(v->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
+    zmq_setsockopt(v->socket, ZMQ_LINGER, &zero, sizeof zero);
+    if (zmq_connect(v->socket, url) != 0) {
+        char sentence[700];
+        snprintf(sentence, sizeof sentence, "cannot connect to '%s': %s; allowed is tcp://HOST:PORT", url,
+                 zmq_strerror(zmq_errno()));
+        close_socket(v, 0);
+        if (zmq_errno() == EINVAL || zmq_errno() == EPROTONOSUPPORT)
+            end_session(v->c, PSC_EINVAL, sentence);
+        return;
+    }
+    send_hello(v);
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from);
+}
+
+/* Whether what the server said can be worked with. */
+static int take_road(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err)
+{
+    const Ps__Method *m = w->method;
+    if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
+        w->window_chunks < 1 || m->schedule->kind > PS_SCHEDULE_INV_SQRT || m->period < 1 ||
+        w->incarnation == 0)
+        return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
+    *r = (struct psc_road){
+        .client = w->client,
+        .incarnation = w->incarnation,
+        .generation = w->generation,
+        .n_lanes = (uint32_t)w->n_lanes,
+        .chunk_floats = w->chunk_floats,
+        .window_chunks = w->window_chunks,
+        .hyper = {.learning_rate = m->learning_rate,
+                  .alpha = m->alpha,
+                  .period = m->period,
+                  .momentum = m->momentum,
+                  .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
+                               .gamma = m->schedule->gamma,
+                               .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
+                               .warmup_steps = m->schedule->warmup_steps}},
+    };
+    copy_text(r->transport, sizeof r->transport, w->transport);
+    copy_text(r->method, sizeof r->method, m->name);
+    copy_text(r->rule, sizeof r->rule, m->rule);
+    copy_text(r->optimizer, sizeof r->optimizer, m->optimizer);
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        copy_text(r->urls[i], sizeof r->urls[i], w->lanes[i]);
+    if (ps_transport_find(r->transport) == NULL || ps_rule_find(r->rule) == NULL ||
+        psc_optimizer_find(r->optimizer) == NULL)
+        return ps_fail(err, PSC_EUNSUPPORTED,
+                       "the server uses transport '%s', rule '%s', optimizer '%s'; this library lacks one",
+                       r->transport, r->rule, r->optimizer);
+    return 0;
+}
+
+static void on_welcome(struct service *v, const Ps__ToClient *m)
+{
+    struct psc *c = v->c;
+    struct psc_shared *s = &c->shared;
+    struct psc_road road;
+    struct ps_error err;
+    int rc = take_road(&road, m->welcome, &err);
+    if (rc < 0) {
+        end_session(c, rc, err.text);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    bool again = s->epoch > 0;
+    s->road = road;
+    s->workers = m->welcome->workers;
+    s->state = PSC_STATE_JOINED;
+    s->epoch++;
+    s->reconnects += again;
+    if (!s->begun)
+        s->send_begin = s->manifest != NULL;
+    announce(c);
+    pthread_mutex_unlock(&s->lock);
+    if (again)
+        say(c, "the server is back: the session goes on");
+}
+
+static void on_parked(struct service *v, const Ps__ToClient *m)
+{
+    (void)m;
+    pthread_mutex_lock(&v->c->shared.lock);
+    v->c->shared.parked = true;
+    pthread_mutex_unlock(&v->c->shared.lock);
+    say(v->c, m->parked->reason);
+}
+
+static void on_begun(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    s->begun = true;
+    s->offer = m->begun->offer;
+    s->center_version = m->begun->center_version;
+    announce(v->c);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_alive(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    s->workers = m->alive->workers;
+    if (m->alive->center_version > s->center_version)
+        s->center_version = m->alive->center_version;
+    s->draining = s->draining || m->alive->draining;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_drain(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    announce(v->c);
+    pthread_mutex_unlock(&s->lock);
+    say(v->c, m->drain->reason);
+}
+
+static void go_looking(struct service *v, const char *why)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    s->state = PSC_STATE_CONNECTING;
+    announce(v->c);
+    pthread_mutex_unlock(&s->lock);
+    say(v->c, why);
+    connect_anew(v);
+}
+
+static void on_error(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    bool joined = s->state == PSC_STATE_JOINED;
+    pthread_mutex_unlock(&s->lock);
+    /* A restarted server does not know us yet, or says so to a heartbeat of before: say Hello. */
+    if (m->error->code == PS__CODE__NO_SESSION && joined)
+        go_looking(v, "the server has no session of ours: it was restarted");
+    else
+        end_session(v->c, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
+}
+
+static void (*const handlers[])(struct service *v, const Ps__ToClient *m) = {
+    [PS__TO_CLIENT__WHAT_WELCOME] = on_welcome, [PS__TO_CLIENT__WHAT_PARKED] = on_parked,
+    [PS__TO_CLIENT__WHAT_BEGUN] = on_begun,     [PS__TO_CLIENT__WHAT_ALIVE] = on_alive,
+    [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,     [PS__TO_CLIENT__WHAT_ERROR] = on_error,
+};
+
+static void receive(struct service *v)
+{
+    while (v->socket != NULL) {
+        zmq_msg_t msg;
+        zmq_msg_init(&msg);
+        if (zmq_msg_recv(&msg, v->socket, ZMQ_DONTWAIT) < 0)
+            return;
+        Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
+        zmq_msg_close(&msg);
+        v->last_heard_ms = now_ms();
+        if (m == NULL)
+            end_session(v->c, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");
+        else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
+            handlers[m->what_case](v, m);
+        if (m != NULL)
+            ps_control_free_to_client(m);
+    }
+}
+
+static void send_begin(struct service *v, const struct ps_manifest *manifest, uint32_t client,
+                       uint32_t incarnation)
+{
+    Ps__Begin begin = PS__BEGIN__INIT;
+    Ps__Tensor *tensors = calloc(manifest->n_tensors, sizeof *tensors);
+    Ps__Tensor **list = calloc(manifest->n_tensors, sizeof(Ps__Tensor *));
+    if (tensors != NULL && list != NULL) {
+        for (size_t i = 0; i < manifest->n_tensors; i++) {
+            const struct ps_tensor *t = &manifest->tensors[i];
+            ps__tensor__init(&tensors[i]);
+            tensors[i].name = t->name;
+            tensors[i].offset = t->offset;
+            tensors[i].n_shape = t->n_dims;
+            tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
+            tensors[i].role = t->role;
+            list[i] = &tensors[i];
+        }
+        begin.client = client;
+        begin.incarnation = incarnation;
+        begin.n_tensors = manifest->n_tensors;
+        begin.tensors = list;
+        if (send_message(v, PS__TO_SERVER__WHAT_BEGIN, &begin) == -EMSGSIZE)
+            end_session(v->c, PSC_EMANIFEST, "the manifest is too large for a control message");
+    } else {
+        end_session(v->c, PSC_ENOMEM, "no memory to send the manifest");
+    }
+    free(tensors);
+    free(list);
+}
+
+static void send_report(struct service *v, const struct psc_metrics *r, uint32_t client, uint32_t incarnation)
+{
+    Ps__Report report = PS__REPORT__INIT;
+    report.client = client;
+    report.incarnation = incarnation;
+    report.loss = r->loss;
+    report.accuracy = r->accuracy;
+    report.samples_per_second = r->samples_per_second;
+    report.test_loss = r->test_loss;
+    report.test_accuracy = r->test_accuracy;
+    report.center_version = r->center_version;
+    send_message(v, PS__TO_SERVER__WHAT_REPORT, &report);
+}
+
+/* Does what the caller asked for since the last time; returns true when it wants the thread to end. */
+static bool obey(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    eventfd_t count;
+    eventfd_read(v->c->command_fd, &count);
+
+    pthread_mutex_lock(&s->lock);
+    bool joined = s->state == PSC_STATE_JOINED && v->socket != NULL, stop = s->stop;
+    bool begin = joined && s->send_begin, report = joined && s->has_report, leave = joined && s->send_leave;
+    const struct ps_manifest *manifest = s->manifest;
+    struct psc_metrics metrics = s->report;
+    uint32_t client = s->road.client, incarnation = s->road.incarnation;
+    if (begin)
+        s->send_begin = false;
+    if (report)
+        s->has_report = false;
+    pthread_mutex_unlock(&s->lock);
+
+    if (begin)
+        send_begin(v, manifest, client, incarnation);
+    if (report)
+        send_report(v, &metrics, client, incarnation);
+    if (leave) {
+        Ps__Leave m = PS__LEAVE__INIT;
+        m.client = client;
+        m.incarnation = incarnation;
+        send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
+        close_socket(v, LEAVE_LINGER_MS);
+    }
+    return stop;
+}
+
+static void beat(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    Ps__Heartbeat m = PS__HEARTBEAT__INIT;
+    v->last_beat_ms = now_ms();
+    pthread_mutex_lock(&s->lock);
+    m.client = s->road.client;
+    m.incarnation = s->road.incarnation;
+    m.clock = s->clock;
+    pthread_mutex_unlock(&s->lock);
+    send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
+}
+
+/* What is due by the clock. */
+static void keep_time(struct service *v, enum psc_state state)
+{
+    const struct psc_options *opt = &v->c->opt;
+    uint64_t now = now_ms();
+    char sentence[800];
+
+    if (state != PSC_STATE_ENDED && now - v->last_heard_ms > opt->timeout_ms) {
+        snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
+                 (double)(now - v->last_heard_ms) / 1e3, opt->timeout_ms);
+        end_session(v->c, PSC_EGONE, sentence);
+    } else if (state == PSC_STATE_JOINED &&
+               now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+        go_looking(v, "the server is silent: connecting anew");
+    } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
+        beat(v);
+    } else if (state == PSC_STATE_CONNECTING &&
+               now - v->hello_ms >= (v->socket != NULL ? HELLO_WAIT_MS : HELLO_WAIT_MS / 10)) {
+        connect_anew(v);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct psc *c = arg;
+    struct service v = {.c = c, .context = zmq_ctx_new()};
+    enum psc_state state = PSC_STATE_CONNECTING;
+
+    v.last_heard_ms = now_ms();
+    if (v.context == NULL)
+        end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
+    else
+        connect_anew(&v);
+    while (!obey(&v)) {
+        zmq_pollitem_t items[2] = {{.fd = c->command_fd, .events = ZMQ_POLLIN},
+                                   {.socket = v.socket, .events = ZMQ_POLLIN}};
+        zmq_poll(items, v.socket != NULL ? 2 : 1,
+                 state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
+        receive(&v);
+        pthread_mutex_lock(&c->shared.lock);
+        state = c->shared.state;
+        pthread_mutex_unlock(&c->shared.lock);
+        keep_time(&v, state);
+    }
+    close_socket(&v, 0);
+    if (v.context != NULL)
+        zmq_ctx_term(v.context);
+    return NULL;
+}
+
+int psc_service_start(struct psc *c)
+{
+    int rc = pthread_create(&c->service, NULL, run, c);
+    c->service_runs = rc == 0;
+    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
+}
+
+void psc_service_poke(struct psc *c)
+{
+    eventfd_write(c->command_fd, 1);
+}
+
+void psc_service_stop(struct psc *c)
+{
+    if (!c->service_runs)
+        return;
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.send_leave = true;
+    c->shared.stop = true;
+    pthread_mutex_unlock(&c->shared.lock);
+    psc_service_poke(c);
+    pthread_join(c->service, NULL);
+    c->service_runs = false;
+}

@@ -1,0 +1,102 @@
+/* What a handle can be asked. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/psc.h"
+
+int psc_rank(const struct psc *c)
+{
+    struct psc *open = (struct psc *)(uintptr_t)c;
+    int rank = -1;
+    if (!c->shared_ready || c->opt.kind != PSC_WORKER)
+        return -1;
+    pthread_mutex_lock(&open->shared.lock);
+    if (c->shared.epoch > 0)
+        rank = (int)c->shared.road.client;
+    pthread_mutex_unlock(&open->shared.lock);
+    return rank;
+}
+
+int psc_size(const struct psc *c)
+{
+    struct psc *open = (struct psc *)(uintptr_t)c;
+    if (!c->shared_ready)
+        return 0;
+    pthread_mutex_lock(&open->shared.lock);
+    int size = (int)c->shared.workers;
+    pthread_mutex_unlock(&open->shared.lock);
+    return size;
+}
+
+uint64_t psc_clock(const struct psc *c)
+{
+    return c->clock;
+}
+
+int psc_info(const struct psc *c, struct psc_info *info)
+{
+    struct psc *open = (struct psc *)(uintptr_t)c;
+    struct psc_info full;
+    size_t size = info->size;
+
+    if (size < sizeof info->size || size > 65536)
+        return psc_fail(open, PSC_EINVAL, "psc_info: set info->size to sizeof (struct psc_info) first");
+    memset(&full, 0, sizeof full);
+    if (c->shared_ready) {
+        pthread_mutex_lock(&open->shared.lock);
+        const struct psc_road *r = &c->shared.road;
+        full.center_version = c->shared.center_version;
+        full.reconnects = c->shared.reconnects;
+        full.generation = r->generation;
+        full.period = r->hyper.period;
+        full.learning_rate =
+            c->shared.epoch > 0 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock) : 0;
+        full.alpha = c->rule != NULL && c->rule->needs_alpha ? (double)c->rate : 0;
+        snprintf(full.method, sizeof full.method, "%s", r->method);
+        snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
+        snprintf(full.transport, sizeof full.transport, "%s", r->transport);
+        pthread_mutex_unlock(&open->shared.lock);
+    }
+    full.n_floats = c->shard.n_floats;
+    full.exchanges = c->exchanges;
+    full.retries = c->retries;
+    full.bytes_sent = c->bytes_sent;
+    full.bytes_received = c->bytes_received;
+    full.exchange_seconds = c->exchange_s;
+    full.update_seconds = c->update_s;
+    if (c->center_version > full.center_version)
+        full.center_version = c->center_version;
+    memcpy(info, &full, size < sizeof full ? size : sizeof full);
+    info->size = size;
+    return PSC_OK;
+}
+
+const char *psc_error(const struct psc *c)
+{
+    return c != NULL ? c->error.text : "no memory for a handle";
+}
+
+const char *psc_result_name(int result)
+{
+    static const struct {
+        int result;
+        const char *name;
+    } names[] = {
+        {PSC_OK, "PSC_OK"},
+        {PSC_DRAINED, "PSC_DRAINED"},
+        {PSC_EINVAL, "PSC_EINVAL"},
+        {PSC_ENOMEM, "PSC_ENOMEM"},
+        {PSC_EGONE, "PSC_EGONE"},
+        {PSC_EEVICTED, "PSC_EEVICTED"},
+        {PSC_EVALUE, "PSC_EVALUE"},
+        {PSC_EMANIFEST, "PSC_EMANIFEST"},
+        {PSC_ERANK, "PSC_ERANK"},
+        {PSC_EREFUSED, "PSC_EREFUSED"},
+        {PSC_EUNSUPPORTED, "PSC_EUNSUPPORTED"},
+        {PSC_ESYSTEM, "PSC_ESYSTEM"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].result == result)
+            return names[i].name;
+    return "unknown result";
+}

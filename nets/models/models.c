@@ -1,0 +1,15 @@
+#include "nets/models/models.h"
+
+#include <string.h>
+
+static const struct cnn_model end = {0};
+
+const struct cnn_model *const cnn_models[] = {&cnn_model_lenet, &cnn_model_linear, &end};
+
+const struct cnn_model *cnn_model_find(const char *name)
+{
+    for (const struct cnn_model *const *m = cnn_models; (*m)->name != NULL; m++)
+        if (strcmp((*m)->name, name) == 0)
+            return *m;
+    return NULL;
+}

@@ -1,0 +1,143 @@
+/* fc.c: inner products straight on the flat vectors: blocked weights would cost more to reorder than they
+ * gain. An input that still lies as [H][W][C] is turned first. */
+#include "nets/onednn/onednn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct fc {
+    dnnl_memory_t in, out, weight, bias, din, dout, dweight, dbias;
+    struct cnn_dnnl_op forward, back_data, back_weights;
+    float *turned; /* the input as [C*H*W], later its gradient; NULL: it lies so already */
+};
+
+struct shapes {
+    dnnl_memory_desc_t in, out, weight, bias;
+};
+
+static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
+                    struct cnn_error *err)
+{
+    const struct cnn_layer *p = l->plan;
+    dnnl_dims_t in = {d->batch, p->fan_in}, out = {d->batch, p->out.c}, weight = {p->out.c, p->fan_in};
+    dnnl_dims_t bias = {p->out.c};
+    dnnl_status_t st;
+
+    st = dnnl_memory_desc_init_by_tag(&s->in, 2, in, dnnl_f32, dnnl_ab);
+    if (st == dnnl_success)
+        st = dnnl_memory_desc_init_by_tag(&s->out, 2, out, dnnl_f32, dnnl_ab);
+    if (st == dnnl_success)
+        st = dnnl_memory_desc_init_by_tag(&s->weight, 2, weight, dnnl_f32, dnnl_ab);
+    if (st == dnnl_success)
+        st = dnnl_memory_desc_init_by_tag(&s->bias, 1, bias, dnnl_f32, dnnl_x);
+    return cnn_dnnl_check(st, "describe the inner product", l, err);
+}
+
+static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
+                          dnnl_primitive_desc_t *desc, struct cnn_error *err)
+{
+    struct fc *f = l->state;
+    dnnl_inner_product_desc_t op;
+    int rc = cnn_dnnl_check(dnnl_inner_product_forward_desc_init(&op, dnnl_forward_training, &s->in,
+                                                                 &s->weight, &s->bias, &s->out),
+                            "describe the inner product", l, err);
+    if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, NULL, desc, err)) < 0)
+        return rc;
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, f->in},
+                                    {DNNL_ARG_WEIGHTS, f->weight},
+                                    {DNNL_ARG_BIAS, f->bias},
+                                    {DNNL_ARG_DST, f->out},
+                                    {0}};
+    return cnn_dnnl_op(d, l, *desc, args, &f->forward, err);
+}
+
+static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
+                       dnnl_primitive_desc_t hint, struct cnn_error *err)
+{
+    struct fc *f = l->state;
+    dnnl_inner_product_desc_t op;
+    dnnl_primitive_desc_t desc;
+    int rc = cnn_dnnl_check(
+        dnnl_inner_product_backward_weights_desc_init(&op, &s->in, &s->weight, &s->bias, &s->out),
+        "describe the inner product's weight gradient", l, err);
+    if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
+        return rc;
+    const dnnl_exec_arg_t weights_args[] = {{DNNL_ARG_SRC, f->in},
+                                            {DNNL_ARG_DIFF_DST, f->dout},
+                                            {DNNL_ARG_DIFF_WEIGHTS, f->dweight},
+                                            {DNNL_ARG_DIFF_BIAS, f->dbias},
+                                            {0}};
+    if ((rc = cnn_dnnl_op(d, l, desc, weights_args, &f->back_weights, err)) < 0 || l->din == NULL)
+        return rc;
+
+    rc = cnn_dnnl_check(dnnl_inner_product_backward_data_desc_init(&op, &s->in, &s->weight, &s->out),
+                        "describe the inner product's data gradient", l, err);
+    if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
+        return rc;
+    const dnnl_exec_arg_t data_args[] = {
+        {DNNL_ARG_DIFF_DST, f->dout}, {DNNL_ARG_WEIGHTS, f->weight}, {DNNL_ARG_DIFF_SRC, f->din}, {0}};
+    return cnn_dnnl_op(d, l, desc, data_args, &f->back_data, err);
+}
+
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+{
+    struct fc *f = l->state;
+    struct shapes s;
+    dnnl_primitive_desc_t desc;
+    int rc;
+
+    if (!l->in_is_flat) {
+        f->turned = malloc((size_t)d->batch * l->plan->fan_in * sizeof *f->turned);
+        if (f->turned == NULL)
+            return cnn_fail(err, -ENOMEM, "no memory for the input of layer '%s'", l->plan->spec->name);
+    }
+    if ((rc = describe(d, l, &s, err)) < 0 || (rc = cnn_dnnl_memory(d, l, &s.in, NULL, &f->in, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &f->out, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->weight, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->bias, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.in, f->turned != NULL ? f->turned : l->din, &f->din, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.out, (void *)(uintptr_t)l->dout, &f->dout, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->dweight, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->dbias, err)) < 0 ||
+        (rc = create_forward(d, l, &s, &desc, err)) < 0)
+        return rc;
+    return create_back(d, l, &s, desc, err);
+}
+
+static void destroy(struct cnn_dnnl_layer *l)
+{
+    free(((struct fc *)l->state)->turned);
+}
+
+static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    struct fc *f = l->state;
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
+
+    if (f->turned != NULL)
+        for (uint32_t i = 0; i < d->batch; i++)
+            d->kernels->transpose(l->in + i * n, f->turned + i * n, places, l->plan->in.c);
+    cnn_dnnl_bind(f->in, f->turned != NULL ? f->turned : l->in);
+    cnn_dnnl_bind(f->weight, x + l->plan->weight_at);
+    cnn_dnnl_bind(f->bias, x + l->plan->bias_at);
+    return cnn_dnnl_run(d, &f->forward) == dnnl_success ? 0 : -EIO;
+}
+
+/* x and the input are still bound by forward; the input is done with when its gradient takes its place. */
+static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    struct fc *f = l->state;
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
+
+    (void)x;
+    cnn_dnnl_bind(f->dweight, g + l->plan->weight_at);
+    cnn_dnnl_bind(f->dbias, g + l->plan->bias_at);
+    if (cnn_dnnl_run(d, &f->back_weights) != dnnl_success || cnn_dnnl_run(d, &f->back_data) != dnnl_success)
+        return -EIO;
+    if (f->turned != NULL && l->din != NULL)
+        for (uint32_t i = 0; i < d->batch; i++)
+            d->kernels->transpose(f->turned + i * n, l->din + i * n, l->plan->in.c, places);
+    return 0;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_fc = {sizeof(struct fc), create, destroy, forward, backward};

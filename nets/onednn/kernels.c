@@ -1,0 +1,199 @@
+/* kernels.c: see kernels.h. CNN_ISA names the instruction set this copy is compiled for. */
+#include "nets/onednn/kernels.h"
+
+#include <string.h>
+
+#define LANES 16
+
+/* As wide as AVX-512; GCC and clang split them on narrower sets. Loads and stores need no alignment. */
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
+static inline floats load(const float *p)
+{
+    floats v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store(float *p, floats v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* A window, clipped to the input. */
+struct window {
+    uint32_t y0, y1, x0, x1;
+    int64_t top, left; /* where it would start in an endless input */
+};
+
+static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t ox)
+{
+    struct window w;
+    w.top = (int64_t)oy * p->stride - p->pad;
+    w.left = (int64_t)ox * p->stride - p->pad;
+    int64_t bottom = w.top + p->kernel, right = w.left + p->kernel;
+    w.y0 = w.top < 0 ? 0 : (uint32_t)w.top;
+    w.x0 = w.left < 0 ? 0 : (uint32_t)w.left;
+    w.y1 = bottom > p->in.h ? p->in.h : (uint32_t)bottom;
+    w.x1 = right > p->in.w ? p->in.w : (uint32_t)right;
+    return w;
+}
+
+static inline int32_t place_in(const struct cnn_pool *p, const struct window *w, uint32_t y, uint32_t x)
+{
+    return (int32_t)((y - w->top) * p->kernel + (x - w->left));
+}
+
+static inline size_t pixel(const struct cnn_pool *p, uint32_t y, uint32_t x)
+{
+    return ((size_t)y * p->in.w + x) * p->in.c;
+}
+
+/* Blocks of LANES channels; the last is moved back to end at C, and writes some results twice. */
+static inline uint32_t next_block(uint32_t c, uint32_t channels)
+{
+    return c + 2 * LANES <= channels ? c + LANES : channels - LANES;
+}
+
+static inline void max_block(const struct cnn_pool *p, const struct window *w, const float *in, float *out,
+                             uint8_t *argmax)
+{
+    floats best = load(in + pixel(p, w->y0, w->x0));
+    ints at = {0};
+    at += place_in(p, w, w->y0, w->x0);
+
+    for (uint32_t y = w->y0; y < w->y1; y++)
+        for (uint32_t x = w->x0; x < w->x1; x++) {
+            floats v = load(in + pixel(p, y, x));
+            ints larger = v > best;
+            best = (floats)((larger & (ints)v) | (~larger & (ints)best));
+            at = (larger & place_in(p, w, y, x)) | (~larger & at);
+        }
+    bytes narrow = __builtin_convertvector(at, bytes);
+    memcpy(argmax, &narrow, sizeof narrow);
+    if (p->c_step == 1)
+        store(out, best);
+    else
+        for (int k = 0; k < LANES; k++)
+            out[k * p->c_step] = best[k];
+}
+
+static inline void max_one(const struct cnn_pool *p, const struct window *w, const float *in, float *out,
+                           uint8_t *argmax)
+{
+    float best = in[pixel(p, w->y0, w->x0)];
+    int32_t at = place_in(p, w, w->y0, w->x0);
+
+    for (uint32_t y = w->y0; y < w->y1; y++)
+        for (uint32_t x = w->x0; x < w->x1; x++)
+            if (in[pixel(p, y, x)] > best) {
+                best = in[pixel(p, y, x)];
+                at = place_in(p, w, y, x);
+            }
+    *out = best;
+    *argmax = (uint8_t)at;
+}
+
+static void maxpool(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax)
+{
+    uint32_t channels = p->in.c;
+
+    for (uint32_t oy = 0; oy < p->out.h; oy++)
+        for (uint32_t ox = 0; ox < p->out.w; ox++, out += p->place_step, argmax += channels) {
+            struct window w = window_at(p, oy, ox);
+            if (channels < LANES)
+                for (uint32_t c = 0; c < channels; c++)
+                    max_one(p, &w, in + c, out + c * p->c_step, argmax + c);
+            else
+                for (uint32_t c = 0;; c = next_block(c, channels)) {
+                    max_block(p, &w, in + c, out + c * p->c_step, argmax + c);
+                    if (c + LANES == channels)
+                        break;
+                }
+        }
+}
+
+static inline floats load_dout(const struct cnn_pool *p, const float *dout)
+{
+    if (p->c_step == 1)
+        return load(dout);
+    floats d = {0};
+    for (int k = 0; k < LANES; k++)
+        d[k] = dout[k * p->c_step];
+    return d;
+}
+
+/* Windows do not overlap: every input of the window is written once, the maximum with d, the others with 0.
+ */
+static inline void write_block(const struct cnn_pool *p, const struct window *w, const float *dout,
+                               const uint8_t *argmax, float *din)
+{
+    bytes narrow;
+    memcpy(&narrow, argmax, sizeof narrow);
+    ints at = __builtin_convertvector(narrow, ints);
+    ints d = (ints)load_dout(p, dout);
+
+    for (uint32_t y = w->y0; y < w->y1; y++)
+        for (uint32_t x = w->x0; x < w->x1; x++)
+            store(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d));
+}
+
+static inline void add_one(const struct cnn_pool *p, const struct window *w, float d, uint8_t at, float *din)
+{
+    uint32_t y = (uint32_t)(w->top + at / p->kernel), x = (uint32_t)(w->left + at % p->kernel);
+    din[pixel(p, y, x)] += d;
+}
+
+static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din)
+{
+    uint32_t channels = p->in.c;
+    bool writes_once = p->stride >= p->kernel && channels >= LANES;
+    bool writes_all = writes_once && p->stride == p->kernel && p->pad == 0 &&
+                      p->out.h * p->stride >= p->in.h && p->out.w * p->stride >= p->in.w;
+
+    if (!writes_all)
+        memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
+    for (uint32_t oy = 0; oy < p->out.h; oy++)
+        for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += channels) {
+            struct window w = window_at(p, oy, ox);
+            if (!writes_once)
+                for (uint32_t c = 0; c < channels; c++)
+                    add_one(p, &w, dout[c * p->c_step], argmax[c], din + c);
+            else
+                for (uint32_t c = 0;; c = next_block(c, channels)) {
+                    write_block(p, &w, dout + c * p->c_step, argmax + c, din + c);
+                    if (c + LANES == channels)
+                        break;
+                }
+        }
+}
+
+static void relu(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays one */
+}
+
+static void relu_back(float *dx, const float *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dx[i] = out[i] > 0 ? dx[i] : 0;
+}
+
+static void transpose(const float *from, float *to, size_t rows, size_t cols)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            to[c * rows + r] = from[r * cols + c];
+}
+
+static bool is_usable(void)
+{
+    return CNN_ISA_IS_USABLE;
+}
+
+extern const struct cnn_kernels CNN_KERNELS;
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA, is_usable, maxpool,  maxpool_back,
+                                        relu,    relu_back, transpose};

@@ -1,0 +1,96 @@
+/* onednn.h: a net as a list of oneDNN primitives and own loops. Private to nets/onednn.
+ *
+ * Activations lie as [N][H][W][C] up to the first fully connected layer and as [N][C*H*W] from there; the
+ * flat vectors x and g are read and written where they are. Everything is allocated by create. */
+#ifndef CNN_ONEDNN_H
+#define CNN_ONEDNN_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "nets/onednn/kernels.h"
+#include "nets/plan.h"
+
+struct cnn_dnnl;
+struct cnn_dnnl_layer;
+
+/* A primitive and what it works on. */
+struct cnn_dnnl_op {
+    dnnl_primitive_t primitive; /* NULL: nothing to do */
+    dnnl_exec_arg_t args[6];
+    int n_args;
+};
+
+struct cnn_dnnl_kind {
+    size_t state_bytes;
+    int (*create)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l,
+                  struct cnn_error *err);      /* NULL: nothing to do */
+    void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed memory before create */
+    int (*forward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x);
+    /* Not called where neither parameters nor l->din want a gradient. */
+    int (*backward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g);
+};
+
+extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_fc;
+
+struct cnn_dnnl_layer {
+    const struct cnn_layer *plan;
+    const struct cnn_dnnl_kind *kind;
+    const float *in; /* of the first layer the caller's images, when they can be read where they are */
+    float *out;
+    bool in_is_flat, out_is_flat; /* [C*H*W], not [H][W][C]; where both are the same, flat */
+    const float *dout;
+    float *din; /* NULL: not wanted */
+    void *state;
+};
+
+struct cnn_dnnl {
+    const struct cnn_plan *plan;
+    const struct cnn_kernels *kernels;
+    uint32_t batch, threads;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr;
+    float *input;   /* images as the first layer wants them, when the caller's do not fit */
+    float **act;    /* act[i]: output of layer i; a ReLU shares its input's */
+    float *dact[2]; /* gradients of activations, used in turn */
+    void *scratch;  /* of every primitive: they run one after the other */
+    size_t scratch_bytes;
+    struct cnn_dnnl_layer *layers;
+    /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
+    dnnl_primitive_t *primitives;
+    dnnl_primitive_desc_t *descs;
+    dnnl_memory_t *memories, *scratch_memories;
+    size_t n_primitives, n_descs, n_memories, n_scratch_memories;
+};
+
+/* 0, or the code and sentence for a status that is not success. */
+int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnnl_layer *l,
+                   struct cnn_error *err);
+
+/* The descriptor stays owned by d. hint: the forward descriptor, or NULL. */
+int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
+                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct cnn_error *err);
+/* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind; DNNL_MEMORY_ALLOCATE: its own.
+ */
+int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
+                    void *data, dnnl_memory_t *out, struct cnn_error *err);
+/* A primitive with its arguments, ended by one whose arg is 0. */
+int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
+                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct cnn_error *err);
+/* A reorder; nothing to do, and *to is `from`, when both lie the same way. */
+int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
+                     struct cnn_dnnl_op *out, struct cnn_error *err);
+
+/* The library's memories are not const; inputs are only read. */
+static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
+{
+    dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);
+}
+
+static inline dnnl_status_t cnn_dnnl_run(struct cnn_dnnl *d, const struct cnn_dnnl_op *op)
+{
+    return op->primitive == NULL ? dnnl_success
+                                 : dnnl_primitive_execute(op->primitive, d->stream, op->n_args, op->args);
+}
+
+#endif

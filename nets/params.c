@@ -1,0 +1,217 @@
+/* params.c: where the parameters of a model lie, and what they start as. */
+#include "nets/layers/layer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model of more floats than this is a mistake in its table. */
+#define MAX_FLOATS (UINT64_C(1) << 40)
+
+static int shape_fits(struct cnn_shape s)
+{
+    return s.c >= 1 && s.h >= 1 && s.w >= 1 && s.c <= CNN_MAX_SIDE && s.h <= CNN_MAX_SIDE &&
+           s.w <= CNN_MAX_SIDE;
+}
+
+static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct cnn_error *err)
+{
+    l->n_weights = l->weight_dims > 0 ? 1 : 0;
+    for (uint32_t d = 0; d < l->weight_dims; d++)
+        if (__builtin_mul_overflow(l->n_weights, l->weight_shape[d], &l->n_weights))
+            l->n_weights = MAX_FLOATS;
+    l->n_biases = l->weight_dims > 0 ? l->weight_shape[0] : 0;
+    l->weight_at = p->n_floats;
+    l->bias_at = p->n_floats + l->n_weights;
+    p->n_floats = l->bias_at + l->n_biases;
+    if (l->n_weights >= MAX_FLOATS || p->n_floats > MAX_FLOATS)
+        return cnn_fail(err, -EINVAL, "model '%s': more than %llu parameters at layer '%s'", p->model->name,
+                        (unsigned long long)MAX_FLOATS, l->spec->name);
+    return 0;
+}
+
+static int plan_layer(struct cnn_plan *p, size_t i, struct cnn_error *err)
+{
+    struct cnn_layer *l = &p->layers[i];
+    const struct cnn_model *m = p->model;
+    int rc;
+
+    l->spec = &m->layers[i];
+    l->type = cnn_layer_type_of(l->spec->kind);
+    l->in = i > 0 ? p->layers[i - 1].out : (struct cnn_shape){m->channels, m->height, m->width};
+    l->wants_din = p->n_floats > 0;
+    if (l->type == NULL)
+        return cnn_fail(err, -EINVAL, "model '%s': layer %zu is of kind %d, which is not known", m->name, i,
+                        (int)l->spec->kind);
+    if (l->spec->name == NULL || l->spec->name[0] == 0 || strlen(l->spec->name) > 48)
+        return cnn_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", m->name, i);
+    if ((l->spec->kind == CNN_SOFTMAX_LOSS) != (i + 1 == m->n_layers))
+        return cnn_fail(err, -EINVAL, "model '%s': the last layer, and no other, is the softmax loss",
+                        m->name);
+    if (!shape_fits(l->in))
+        return cnn_fail(err, -EINVAL,
+                        "model '%s': layer '%s' has an input of %u x %u x %u; sides are 1 to %d", m->name,
+                        l->spec->name, l->in.c, l->in.h, l->in.w, CNN_MAX_SIDE);
+    if ((rc = l->type->plan(l, err)) < 0)
+        return rc;
+    return plan_params(p, l, err);
+}
+
+int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct cnn_error *err)
+{
+    if (model == NULL || model->n_layers < 2)
+        return cnn_fail(err, -EINVAL, "a model has at least two layers, one with parameters and the loss");
+
+    struct cnn_plan *p = calloc(1, sizeof *p + model->n_layers * sizeof p->layers[0]);
+    if (p == NULL)
+        return cnn_fail(err, -ENOMEM, "no memory for model '%s'", model->name);
+    p->model = model;
+    p->n_layers = model->n_layers;
+    int rc = 0;
+    for (size_t i = 0; i < p->n_layers && rc == 0; i++)
+        rc = plan_layer(p, i, err);
+    if (rc == 0 && p->n_floats == 0)
+        rc = cnn_fail(err, -EINVAL, "model '%s' has no parameters", model->name);
+    if (rc == 0 && p->layers[p->n_layers - 1].in.c != model->classes)
+        rc = cnn_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", model->name,
+                      model->classes, p->layers[p->n_layers - 1].in.c);
+    if (rc < 0)
+        cnn_plan_destroy(p);
+    else
+        *out = p;
+    return rc;
+}
+
+void cnn_plan_destroy(struct cnn_plan *plan)
+{
+    free(plan);
+}
+
+size_t cnn_model_n_floats(const struct cnn_model *model)
+{
+    struct cnn_plan *p;
+    size_t n = 0;
+
+    if (cnn_plan_create(model, &p, NULL) == 0) {
+        n = p->n_floats;
+        cnn_plan_destroy(p);
+    }
+    return n;
+}
+
+static void describe(const struct cnn_layer *l, struct cnn_param rows[2])
+{
+    struct cnn_param *weight = &rows[0], *bias = &rows[1];
+
+    snprintf(weight->name, sizeof weight->name, "%s.weight", l->spec->name);
+    weight->offset = l->weight_at;
+    memcpy(weight->shape, l->weight_shape, l->weight_dims * sizeof l->weight_shape[0]);
+    weight->n_dims = l->weight_dims;
+    weight->fan_in = l->fan_in;
+    weight->filler = l->spec->filler;
+
+    snprintf(bias->name, sizeof bias->name, "%s.bias", l->spec->name);
+    bias->offset = l->bias_at;
+    bias->shape[0] = l->n_biases;
+    bias->n_dims = 1;
+}
+
+int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err)
+{
+    struct cnn_plan *p;
+    int rc = cnn_plan_create(model, &p, err);
+    if (rc < 0)
+        return rc;
+
+    struct cnn_param *rows = calloc(2 * p->n_layers, sizeof *rows);
+    if (rows == NULL) {
+        rc = cnn_fail(err, -ENOMEM, "no memory for the parameters of model '%s'", model->name);
+        goto destroy_plan;
+    }
+    size_t n_rows = 0;
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (p->layers[i].weight_dims > 0) {
+            describe(&p->layers[i], &rows[n_rows]);
+            n_rows += 2;
+        }
+    *out = rows;
+    *n = n_rows;
+
+destroy_plan:
+    cnn_plan_destroy(p);
+    return rc;
+}
+
+double cnn_model_train_flops(const struct cnn_model *model)
+{
+    struct cnn_plan *p;
+    double flops = 0;
+
+    if (cnn_plan_create(model, &p, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < p->n_layers; i++) {
+        const struct cnn_layer *l = &p->layers[i];
+        if (l->type->multiply_adds != NULL)
+            flops += 2 * (l->wants_din ? 3 : 2) * l->type->multiply_adds(l);
+    }
+    cnn_plan_destroy(p);
+    return flops;
+}
+
+/* The finalizer of SplitMix64 (Steele et al. 2014): a bijection that scatters every bit. */
+static uint64_t scatter(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Draw number `draw` (below 16) for the float at `at`: 24 bits, a function of the three numbers only. */
+static int32_t draw_24_bits(uint64_t seed, uint64_t at, uint32_t draw)
+{
+    uint64_t key = scatter(seed + UINT64_C(0x9e3779b97f4a7c15));
+    return (int32_t)(scatter(key + (at * 16 + draw) * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+}
+
+/* Only integers, sqrt and one product, each exact or correctly rounded, so that every machine gets the same
+ * bits. Uniform: the middles of 2^24 equal cells of (-1, 1). */
+static float xavier(uint64_t seed, uint64_t at, float scale)
+{
+    int32_t u = 2 * draw_24_bits(seed, at, 0) + 1 - (1 << 24);
+    return (float)u * 0x1p-24f * scale;
+}
+
+/* Normal: the sum of 12 uniforms of (0, 1) less 6 has mean 0 and variance 1 (Irwin and Hall), without the
+ * logarithm and cosine of Box and Muller, whose last bit depends on the library. Its tails end at 6 sigma. */
+static float msra(uint64_t seed, uint64_t at, float scale)
+{
+    int32_t sum = -6 * (1 << 24) + 6;
+    for (uint32_t k = 0; k < 12; k++)
+        sum += draw_24_bits(seed, at, k);
+    return (float)sum * 0x1p-24f * scale;
+}
+
+static void fill_layer(const struct cnn_layer *l, uint64_t seed, float *x)
+{
+    uint32_t is_msra = l->spec->filler == CNN_FILL_MSRA;
+    float scale = (float)sqrt((is_msra ? 2.0 : 3.0) / l->fan_in);
+
+    for (uint64_t at = l->weight_at; at < l->weight_at + l->n_weights; at++)
+        x[at] = is_msra ? msra(seed, at, scale) : xavier(seed, at, scale);
+    memset(x + l->bias_at, 0, l->n_biases * sizeof x[0]);
+}
+
+int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x)
+{
+    struct cnn_plan *p;
+    int rc = cnn_plan_create(model, &p, NULL);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (p->layers[i].weight_dims > 0)
+            fill_layer(&p->layers[i], seed, x);
+    cnn_plan_destroy(p);
+    return 0;
+}

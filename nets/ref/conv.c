@@ -1,0 +1,83 @@
+#include "nets/ref/ref.h"
+
+#include <string.h>
+
+/* Where the output (oy, ox) looks with kernel place (ky, kx); false: in the padding. */
+static bool input_at(const struct cnn_layer *l, uint32_t oy, uint32_t ox, uint32_t ky, uint32_t kx,
+                     size_t *at)
+{
+    const struct cnn_layer_spec *s = l->spec;
+    int64_t iy = (int64_t)oy * s->stride + ky - s->pad, ix = (int64_t)ox * s->stride + kx - s->pad;
+
+    if (iy < 0 || ix < 0 || iy >= l->in.h || ix >= l->in.w)
+        return false;
+    *at = (size_t)iy * l->in.w + (size_t)ix;
+    return true;
+}
+
+/* One output value: the sum over [C][K][K]. */
+static double dot(const struct cnn_layer *l, const float *weight, const double *in, uint32_t oy, uint32_t ox)
+{
+    uint32_t k = l->spec->kernel;
+    double sum = 0;
+    size_t at;
+
+    for (uint32_t ky = 0; ky < k; ky++)
+        for (uint32_t kx = 0; kx < k; kx++)
+            if (input_at(l, oy, ox, ky, kx, &at))
+                for (uint32_t c = 0; c < l->in.c; c++)
+                    sum += (double)weight[(c * k + ky) * k + kx] * in[(size_t)c * l->in.h * l->in.w + at];
+    return sum;
+}
+
+static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out)
+{
+    const float *weight = x + l->weight_at, *bias = x + l->bias_at;
+
+    for (uint32_t i = 0; i < n; i++, in += cnn_shape_count(l->in))
+        for (uint32_t o = 0; o < l->out.c; o++)
+            for (uint32_t oy = 0; oy < l->out.h; oy++)
+                for (uint32_t ox = 0; ox < l->out.w; ox++)
+                    *out++ = (double)bias[o] + dot(l, weight + (size_t)o * l->fan_in, in, oy, ox);
+}
+
+/* One output's gradient d goes to its bias, its weights and the inputs it saw. */
+static void spread(const struct cnn_layer *l, double d, const float *weight, const double *in, uint32_t oy,
+                   uint32_t ox, double *din, double *dweight)
+{
+    uint32_t k = l->spec->kernel;
+    size_t at;
+
+    for (uint32_t ky = 0; ky < k; ky++)
+        for (uint32_t kx = 0; kx < k; kx++)
+            if (input_at(l, oy, ox, ky, kx, &at))
+                for (uint32_t c = 0; c < l->in.c; c++) {
+                    size_t w = (c * k + ky) * k + kx, p = (size_t)c * l->in.h * l->in.w + at;
+                    dweight[w] += d * in[p];
+                    if (din != NULL)
+                        din[p] += d * (double)weight[w];
+                }
+}
+
+static void backward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
+                     const double *dout, double *din, double *g)
+{
+    const float *weight = x + l->weight_at;
+    double *dweight = g + l->weight_at, *dbias = g + l->bias_at;
+    size_t n_in = cnn_shape_count(l->in);
+
+    memset(dweight, 0, l->n_weights * sizeof *g);
+    memset(dbias, 0, l->n_biases * sizeof *g);
+    if (din != NULL)
+        memset(din, 0, n * n_in * sizeof *din);
+    for (uint32_t i = 0; i < n; i++, in += n_in, din = din != NULL ? din + n_in : NULL)
+        for (uint32_t o = 0; o < l->out.c; o++)
+            for (uint32_t oy = 0; oy < l->out.h; oy++)
+                for (uint32_t ox = 0; ox < l->out.w; ox++, dout++) {
+                    size_t w = (size_t)o * l->fan_in;
+                    dbias[o] += *dout;
+                    spread(l, *dout, weight + w, in, oy, ox, din, dweight + w);
+                }
+}
+
+const struct cnn_ref_layer cnn_ref_conv = {forward, backward};

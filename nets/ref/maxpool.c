@@ -1,0 +1,50 @@
+#include "nets/ref/ref.h"
+
+#include <string.h>
+
+/* Where the largest value of a window of one channel lies; the first in row order among equals. */
+static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, uint32_t ox)
+{
+    const struct cnn_layer_spec *s = l->spec;
+    int64_t y0 = (int64_t)oy * s->stride - s->pad, x0 = (int64_t)ox * s->stride - s->pad;
+    int64_t y1 = y0 + s->kernel, x1 = x0 + s->kernel;
+
+    y0 = y0 < 0 ? 0 : y0;
+    x0 = x0 < 0 ? 0 : x0;
+    y1 = y1 > l->in.h ? l->in.h : y1;
+    x1 = x1 > l->in.w ? l->in.w : x1;
+    size_t best = (size_t)(y0 * l->in.w + x0);
+    for (int64_t y = y0; y < y1; y++)
+        for (int64_t x = x0; x < x1; x++) {
+            size_t at = (size_t)(y * l->in.w + x);
+            if (in[at] > in[best])
+                best = at;
+        }
+    return best;
+}
+
+static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out)
+{
+    (void)x;
+    for (size_t i = 0; i < (size_t)n * l->in.c; i++, in += (size_t)l->in.h * l->in.w)
+        for (uint32_t oy = 0; oy < l->out.h; oy++)
+            for (uint32_t ox = 0; ox < l->out.w; ox++)
+                *out++ = in[argmax(l, in, oy, ox)];
+}
+
+static void backward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
+                     const double *dout, double *din, double *g)
+{
+    size_t plane = (size_t)l->in.h * l->in.w;
+
+    (void)x, (void)g;
+    if (din == NULL)
+        return;
+    memset(din, 0, n * cnn_shape_count(l->in) * sizeof *din);
+    for (size_t i = 0; i < (size_t)n * l->in.c; i++, in += plane, din += plane)
+        for (uint32_t oy = 0; oy < l->out.h; oy++)
+            for (uint32_t ox = 0; ox < l->out.w; ox++)
+                din[argmax(l, in, oy, ox)] += *dout++;
+}
+
+const struct cnn_ref_layer cnn_ref_maxpool = {forward, backward};

@@ -1,0 +1,194 @@
+#include "nets/worker/args.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { TEXT, NUMBER, RANK, SECONDS, FLAG };
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t offset;            /* of the member of struct cnn_worker_args */
+    uint64_t lowest, highest; /* of NUMBER and RANK */
+    const char *value, *help;
+};
+
+#define AT(member)  offsetof(struct cnn_worker_args, member)
+#define LOWEST_S    0.1
+#define HIGHEST_S   86400.0
+#define HIGHEST_U64 UINT64_MAX
+
+static const struct row rows[] = {
+    {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
+     "the server: tcp://HOST:PORT, or the endpoint file that psd wrote"},
+    {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
+    {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
+    {"data", TEXT, AT(data), 0, 0, "SPEC", "mnist:DIR or digits[:SEED] (digits)"},
+    {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
+    {"epochs", NUMBER, AT(epochs), 1, 1000000, "E", "end after this many passes over the training set (1)"},
+    {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
+    {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
+    {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net, 0: all there are (1)"},
+    {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
+    {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
+    {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
+     "do not train: run the center over the test set, again and again"},
+    {"every", SECONDS, AT(every_s), 0, 0, "S", "with --evaluate: seconds from one to the next (3)"},
+    {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
+    {"history", TEXT, AT(history), 0, 0, "FILE", "with --evaluate: append a JSON line for each"},
+    {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
+    {"help", FLAG, AT(help), 0, 0, NULL, "print this and end"},
+    {"version", FLAG, AT(version), 0, 0, NULL, "print the version and end"},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+void cnn_worker_args_help(FILE *out)
+{
+    fputs("psworker trains a net with a parameter server (psd), or evaluates the server's center.\n\n"
+          "usage: psworker --server URL|@FILE [options]\n\n",
+          out);
+    for (int i = 0; i < N_ROWS; i++) {
+        char left[40];
+        snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "",
+                 rows[i].value != NULL ? rows[i].value : "");
+        fprintf(out, "  %-20s %s\n", left, rows[i].help);
+    }
+    fputs("\nnets:", out);
+    for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
+        fprintf(out, " %s", cnn_models[i]->name);
+    fputs("\nexit: 0 finished or drained, 1 out of memory or an internal error, 2 usage, 5 data, 6 server "
+          "gone or\n"
+          "      session ended by it, 7 diverged\n",
+          out);
+}
+
+static int read_number(const struct row *row, const char *text, uint64_t *out, struct cnn_error *err)
+{
+    char *end;
+    errno = 0;
+    uint64_t v = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || v < row->lowest || v > row->highest)
+        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number from %llu to %llu", row->name, text,
+                        (unsigned long long)row->lowest, (unsigned long long)row->highest);
+    *out = v;
+    return 0;
+}
+
+static int read_seconds(const struct row *row, const char *text, double *out, struct cnn_error *err)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end != '\0' || !(v >= LOWEST_S && v <= HIGHEST_S))
+        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %g to %g seconds", row->name, text, LOWEST_S,
+                        HIGHEST_S);
+    *out = v;
+    return 0;
+}
+
+static int read_value(const struct row *row, const char *text, struct cnn_worker_args *args,
+                      struct cnn_error *err)
+{
+    void *member = (char *)args + row->offset;
+    uint64_t number = 0;
+    int rc;
+    switch (row->kind) {
+    case FLAG:
+        *(bool *)member = true;
+        return 0;
+    case TEXT:
+        if (*text == '\0')
+            return cnn_fail(err, -EINVAL, "--%s: \"\"; allowed: %s", row->name, row->value);
+        *(const char **)member = text;
+        return 0;
+    case NUMBER:
+        return read_number(row, text, member, err);
+    case RANK:
+        rc = read_number(row, text, &number, err);
+        if (rc == 0)
+            *(int64_t *)member = (int64_t)number;
+        return rc;
+    case SECONDS:
+        return read_seconds(row, text, member, err);
+    }
+    return -EINVAL;
+}
+
+/* What only holds between options. */
+static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
+{
+    if (a->server == NULL)
+        return cnn_fail(err, -EINVAL, "--server: not given; allowed: tcp://HOST:PORT or @ENDPOINT_FILE");
+    if (a->epochs != 0 && a->steps != 0)
+        return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
+    if (!a->evaluate && (a->once || a->history != NULL || a->every_s != 0))
+        return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
+                        a->once              ? "once"
+                        : a->history != NULL ? "history"
+                                             : "every");
+    if (a->evaluate && (a->epochs != 0 || a->steps != 0 || a->rank >= 0))
+        return cnn_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
+                        a->epochs != 0  ? "epochs"
+                        : a->steps != 0 ? "steps"
+                                        : "rank");
+    if (a->once && a->every_s != 0)
+        return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
+    if (cnn_model_find(a->net) == NULL) {
+        char nets[160] = "";
+        for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
+            snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
+                     cnn_models[i]->name);
+        return cnn_fail(err, -EINVAL, "--net: \"%.60s\"; allowed: %s", a->net, nets);
+    }
+    return 0;
+}
+
+static void fill_defaults(struct cnn_worker_args *a)
+{
+    if (a->batch == 0)
+        a->batch = a->evaluate ? 250 : 64;
+    if (a->epochs == 0 && a->steps == 0)
+        a->epochs = 1;
+    if (a->every_s == 0)
+        a->every_s = 3;
+}
+
+int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err)
+{
+    struct cnn_worker_args a = {.net = "lenet", .data = "digits", .seed = 1, .threads = 1, .rank = -1};
+    struct option options[N_ROWS + 1] = {{0}};
+    int rc = 0, found;
+
+    for (int i = 0; i < N_ROWS; i++)
+        options[i] =
+            (struct option){rows[i].name, rows[i].kind == FLAG ? no_argument : required_argument, NULL, i};
+    optind = 0; /* glibc: start afresh */
+    opterr = 0;
+    while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        int bad = 0;
+        if (found == ':')
+            bad = cnn_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no value; allowed: see --help",
+                           argv[optind - 1]);
+        else if (found == '?')
+            bad = cnn_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no such option; allowed: see --help",
+                           argv[optind - 1]);
+        else
+            bad = read_value(&rows[found], optarg, &a, rc == 0 ? err : NULL);
+        if (rc == 0)
+            rc = bad;
+    }
+    if (rc == 0 && optind < argc)
+        rc = cnn_fail(err, -EINVAL, "\"%.60s\": not an option; allowed: see --help", argv[optind]);
+    if (a.help || a.version)
+        rc = 0;
+    else if (rc == 0)
+        rc = check_together(&a, err);
+    if (rc != 0)
+        return rc;
+    fill_defaults(&a);
+    *args = a;
+    return 0;
+}

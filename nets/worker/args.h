@@ -1,0 +1,25 @@
+/* args.h: what psworker was asked to do. */
+#ifndef CNN_WORKER_ARGS_H
+#define CNN_WORKER_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "nets/net.h"
+
+struct cnn_worker_args {
+    const char *server, *net, *backend, *data, *name, *history; /* NULL: not given; into argv or static */
+    uint64_t batch, epochs, steps, seed, threads;               /* batch, epochs, steps: 0: not given */
+    int64_t rank;                                               /* -1: any */
+    double every_s;
+    bool evaluate, once, json, help, version;
+};
+
+/* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what
+ * is allowed. --help and --version win over whatever else is wrong with the rest. */
+int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err);
+
+void cnn_worker_args_help(FILE *out);
+
+#endif

@@ -1,0 +1,171 @@
+#include "nets/worker/worker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "proto/log.h"
+
+double cnn_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void log_sentence(void *arg, const char *sentence)
+{
+    (void)arg;
+    ps_log(PS_LOG_INFO, "client.note", "%s", sentence);
+}
+
+int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
+{
+    const char *sentence = job->psc != NULL ? psc_error(job->psc) : "no memory";
+    ps_log(PS_LOG_ERROR, "session.failed", "%s: %s (%s)", what, sentence, psc_result_name(rc));
+    switch (rc) {
+    case PSC_EGONE:
+    case PSC_EEVICTED:
+    case PSC_EREFUSED:
+    case PSC_EUNSUPPORTED:
+        return CNN_EXIT_SERVER;
+    case PSC_EINVAL: /* such as a server address that is none */
+    case PSC_EMANIFEST:
+    case PSC_ERANK:
+        return CNN_EXIT_USAGE;
+    case PSC_EVALUE:
+        return CNN_EXIT_DIVERGED;
+    default:
+        return CNN_EXIT_INTERNAL;
+    }
+}
+
+static int open_data(struct cnn_job *job)
+{
+    struct cnn_error err;
+    const struct cnn_model *m = job->model;
+    int rc = cnn_data_open(job->args->data, &job->data, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "--data: %s", err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : rc == -ENOMEM ? CNN_EXIT_INTERNAL : CNN_EXIT_DATA;
+    }
+    cnn_data_info(job->data, &job->info);
+    const struct cnn_data_info *d = &job->info;
+    if (d->channels != m->channels || d->height != m->height || d->width != m->width ||
+        d->classes > m->classes) {
+        ps_log(
+            PS_LOG_ERROR, "data.unfit",
+            "--data: images of %s are %ux%ux%u of %u classes; allowed for --net %s: %ux%ux%u of at most %u",
+            d->name, d->channels, d->height, d->width, d->classes, m->name, m->channels, m->height, m->width,
+            m->classes);
+        return CNN_EXIT_USAGE;
+    }
+    job->n_pixels = (size_t)d->channels * d->height * d->width;
+    return CNN_EXIT_OK;
+}
+
+static int open_net(struct cnn_job *job)
+{
+    struct cnn_error err;
+    struct cnn_net_options opt = {.model = job->model,
+                                  .backend = job->args->backend,
+                                  .batch = (uint32_t)job->args->batch,
+                                  .threads = (uint32_t)job->args->threads};
+    int rc = cnn_net_create(&opt, &job->net, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model->name, err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    job->n_floats = cnn_model_n_floats(job->model);
+    job->x = aligned_alloc(64, (job->n_floats * sizeof *job->x + 63) / 64 * 64);
+    if (job->x == NULL || cnn_model_fill(job->model, job->args->seed, job->x) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: no memory for %zu floats", job->model->name,
+               job->n_floats);
+        return CNN_EXIT_INTERNAL;
+    }
+    return CNN_EXIT_OK;
+}
+
+/* psc_begin with the model's parameters as the manifest. */
+static int begin(struct cnn_job *job)
+{
+    struct cnn_param *params = NULL;
+    size_t n = 0;
+    if (cnn_model_params(job->model, &params, &n, NULL) != 0)
+        return PSC_ENOMEM;
+    struct psc_tensor *tensors = calloc(n, sizeof *tensors);
+    int rc = PSC_ENOMEM;
+    if (tensors != NULL) {
+        for (size_t i = 0; i < n; i++) {
+            tensors[i] = (struct psc_tensor){.name = params[i].name,
+                                             .offset = params[i].offset,
+                                             .n_dims = params[i].n_dims,
+                                             .role = PSC_PARAM};
+            for (uint32_t d = 0; d < params[i].n_dims; d++)
+                tensors[i].shape[d] = params[i].shape[d];
+        }
+        rc = psc_begin(job->psc, tensors, n, job->x);
+    }
+    free(tensors);
+    free(params);
+    return rc;
+}
+
+static int open_session(struct cnn_job *job, bool *drained)
+{
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = job->args->server;
+    opt.kind = job->args->evaluate ? PSC_OBSERVER : PSC_WORKER;
+    opt.rank = (int32_t)job->args->rank;
+    opt.name = job->args->name;
+    opt.log = log_sentence;
+    int rc = psc_open(&opt, &job->psc);
+    if (rc < 0)
+        return cnn_job_fail(job, "cannot join", rc);
+    if (rc == PSC_OK) {
+        rc = begin(job);
+        if (rc < 0)
+            return cnn_job_fail(job, "cannot begin", rc);
+    }
+    *drained = rc == PSC_DRAINED;
+    return CNN_EXIT_OK;
+}
+
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
+                 bool *drained)
+{
+    *job = (struct cnn_job){.args = args, .stop = stop, .model = cnn_model_find(args->net)};
+    int rc = open_data(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_net(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_session(job, drained);
+    return rc;
+}
+
+void cnn_job_close(struct cnn_job *job)
+{
+    psc_close(job->psc);
+    free(job->x);
+    cnn_net_destroy(job->net);
+    cnn_data_close(job->data);
+}
+
+int cnn_worker_run(const struct cnn_worker_args *args)
+{
+    struct cnn_stop stop;
+    struct cnn_job job;
+    bool drained = false;
+    int rc = cnn_stop_init(&stop);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "start.failed", "cannot make the signal thread");
+        return CNN_EXIT_INTERNAL;
+    }
+    rc = cnn_job_open(&job, args, &stop, &drained);
+    if (rc == CNN_EXIT_OK)
+        rc = (args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
+    cnn_job_close(&job);
+    cnn_stop_finish(&stop);
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* psworker: trains a net with a parameter server. */
+#include "nets/worker/worker.h"
+
+#include "proto/log.h"
+
+int main(int argc, char **argv)
+{
+    struct cnn_worker_args args;
+    struct cnn_error err;
+
+    ps_log_setup("psworker", PS_LOG_INFO);
+    if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {
+        fprintf(stderr, "psworker: %s\n", err.text);
+        return CNN_EXIT_USAGE;
+    }
+    if (args.help) {
+        cnn_worker_args_help(stdout);
+        return CNN_EXIT_OK;
+    }
+    if (args.version) {
+        puts("psworker " PSD_VERSION);
+        return CNN_EXIT_OK;
+    }
+    return cnn_worker_run(&args);
+}

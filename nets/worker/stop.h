@@ -1,0 +1,28 @@
+/* stop.h: SIGINT and SIGTERM as a flag that can be waited for.
+ *
+ * A thread of its own takes the signals (no handler, no global): the first one asks for a clean stop, a
+ * second one ends the process at once, even when another thread waits for the server. */
+#ifndef CNN_WORKER_STOP_H
+#define CNN_WORKER_STOP_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+
+struct cnn_stop {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    sigset_t signals;
+    bool asked; /* under lock */
+};
+
+/* Call before any other thread is made: they inherit that the signals are blocked. Negative errno. */
+int cnn_stop_init(struct cnn_stop *stop);
+void cnn_stop_finish(struct cnn_stop *stop);
+
+bool cnn_stop_asked(struct cnn_stop *stop);
+/* Sleeps until a stop is asked for or the time has passed; whether it was asked for. */
+bool cnn_stop_wait(struct cnn_stop *stop, double seconds);
+
+#endif

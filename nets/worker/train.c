@@ -1,0 +1,213 @@
+/* The training loop: batch, gradient, psc_step. */
+#include "nets/worker/worker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "nets/worker/progress.h"
+#include "proto/log.h"
+
+enum { MAX_BAD_IN_A_ROW = 10 };
+#define REPORT_EVERY_S 2.0
+
+struct training {
+    struct cnn_job *job;
+    struct cnn_stream *stream;
+    float *images, *g;
+    uint8_t *labels;
+    uint64_t step, last_step;
+    unsigned bad_in_a_row; /* steps without a finite loss or vector */
+    double started, data_s, compute_s;
+    struct cnn_meter shown, reported, whole;
+    struct cnn_progress progress;
+};
+
+static uint32_t batch_of(const struct training *t)
+{
+    return (uint32_t)t->job->args->batch;
+}
+
+static uint64_t steps_wanted(const struct training *t)
+{
+    const struct cnn_worker_args *a = t->job->args;
+    if (a->steps != 0)
+        return a->steps;
+    return (a->epochs * t->job->info.n_train + a->batch - 1) / a->batch;
+}
+
+static void training_finish(struct training *t)
+{
+    free(t->labels);
+    free(t->images);
+    free(t->g);
+    cnn_stream_destroy(t->stream);
+}
+
+static int training_init(struct training *t, struct cnn_job *job)
+{
+    struct cnn_error err;
+    int rank = psc_rank(job->psc);
+    *t = (struct training){.job = job};
+    t->last_step = steps_wanted(t);
+    if (cnn_stream_create(job->data, CNN_TRAIN, job->args->seed, rank > 0 ? (uint32_t)rank : 0, batch_of(t),
+                          &t->stream, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
+        return CNN_EXIT_INTERNAL;
+    }
+    t->images = calloc(batch_of(t), job->n_pixels * sizeof *t->images);
+    t->labels = calloc(batch_of(t), sizeof *t->labels);
+    t->g = calloc(job->n_floats, sizeof *t->g);
+    if (t->images == NULL || t->labels == NULL || t->g == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for a batch of %u images and %zu floats", batch_of(t),
+               job->n_floats);
+        return CNN_EXIT_INTERNAL;
+    }
+    t->started = cnn_now();
+    cnn_meter_start(&t->shown, t->started);
+    cnn_meter_start(&t->reported, t->started);
+    cnn_meter_start(&t->whole, t->started);
+    cnn_progress_init(&t->progress, stdout, job->args->json, t->started);
+    return CNN_EXIT_OK;
+}
+
+static struct cnn_progress_state state_of(const struct training *t, const struct cnn_meter *m, double now)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(t->job->psc, &info);
+    return (struct cnn_progress_state){
+        .rank = psc_rank(t->job->psc),
+        .step = t->step,
+        .last_step = t->last_step,
+        .epoch = (double)t->step * batch_of(t) / (double)t->job->info.n_train,
+        .loss = cnn_meter_loss(m),
+        .accuracy = cnn_meter_accuracy(m),
+        .rate = cnn_meter_rate(m, now),
+        .center_version = info.center_version,
+        .time = {t->data_s, t->compute_s, info.update_seconds, info.exchange_seconds, now - t->started},
+    };
+}
+
+static void report(struct training *t, double now)
+{
+    struct psc_metrics m = {.size = sizeof m,
+                            .loss = cnn_meter_loss(&t->reported),
+                            .accuracy = cnn_meter_accuracy(&t->reported),
+                            .samples_per_second = cnn_meter_rate(&t->reported, now),
+                            .test_loss = NAN,
+                            .test_accuracy = NAN};
+    psc_report(t->job->psc,
+               &m); /* a lost report is no reason to stop; the next step learns of a lost server */
+    cnn_meter_start(&t->reported, now);
+}
+
+static void tell(struct training *t, double now)
+{
+    if (now - t->reported.since >= REPORT_EVERY_S)
+        report(t, now);
+    if (cnn_progress_is_due(&t->progress, now)) {
+        struct cnn_progress_state s = state_of(t, &t->shown, now);
+        cnn_progress_show(&t->progress, &s, now);
+        cnn_meter_start(&t->shown, now);
+    }
+}
+
+/* A loss or a vector was not finite: nothing of it was sent. Takes the center and goes on, a few times.
+ * Returns what psc_pull returned, or PSC_EVALUE to give up. */
+static int start_over(struct training *t, const char *what)
+{
+    t->bad_in_a_row++;
+    if (t->bad_in_a_row >= MAX_BAD_IN_A_ROW) {
+        ps_log(PS_LOG_ERROR, "train.diverged",
+               "%s at step %" PRIu64
+               ", %u times in a row: training has diverged; a smaller learning_rate or a "
+               "warm-up may help",
+               what, t->step, t->bad_in_a_row);
+        return PSC_EVALUE;
+    }
+    ps_log(PS_LOG_WARN, "train.not_finite", "%s at step %" PRIu64 ": going on from the center", what,
+           t->step);
+    return psc_pull(t->job->psc, t->job->x);
+}
+
+/* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
+static int train_step(struct training *t)
+{
+    struct cnn_job *job = t->job;
+    struct cnn_score score;
+    double t0 = cnn_now();
+    uint32_t n = cnn_stream_next(t->stream, t->images, t->labels);
+    double t1 = cnn_now();
+    if (cnn_net_gradient(job->net, job->x, t->images, t->labels, t->g, &score) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "a label beyond the %u classes of %s", job->model->classes,
+               job->model->name);
+        return PSC_EINVAL;
+    }
+    double t2 = cnn_now();
+    t->data_s += t1 - t0;
+    t->compute_s += t2 - t1;
+    if (!isfinite(score.loss))
+        return start_over(t, "the loss is not finite");
+
+    int rc = psc_step(job->psc, job->x, t->g, n);
+    if (rc == PSC_EVALUE)
+        return start_over(t, "the vector to send is not finite");
+    if (rc < 0)
+        return rc;
+    t->bad_in_a_row = 0;
+    t->step++;
+    cnn_meter_add(&t->shown, score.loss, score.n_correct, n);
+    cnn_meter_add(&t->reported, score.loss, score.n_correct, n);
+    cnn_meter_add(&t->whole, score.loss, score.n_correct, n);
+    return rc;
+}
+
+static void say_end(struct training *t, const char *how)
+{
+    double now = cnn_now();
+    struct cnn_progress_state s = state_of(t, t->shown.steps > 0 ? &t->shown : &t->whole, now);
+    s.rate = cnn_meter_rate(&t->whole, now);
+    if (t->reported.steps > 0)
+        report(t, now);
+    cnn_progress_end(&t->progress, &s, how);
+}
+
+/* Until the last step, a drain, a signal or a failure. */
+static int loop(struct training *t, bool drained)
+{
+    int rc = PSC_OK;
+    const char *how = "finished";
+    while (!drained && t->step < t->last_step) {
+        if (cnn_stop_asked(t->job->stop)) {
+            ps_log(PS_LOG_INFO, "train.stopped", "a signal asked to stop: stopped after %" PRIu64 " steps",
+                   t->step);
+            how = "stopped";
+            break;
+        }
+        rc = train_step(t);
+        if (rc < 0)
+            break;
+        drained = rc == PSC_DRAINED;
+        tell(t, cnn_now());
+    }
+    if (drained) {
+        ps_log(PS_LOG_INFO, "train.drained", "the server is draining: stopped after %" PRIu64 " steps",
+               t->step);
+        how = "drained";
+    }
+    say_end(t, rc < 0 ? "failed" : how);
+    if (rc == PSC_EVALUE && t->bad_in_a_row >= MAX_BAD_IN_A_ROW)
+        return CNN_EXIT_DIVERGED;
+    return rc < 0 ? cnn_job_fail(t->job, "training ended", rc) : CNN_EXIT_OK;
+}
+
+int cnn_train(struct cnn_job *job, bool drained)
+{
+    struct training t;
+    int rc = training_init(&t, job);
+    if (rc == CNN_EXIT_OK)
+        rc = loop(&t, drained);
+    training_finish(&t);
+    return rc;
+}

@@ -1,0 +1,50 @@
+/* worker.h: psworker's parts. One thread computes and calls the client library; stop.h has the other. */
+#ifndef CNN_WORKER_H
+#define CNN_WORKER_H
+
+#include "client/psclient.h"
+#include "nets/data/data.h"
+#include "nets/net.h"
+#include "nets/worker/args.h"
+#include "nets/worker/stop.h"
+
+enum cnn_exit {
+    CNN_EXIT_OK = 0, /* finished, drained, or stopped by a signal */
+    CNN_EXIT_INTERNAL = 1,
+    CNN_EXIT_USAGE = 2,
+    CNN_EXIT_DATA = 5,
+    CNN_EXIT_SERVER = 6, /* gone, or it ended the session */
+    CNN_EXIT_DIVERGED = 7,
+};
+
+/* What training and evaluating both need. */
+struct cnn_job {
+    const struct cnn_worker_args *args;
+    struct cnn_stop *stop;
+    const struct cnn_model *model;
+    struct cnn_data *data;
+    struct cnn_data_info info;
+    struct cnn_net *net;
+    size_t n_pixels, n_floats;
+    float *x; /* n_floats */
+    struct psc *psc;
+};
+
+/* Opens data, net and session, and takes the start point into job->x. Returns an enum cnn_exit, having logged
+ * why; *drained: the server is ending the job already. Close the job whatever came back. */
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
+                 bool *drained);
+void cnn_job_close(struct cnn_job *job);
+
+/* Logs what failed and returns the exit status that says so. rc: negative, of the client library. */
+int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
+
+int cnn_train(struct cnn_job *job, bool drained);
+int cnn_evaluate(struct cnn_job *job, bool drained);
+
+/* All of psworker after its arguments were read: an enum cnn_exit. */
+int cnn_worker_run(const struct cnn_worker_args *args);
+
+double cnn_now(void); /* seconds, monotonic */
+
+#endif

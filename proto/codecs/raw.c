@@ -1,0 +1,11 @@
+#include "proto/codecs/codecs.h"
+
+/* Little-endian float32, as both ends hold them: nothing to do. */
+static size_t payload_bytes(uint32_t n)
+{
+    return (size_t)n * sizeof(float);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the raw codec sends memory as it is");
+
+const struct ps_codec ps_codec_raw = {.id = 0, .name = "raw", .payload_bytes = payload_bytes, .in_place = 1};

@@ -1,0 +1,22 @@
+/* control.h: packing and unpacking the control messages of ps.proto within bounds. */
+#ifndef PS_CONTROL_H
+#define PS_CONTROL_H
+
+#include <stddef.h>
+
+#include "ps.pb-c.h"
+
+#define PS_CONTROL_MAX_BYTES (16u << 20) /* a message; a manifest of 65536 tensors fits */
+
+/* NULL for bytes that are no such message, or that would unpack into more than four times
+ * PS_CONTROL_MAX_BYTES. The caller frees with the matching call. */
+Ps__ToServer *ps_control_unpack_to_server(const void *bytes, size_t len_bytes);
+void ps_control_free_to_server(Ps__ToServer *m);
+Ps__ToClient *ps_control_unpack_to_client(const void *bytes, size_t len_bytes);
+void ps_control_free_to_client(Ps__ToClient *m);
+
+/* Sends m as one part of a message on a ZeroMQ socket, without waiting. 0 or -errno (EAGAIN, EHOSTUNREACH,
+ * EMSGSIZE). */
+int ps_control_send(void *socket, const ProtobufCMessage *m);
+
+#endif

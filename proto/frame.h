@@ -1,0 +1,57 @@
+/* frame.h: the header of a data message. 64 bytes, little-endian, beside its payload: the only packer and
+ * parser.
+ *
+ *   0 magic      4 version  6 kind     7 codec      8 client     12 incarnation
+ *  16 seq       24 begin   32 count   36 generation 40 clock     48 center_version
+ *  56 code      58 flags   60 samples (requests) or rate (answers, IEEE bits)
+ *
+ * A request names a chunk [begin, begin + count) of the vector; its answer carries the same name. (client,
+ * incarnation, seq) names the exchange. */
+#ifndef PS_FRAME_H
+#define PS_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+#define PS_FRAME_BYTES      64
+#define PS_FRAME_MAGIC      0x31445350u /* "PSD1" */
+#define PS_PROTOCOL_VERSION 1
+#define PS_MAX_SENTENCE     400 /* payload of an error frame */
+
+enum ps_frame_kind {
+    PS_FRAME_EXCHANGE = 1, /* payload: the rule's message; answered with what the rule answers */
+    PS_FRAME_PULL = 2,     /* no payload; answered with the center */
+    PS_FRAME_PUSH = 3,     /* payload: new center; answered without payload */
+    PS_FRAME_OFFER = 4,    /* as PUSH, from the worker whose offer psd took, before the job has begun */
+    PS_FRAME_ANSWER = 16,
+    PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
+};
+
+#define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
+
+struct ps_frame {
+    uint8_t kind;
+    uint8_t codec;
+    uint16_t code; /* of an error: PsCode in ps.proto */
+    uint16_t flags;
+    uint32_t client;
+    uint32_t incarnation;
+    uint32_t generation;
+    uint64_t seq;
+    uint64_t begin;          /* floats */
+    uint32_t count;          /* floats */
+    uint32_t samples;        /* request: the samples behind a gradient */
+    float rate;              /* answer: the alpha or eta that was applied */
+    uint64_t clock;          /* the worker's t */
+    uint64_t center_version; /* request: what this client last saw of this lane; answer: the lane's now */
+};
+
+/* head: PS_FRAME_BYTES bytes, at any alignment. */
+void ps_frame_pack(const struct ps_frame *f, void *head);
+/* -EPROTO with a sentence for a wrong length, magic, version or kind, or a count of 0; -EPROTONOSUPPORT for
+ * another protocol version. Ranges and names are the lane's to check. */
+int ps_frame_parse(struct ps_frame *f, const void *head, size_t len_bytes, struct ps_error *err);
+
+#endif

@@ -1,0 +1,37 @@
+/* shard.h: how the flat vector is cut into lanes' slices and chunks. Both ends compute the same cut from the
+ * same three numbers. Slices and chunks start at multiples of 16 floats (a cache line); chunks of a slice are
+ * equal but the last. A lane may be empty when the vector is tiny. */
+#ifndef PS_SHARD_H
+#define PS_SHARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PS_SHARD_ALIGN 16
+#define PS_MAX_LANES   64
+#define PS_MIN_CHUNK   1024
+#define PS_MAX_CHUNK   1048576
+
+struct ps_shard {
+    uint64_t n_floats;
+    uint32_t n_lanes;
+    uint32_t chunk_floats; /* the largest chunk; a multiple of PS_SHARD_ALIGN */
+};
+
+struct ps_range {
+    uint64_t begin; /* floats from the start of the vector */
+    uint64_t count;
+};
+
+/* Whether the three numbers are in range. */
+bool ps_shard_valid(const struct ps_shard *s);
+struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane);
+uint32_t ps_shard_n_chunks(const struct ps_shard *s, uint32_t lane);
+/* k < ps_shard_n_chunks */
+struct ps_range ps_shard_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k);
+/* The k whose chunk is exactly r, or -1. */
+int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range r);
+/* Lanes that hold at least one float. */
+uint32_t ps_shard_lanes_used(const struct ps_shard *s);
+
+#endif

@@ -1,0 +1,9 @@
+/* transports.h: the rows of transport.c's table. */
+#ifndef PS_TRANSPORTS_H
+#define PS_TRANSPORTS_H
+
+#include "proto/transport.h"
+
+extern const struct ps_transport ps_transport_tcp;
+
+#endif

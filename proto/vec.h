@@ -1,0 +1,36 @@
+/* vec.h: the vector kernels that both ends do alike.
+ *
+ * One source (vec_kernels.c) is compiled for each instruction set; the rows give the same bits, since nothing
+ * is contracted or reordered (-ffp-contract=off, no reductions over floats). Vectors may start at any
+ * multiple of 4 bytes. */
+#ifndef PS_VEC_H
+#define PS_VEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ps_vec {
+    const char *name;
+    /* Index of the first value that is NaN or Inf, or n. */
+    size_t (*first_nonfinite)(const float *x, size_t n);
+    /* y <- y + a x */
+    void (*axpy)(float *restrict y, const float *restrict x, float a, size_t n);
+    /* x <- x - a (x - center): the worker's half of the elastic exchange, Zhang et al. 2015 eq. 2. */
+    void (*elastic)(float *restrict x, const float *restrict center, float a, size_t n);
+    /* The server's half, fused: m holds x and receives the center before; center <- center + a (x - center)
+     * (Zhang et al. 2015 eq. 3). A result that is not finite is not stored. Returns how many were not. */
+    size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
+    /* center <- center - eta g; m holds g and receives the center after. Masked and counted likewise. */
+    size_t (*exchange_descend)(float *restrict center, float *restrict m, float eta, size_t n);
+    /* dst <- src where src is finite. Returns how many were not. */
+    size_t (*copy_finite)(float *restrict dst, const float *restrict src, size_t n);
+};
+
+/* The rows built into this program, the plain one first; *n of them. */
+const struct ps_vec *const *ps_vec_rows(size_t *n);
+/* Whether this CPU can run the row. */
+bool ps_vec_runs_here(const struct ps_vec *row);
+/* The fastest row that runs here; the same pointer at every call. */
+const struct ps_vec *ps_vec_best(void);
+
+#endif

@@ -1,0 +1,94 @@
+/* One row of kernels. Meson compiles this file once for each instruction set, with PS_VEC_ROW naming the
+ * symbol and PS_VEC_NAME the row. The loops are plain so that the compiler vectorises each of them in the
+ * same order of operations. */
+#include "proto/vec.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* Every load and store below is a loop over i, so that a bit test, not a branch, decides what is finite. */
+static inline uint32_t nonfinite(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return (bits & 0x7f800000u) == 0x7f800000u;
+}
+
+static size_t first_nonfinite(const float *x, size_t n)
+{
+    enum { BLOCK = 4096 };
+    for (size_t begin = 0; begin < n; begin += BLOCK) {
+        size_t end = n - begin < BLOCK ? n : begin + BLOCK;
+        uint32_t bad = 0;
+        for (size_t i = begin; i < end; i++)
+            bad |= nonfinite(x[i]);
+        for (size_t i = begin; bad && i < end; i++)
+            if (nonfinite(x[i]))
+                return i;
+    }
+    return n;
+}
+
+static void axpy(float *restrict y, const float *restrict x, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+static void elastic(float *restrict x, const float *restrict center, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] -= a * (x[i] - center[i]);
+}
+
+static size_t exchange_elastic(float *restrict center, float *restrict m, float a, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i];
+        float after = before + a * (m[i] - before);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        m[i] = before;
+        center[i] = refuse ? before : after;
+    }
+    return bad;
+}
+
+static size_t exchange_descend(float *restrict center, float *restrict m, float eta, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i];
+        float after = before - eta * m[i];
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+static size_t copy_finite(float *restrict dst, const float *restrict src, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float v = src[i];
+        uint32_t refuse = nonfinite(v);
+        bad += refuse;
+        dst[i] = refuse ? dst[i] : v;
+    }
+    return bad;
+}
+
+extern const struct ps_vec PS_VEC_ROW;
+const struct ps_vec PS_VEC_ROW = {
+    .name = PS_VEC_NAME,
+    .first_nonfinite = first_nonfinite,
+    .axpy = axpy,
+    .elastic = elastic,
+    .exchange_elastic = exchange_elastic,
+    .exchange_descend = exchange_descend,
+    .copy_finite = copy_finite,
+};

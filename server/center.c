@@ -1,0 +1,144 @@
+#include "server/center.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Whole pages of zeros, huge ones where the system has them. */
+static float *vector_create(uint64_t n_floats)
+{
+    size_t len_bytes = n_floats * sizeof(float);
+    float *v = aligned_alloc(2u << 20, (len_bytes + (2u << 20) - 1) & ~(((size_t)2 << 20) - 1));
+    if (v == NULL)
+        return NULL;
+    madvise(v, len_bytes, MADV_HUGEPAGE);
+    memset(v, 0, len_bytes);
+    return v;
+}
+
+uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule)
+{
+    return 2 * (1 + (uint64_t)rule->n_state) * n_floats * sizeof(float);
+}
+
+static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
+                        struct ps_error *err)
+{
+    double need_gib = (double)psd_center_bytes(n_floats, rule) / (double)(1u << 30);
+    if (need_gib > cfg->limits.memory_gib)
+        return ps_fail(
+            err, -E2BIG,
+            "a model of %llu floats needs %.2f GiB for center and snapshot; limits.memory_gib is %.2f",
+            (unsigned long long)n_floats, need_gib, cfg->limits.memory_gib);
+    return 0;
+}
+
+static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
+{
+    struct psd_snapshot *s = &c->snapshot;
+    s->manifest = c->manifest;
+    s->n_state = c->rule->n_state;
+    s->lanes = c->shard.n_lanes;
+    s->chunk_floats = c->shard.chunk_floats;
+    memcpy(s->method, cfg->method, sizeof s->method);
+    memcpy(s->rule, cfg->rule, sizeof s->rule);
+    s->center = vector_create(c->manifest->n_floats);
+    s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
+    s->lane_clocks = calloc(s->lanes, sizeof *s->lane_clocks);
+    if (s->center == NULL || s->state == NULL || s->lane_clocks == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->n_state; i++)
+        if ((s->state[i] = vector_create(c->manifest->n_floats)) == NULL)
+            return -ENOMEM;
+    return 0;
+}
+
+static struct psd_center *center_new(const struct psd_config *cfg, struct ps_manifest *manifest,
+                                     uint32_t lanes, uint32_t chunk_floats)
+{
+    struct psd_center *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        ps_manifest_destroy(manifest);
+        return NULL;
+    }
+    c->manifest = manifest;
+    c->rule = psd_rule_find(cfg->rule);
+    c->hyper = cfg->hyper;
+    c->shard = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
+    c->lanes_used = ps_shard_lanes_used(&c->shard);
+    return c;
+}
+
+int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
+                      struct ps_error *err)
+{
+    int rc = check_memory(cfg, manifest->n_floats, psd_rule_find(cfg->rule), err);
+    if (rc < 0) {
+        ps_manifest_destroy(manifest);
+        return rc;
+    }
+    struct psd_center *c = center_new(cfg, manifest, cfg->lanes, cfg->chunk_floats);
+    if (c == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a center");
+    bool ok = (c->x = vector_create(c->manifest->n_floats)) != NULL;
+    for (uint32_t i = 0; ok && i < c->rule->n_state; i++)
+        ok = (c->state[i] = vector_create(c->manifest->n_floats)) != NULL;
+    if (!ok || snapshot_create(c, cfg) < 0) {
+        rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
+                     (unsigned long long)c->manifest->n_floats);
+        psd_center_destroy(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
+                      struct ps_error *err)
+{
+    const struct psd_rule *rule = psd_rule_find(cfg->rule);
+    struct ps_shard shard = {s->manifest->n_floats, s->lanes, s->chunk_floats};
+    int rc;
+
+    if (s->n_state != rule->n_state || (rule->n_state > 0 && strcmp(s->rule, rule->name) != 0))
+        return ps_fail(err, -EINVAL,
+                       "the checkpoint holds the state of rule '%s' (%u vectors); rule '%s' needs %u",
+                       s->rule, s->n_state, rule->name, rule->n_state);
+    if (!ps_shard_valid(&shard))
+        return ps_fail(err, -EINVAL,
+                       "the checkpoint's lane map is not possible: %u lanes, chunks of %u floats", s->lanes,
+                       s->chunk_floats);
+    if ((rc = check_memory(cfg, s->manifest->n_floats, rule, err)) < 0)
+        return rc;
+    struct psd_center *c = center_new(cfg, s->manifest, s->lanes, s->chunk_floats);
+    s->manifest = NULL;
+    if (c == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a center");
+    c->x = s->center;
+    s->center = NULL;
+    for (uint32_t i = 0; i < s->n_state; i++) {
+        c->state[i] = s->state[i];
+        s->state[i] = NULL;
+    }
+    c->resumed = s;
+    if (snapshot_create(c, cfg) < 0) {
+        psd_center_destroy(c);
+        return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");
+    }
+    *out = c;
+    return 0;
+}
+
+void psd_center_destroy(struct psd_center *c)
+{
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; i < PSD_MAX_STATE; i++)
+        free(c->state[i]);
+    c->snapshot.manifest = NULL; /* shared with the center's */
+    psd_snapshot_finish(&c->snapshot);
+    ps_manifest_destroy(c->manifest);
+    free(c->x);
+    free(c);
+}

@@ -1,0 +1,37 @@
+/* center.h: the job's vectors and how they are cut. Made by the loop when the first manifest is taken, handed
+ * to the lanes, which each own a slice of it from then on. */
+#ifndef PSD_CENTER_H
+#define PSD_CENTER_H
+
+#include "proto/manifest.h"
+#include "proto/method.h"
+#include "proto/shard.h"
+#include "server/checkpoint.h"
+#include "server/config.h"
+#include "server/rules/rules.h"
+
+struct psd_center {
+    struct ps_manifest *manifest; /* owned */
+    struct ps_shard shard;
+    uint32_t lanes_used; /* lanes that hold something */
+    const struct psd_rule *rule;
+    struct ps_hyper hyper;
+    float *x; /* [n_floats], owned */
+    float *state[PSD_MAX_STATE];
+    struct psd_snapshot snapshot;       /* preallocated: a checkpoint never asks for memory of this size */
+    const struct psd_snapshot *resumed; /* replay entries to start from; NULL: a new job. Borrowed */
+};
+
+/* Bytes that a center of n floats takes, snapshot included. */
+uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule);
+
+/* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib. */
+int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
+                      struct ps_error *err);
+/* From a checkpoint, whose center, state and manifest it takes over; the lane map is the checkpoint's. s must
+ * outlive it until the lanes have taken their slices. -EINVAL when the state does not fit the rule. */
+int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
+                      struct ps_error *err);
+void psd_center_destroy(struct psd_center *c);
+
+#endif

@@ -1,0 +1,336 @@
+/* The control socket: one ROUTER, unpacking, dispatch. What a Hello means is in hello.c. */
+#include "server/psd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#include "proto/control.h"
+#include "proto/log.h"
+
+int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
+{
+    if (zmq_send(d->control.socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
+        return -zmq_errno(); /* gone, or does not read: silence will end its session */
+    return ps_control_send(d->control.socket, &m->base);
+}
+
+static void send_session(struct psd *d, const struct psd_session *s, const Ps__ToClient *m)
+{
+    if (s->peer_bytes > 0)
+        psd_control_send_to(d, s->peer, s->peer_bytes, m);
+}
+
+void psd_control_begun(struct psd *d, struct psd_session *s, bool offer)
+{
+    Ps__Begun begun = PS__BEGUN__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    begun.offer = offer;
+    begun.center_version = psd_version(d);
+    m.what_case = PS__TO_CLIENT__WHAT_BEGUN;
+    m.begun = &begun;
+    send_session(d, s, &m);
+}
+
+void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason)
+{
+    Ps__Parked parked = PS__PARKED__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    parked.reason = (char *)(uintptr_t)reason;
+    m.what_case = PS__TO_CLIENT__WHAT_PARKED;
+    m.parked = &parked;
+    send_session(d, s, &m);
+}
+
+static void send_error(struct psd *d, const unsigned char *peer, size_t peer_bytes, uint32_t code, bool fatal,
+                       const char *sentence)
+{
+    Ps__Error error = PS__ERROR__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    error.code = (Ps__Code)code;
+    error.fatal = fatal;
+    error.sentence = (char *)(uintptr_t)sentence;
+    m.what_case = PS__TO_CLIENT__WHAT_ERROR;
+    m.error = &error;
+    psd_control_send_to(d, peer, peer_bytes, &m);
+}
+
+void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
+                       const char *sentence)
+{
+    d->rejected_control[code]++;
+    send_error(d, s->peer, s->peer_bytes, code, fatal, sentence);
+}
+
+void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
+{
+    d->rejected_control[code]++;
+    ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
+           protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
+    send_error(d, peer->id, peer->id_bytes, code, true, sentence);
+}
+
+void psd_control_drain(struct psd *d, const char *reason)
+{
+    Ps__Drain drain = PS__DRAIN__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    drain.reason = (char *)(uintptr_t)reason;
+    m.what_case = PS__TO_CLIENT__WHAT_DRAIN;
+    m.drain = &drain;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
+            send_session(d, &d->sessions.slots[i], &m);
+}
+
+static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+{
+    (void)s;
+    psd_hello(d, peer, m->hello);
+}
+
+static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manifest **out,
+                       struct ps_error *err)
+{
+    struct ps_tensor *tensors = calloc(b->n_tensors + 1, sizeof *tensors);
+    int rc = 0;
+    if (tensors == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for %zu tensors", b->n_tensors);
+    for (size_t i = 0; i < b->n_tensors && rc == 0; i++) {
+        const Ps__Tensor *t = b->tensors[i];
+        if (t->n_shape > PS_MAX_DIMS)
+            rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
+                         PS_MAX_DIMS);
+        else if (t->role != PS_ROLE_PARAM)
+            rc = ps_fail(err, -EINVAL, "tensor %zu: role %u; this version of psd takes role 0 (param) only",
+                         i, t->role);
+        else {
+            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role};
+            memcpy(tensors[i].shape, t->shape, t->n_shape * sizeof t->shape[0]);
+        }
+    }
+    if (rc == 0)
+        rc = ps_manifest_create(tensors, b->n_tensors, d->cfg.limits.floats, out, err);
+    free(tensors);
+    return rc;
+}
+
+static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+{
+    struct ps_manifest *manifest;
+    struct ps_error err;
+    (void)peer;
+    if (manifest_of(d, m->begin, &manifest, &err) < 0) {
+        psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
+        psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
+        return;
+    }
+    psd_job_begin(d, s, manifest);
+}
+
+static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                         const Ps__ToServer *m)
+{
+    Ps__Alive alive = PS__ALIVE__INIT;
+    Ps__ToClient answer = PS__TO_CLIENT__INIT;
+    s->clock = m->heartbeat->clock;
+    alive.workers = psd_sessions_count(&d->sessions, false);
+    alive.center_version = psd_version(d);
+    alive.draining = d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING;
+    answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
+    answer.alive = &alive;
+    psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
+}
+
+static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                      const Ps__ToServer *m)
+{
+    const Ps__Report *r = m->report;
+    (void)peer;
+    s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
+    if (isfinite(r->test_accuracy) && isfinite(r->test_loss))
+        d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+}
+
+static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+{
+    (void)peer;
+    (void)m;
+    psd_job_end(d, s, PS__CODE__OK, "left");
+}
+
+/* One row a message; `named` messages carry client and incarnation and need a live session of that peer. */
+static const struct {
+    void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
+    bool named;
+} handlers[] = {
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},        [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true}, [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
+    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
+};
+
+/* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
+static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnation)
+{
+    switch (m->what_case) {
+    case PS__TO_SERVER__WHAT_BEGIN:
+        *client = m->begin->client, *incarnation = m->begin->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_HEARTBEAT:
+        *client = m->heartbeat->client, *incarnation = m->heartbeat->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_REPORT:
+        *client = m->report->client, *incarnation = m->report->incarnation;
+        break;
+    default:
+        *client = m->leave->client, *incarnation = m->leave->incarnation;
+    }
+}
+
+static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t client, uint32_t incarnation)
+{
+    char sentence[160];
+    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0;
+    bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
+    if (live)
+        snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u",
+                 incarnation, client, now);
+    else if (now == incarnation && now != 0)
+        snprintf(sentence, sizeof sentence, "the session of client %u, incarnation %u, has ended", client,
+                 incarnation);
+    else
+        snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
+    psd_control_refuse(d, peer,
+                       live                 ? PS__CODE__STALE
+                       : now == incarnation ? PS__CODE__EVICTED
+                                            : PS__CODE__NO_SESSION,
+                       sentence);
+}
+
+static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
+{
+    struct psd_session *s = NULL;
+    uint32_t client, incarnation;
+
+    if ((size_t)m->what_case >= sizeof handlers / sizeof *handlers || handlers[m->what_case].handle == NULL) {
+        psd_control_refuse(d, peer, PS__CODE__MALFORMED, "a control message of no known kind");
+        return;
+    }
+    if (handlers[m->what_case].named) {
+        name_of(m, &client, &incarnation);
+        s = psd_sessions_find(&d->sessions, client, incarnation);
+        if (s == NULL || s->peer_bytes != peer->id_bytes || memcmp(s->peer, peer->id, peer->id_bytes) != 0) {
+            refuse_unnamed(d, peer, client, incarnation);
+            return;
+        }
+        s->last_heard_ms = uv_now(&d->loop);
+    }
+    handlers[m->what_case].handle(d, peer, s, m);
+}
+
+static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+{
+    const char *address = zmq_msg_gets(body, "Peer-Address");
+    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id),
+                            address != NULL ? address : "unknown address"};
+    Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
+    if (m == NULL) {
+        psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
+        return;
+    }
+    dispatch(d, &peer, m);
+    ps_control_free_to_server(m);
+}
+
+/* Takes everything that is there: ZeroMQ's descriptor only tells of changes. */
+static void receive(struct psd *d)
+{
+    for (;;) {
+        zmq_msg_t id, body, extra;
+        int n = 1, more;
+        zmq_msg_init(&id);
+        zmq_msg_init(&body);
+        if (zmq_msg_recv(&id, d->control.socket, ZMQ_DONTWAIT) < 0)
+            return;
+        if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->control.socket, ZMQ_DONTWAIT) >= 0) {
+            more = zmq_msg_more(&body);
+            n = 2;
+        }
+        while (more) {
+            zmq_msg_init(&extra);
+            more = zmq_msg_recv(&extra, d->control.socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
+            zmq_msg_close(&extra);
+            n = 3;
+        }
+        if (n == 2)
+            receive_one(d, &id, &body);
+        else
+            psd_control_refuse(d, &(struct psd_peer){zmq_msg_data(&id), zmq_msg_size(&id), "a peer"},
+                               PS__CODE__MALFORMED, "a control message has one part");
+        zmq_msg_close(&id);
+        zmq_msg_close(&body);
+    }
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    receive(poll->data);
+}
+
+/* Sending may swallow the descriptor's news, so look once more before each wait. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+    receive(prepare->data);
+}
+
+static int set_options(void *socket)
+{
+    int zero = 0, one = 1, mark = 4096;
+    int64_t max_bytes = PS_CONTROL_MAX_BYTES;
+    return zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero) |
+           zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one) |
+           zmq_setsockopt(socket, ZMQ_RCVHWM, &mark, sizeof mark) |
+           zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark) |
+           zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
+}
+
+int psd_control_open(struct psd *d, struct ps_error *err)
+{
+    struct psd_control *c = &d->control;
+    size_t size = sizeof c->url;
+    int fd;
+    size_t fd_size = sizeof fd;
+
+    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL)
+        return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
+    if (set_options(c->socket) != 0 || zmq_bind(c->socket, d->cfg.listen) != 0 ||
+        zmq_getsockopt(c->socket, ZMQ_LAST_ENDPOINT, c->url, &size) != 0 ||
+        zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
+        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", d->cfg.listen,
+                       zmq_strerror(zmq_errno()));
+    c->poll.data = c->prepare.data = d;
+    uv_poll_init(&d->loop, &c->poll, fd);
+    uv_poll_start(&c->poll, UV_READABLE, on_readable);
+    uv_prepare_init(&d->loop, &c->prepare);
+    uv_prepare_start(&c->prepare, on_prepare);
+    return 0;
+}
+
+void psd_control_close(struct psd *d)
+{
+    int linger_ms = 500; /* the last words: Drain, Error */
+    if (d->control.poll.data != NULL) {
+        uv_close((uv_handle_t *)&d->control.poll, NULL);
+        uv_close((uv_handle_t *)&d->control.prepare, NULL);
+    }
+    if (d->control.socket != NULL) {
+        zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+        zmq_close(d->control.socket);
+    }
+    if (d->control.context != NULL)
+        zmq_ctx_term(d->control.context);
+}

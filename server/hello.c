@@ -1,0 +1,231 @@
+/* What a Hello means: a new session, or one taken up again after a lost connection or a restart of psd. */
+#include "server/psd.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/log.h"
+#include "server/endpoint.h"
+
+/* A session that goes on cannot claim an incarnation far beyond those ever given out. */
+enum { INCARNATION_SLACK = 1 << 20 };
+
+static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
+{
+    char sentence[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    psd_control_refuse(d, peer, code, sentence);
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    size_t n = 0;
+    for (; from[n] != 0 && n + 1 < size; n++)
+        to[n] = (unsigned char)from[n] < 0x20 || from[n] == 0x7f ? '?' : from[n];
+    to[n] = 0;
+}
+
+static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
+    memcpy(s->peer, peer->id, s->peer_bytes);
+    s->last_heard_ms = uv_now(&d->loop);
+    copy_text(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
+    copy_text(s->address, sizeof s->address, peer->address);
+}
+
+static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedule)
+{
+    const struct ps_hyper *h = &d->cfg.hyper;
+    m->name = (char *)(uintptr_t)d->cfg.method;
+    m->rule = (char *)(uintptr_t)d->cfg.rule;
+    m->optimizer = (char *)(uintptr_t)d->cfg.optimizer;
+    m->learning_rate = h->learning_rate;
+    m->period = h->period;
+    m->momentum = h->momentum;
+    m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
+    schedule->kind = h->schedule.kind;
+    schedule->gamma = h->schedule.gamma;
+    schedule->step_steps = h->schedule.step_steps;
+    schedule->warmup_steps = h->schedule.warmup_steps;
+    m->schedule = schedule;
+}
+
+static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
+{
+    Ps__Method method = PS__METHOD__INIT;
+    Ps__Schedule schedule = PS__SCHEDULE__INIT;
+    Ps__Welcome w = PS__WELCOME__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    char urls[PS_MAX_LANES][320];
+    char *lanes[PS_MAX_LANES];
+
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        psd_endpoint_advertised(d->transport->port_url(d->lanes[i]->port), d->cfg.advertise, urls[i],
+                                sizeof urls[i]);
+        lanes[i] = urls[i];
+    }
+    fill_method(d, &method, &schedule);
+    w.client = s->client;
+    w.incarnation = s->incarnation;
+    w.workers = psd_sessions_count(&d->sessions, false);
+    w.method = &method;
+    w.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
+    w.center_version = psd_version(d);
+    w.transport = (char *)(uintptr_t)d->transport->name;
+    w.lanes = lanes;
+    w.n_lanes = d->n_lanes;
+    w.chunk_floats = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
+    w.window_chunks = d->cfg.window_chunks;
+    w.silence_ms = d->cfg.limits.silence_s * 1000;
+    w.resumed = resumed;
+    m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
+    m.welcome = &w;
+    psd_control_send_to(d, s->peer, s->peer_bytes, &m);
+}
+
+/* The slot a new client gets, or NULL when the answer was an error. */
+static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    struct psd_sessions *t = &d->sessions;
+    if (m->observer || m->any_rank) {
+        struct psd_session *s = psd_sessions_vacant(t, m->observer);
+        if (s == NULL)
+            refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken",
+                    m->observer ? PSD_OBSERVERS : t->n_workers_max,
+                    m->observer ? "observers" : "workers (limits.clients)");
+        return s;
+    }
+    if (m->rank >= t->n_workers_max) {
+        refusef(d, peer, PS__CODE__RANK_RANGE, "rank %u; allowed are 0 to %u (limits.clients)", m->rank,
+                t->n_workers_max - 1);
+        return NULL;
+    }
+    if (t->slots[m->rank].state != PSD_SESSION_VACANT) {
+        refusef(d, peer, PS__CODE__RANK_TAKEN, "rank %u is taken by %s", m->rank, t->slots[m->rank].name);
+        return NULL;
+    }
+    return &t->slots[m->rank];
+}
+
+static bool memory_allows(struct psd *d, const struct psd_peer *peer)
+{
+    struct psd_totals t;
+    psd_stats_totals(d, &t);
+    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.replay_bytes +
+                           t.window_bytes + psd_stats_window_bytes(d));
+    double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
+    if (need <= limit)
+        return true;
+    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %.2f",
+            need / (1u << 30), d->cfg.limits.memory_gib);
+    return false;
+}
+
+static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    struct psd_session *s;
+    if (d->state >= PSD_STATE_DRAINING) {
+        refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
+        return;
+    }
+    if (!memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
+        return;
+    set_peer(d, s, peer, m);
+    s->incarnation = ++d->sessions.incarnation;
+    s->state = PSD_SESSION_JOINING;
+    s->joined_ms = uv_now(&d->loop);
+    s->clock = 0;
+    s->metrics = (struct psd_metrics){NAN, NAN, NAN};
+    psd_job_update_alpha(d);
+    ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
+           s->observer ? "observer" : "rank", s->client, s->incarnation);
+    welcome(d, s, false);
+}
+
+static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    const struct psd_session *s = &d->sessions.slots[m->client];
+    if (s->incarnation == m->incarnation && s->state == PSD_SESSION_VACANT) {
+        refusef(d, peer, PS__CODE__EVICTED, "the session of client %u, incarnation %u, has ended", m->client,
+                m->incarnation);
+        return false;
+    }
+    if (s->incarnation != 0) {
+        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u is in its incarnation %u",
+                m->incarnation, m->client, s->incarnation);
+        return false;
+    }
+    if (d->resumed_from[0] == 0 || m->incarnation > d->sessions.incarnation + INCARNATION_SLACK) {
+        refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
+                m->incarnation, d->resumed_from[0] == 0 ? ": psd was started without --resume" : "");
+        return false;
+    }
+    if (d->center == NULL || d->center->manifest->hash != m->manifest_hash) {
+        refusef(d, peer, PS__CODE__MANIFEST, "client %u had joined with another model than the checkpoint's",
+                m->client);
+        return false;
+    }
+    return true;
+}
+
+/* psd was restarted from its checkpoint; the worker was in the job before. */
+static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    struct psd_session *s = &d->sessions.slots[m->client];
+    s->incarnation = m->incarnation;
+    if (m->incarnation > d->sessions.incarnation)
+        d->sessions.incarnation = m->incarnation;
+    s->state = PSD_SESSION_ACTIVE;
+    s->joined_ms = uv_now(&d->loop);
+    s->metrics = (struct psd_metrics){NAN, NAN, NAN};
+    set_peer(d, s, peer, m);
+    if (m->center_version > d->resumed_version && m->center_version - d->resumed_version > d->lost_updates)
+        d->lost_updates = m->center_version - d->resumed_version;
+    psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
+    psd_job_update_alpha(d);
+    ps_log(PS_LOG_INFO, "session.revived",
+           "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
+           s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
+    welcome(d, s, true);
+}
+
+static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    if (m->client >= d->sessions.n_slots || d->sessions.slots[m->client].observer != (m->observer != 0)) {
+        refusef(d, peer, PS__CODE__NO_SESSION, "client %u has no session here", m->client);
+        return;
+    }
+    struct psd_session *s = psd_sessions_find(&d->sessions, m->client, m->incarnation);
+    if (s != NULL) {
+        set_peer(d, s, peer, m);
+        ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name,
+               s->observer ? "observer" : "rank", s->client);
+        welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING);
+        return;
+    }
+    if (d->state >= PSD_STATE_DRAINING)
+        refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
+    else if (may_go_on(d, peer, m))
+        revive_session(d, peer, m);
+}
+
+void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    if (m->protocol != PS_PROTOCOL_VERSION)
+        refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
+                PS_PROTOCOL_VERSION);
+    else if (m->incarnation != 0)
+        go_on(d, peer, m);
+    else
+        start_session(d, peer, m);
+}

@@ -1,0 +1,249 @@
+/* The job: whose x the center began with, who may move it, when it ends. Runs on the loop. */
+#include "server/psd.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/log.h"
+
+static void tell_lanes(struct psd *d, const struct psd_note *note)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        psd_ring_push(d->lanes[i]->in, note);
+}
+
+void psd_job_update_alpha(struct psd *d)
+{
+    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha
+                      ? (float)ps_hyper_alpha(&d->cfg.hyper, psd_sessions_count(&d->sessions, false))
+                      : 0;
+    atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
+}
+
+void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay)
+{
+    if (!keep_replay)
+        atomic_store_explicit(&d->shared.lanes_done[s->client], 0, memory_order_relaxed);
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_ADMIT,
+                                     .client = s->client,
+                                     .incarnation = s->incarnation,
+                                     .a = phase,
+                                     .b = keep_replay});
+}
+
+static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
+{
+    s->state = PSD_SESSION_ACTIVE;
+    psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
+}
+
+static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, const char *reason)
+{
+    s->state = PSD_SESSION_PARKED;
+    ps_manifest_destroy(s->parked);
+    s->parked = m;
+    psd_control_parked(d, s, reason);
+}
+
+/* Gives the center to the lanes. */
+static void hand_out(struct psd *d)
+{
+    d->lanes_filled = d->lanes_released = 0;
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+}
+
+static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+{
+    struct ps_error err;
+    int rc = psd_center_create(&d->cfg, m, &d->center, &err);
+    if (rc < 0) {
+        psd_control_error(d, s, PS__CODE__LIMIT, true, err.text);
+        psd_job_end(d, s, PS__CODE__LIMIT, err.text);
+        return;
+    }
+    d->state = PSD_STATE_OFFERED;
+    s->state = PSD_SESSION_OFFERING;
+    hand_out(d);
+    psd_job_admit(d, s, PSD_PHASE_OFFERING, false);
+    ps_log(PS_LOG_INFO, "job.offered", "%s offers a model of %" PRIu64 " floats in %zu tensors", s->name,
+           d->center->manifest->n_floats, d->center->manifest->n_tensors);
+    psd_control_begun(d, s, true);
+}
+
+/* Takes m. False when it differs from the job's, and the session has ended. */
+static bool fits(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+{
+    struct ps_error err;
+    int rc = ps_manifest_compare(m, d->center->manifest, &err);
+    ps_manifest_destroy(m);
+    if (rc < 0) {
+        psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
+        psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
+    }
+    return rc == 0;
+}
+
+static void join(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+{
+    if (!fits(d, s, m))
+        return;
+    activate(d, s, false);
+    ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
+           s->observer ? "observer" : "rank", s->client, psd_version(d));
+    psd_control_begun(d, s, false);
+}
+
+void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+{
+    /* A client whose Begun was lost with its connection asks again. */
+    if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING) {
+        if (fits(d, s, m))
+            psd_control_begun(d, s, s->state == PSD_SESSION_OFFERING);
+        return;
+    }
+    switch (d->state) {
+    case PSD_STATE_WAITING:
+        if (s->observer)
+            park(d, s, m, "no worker has offered a model yet");
+        else
+            take_offer(d, s, m);
+        break;
+    case PSD_STATE_OFFERED:
+    case PSD_STATE_EMPTYING:
+        park(d, s, m, "the first worker's parameters are on their way");
+        break;
+    case PSD_STATE_READY:
+        join(d, s, m);
+        break;
+    default:
+        ps_manifest_destroy(m);
+        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd is draining: no new joins");
+        psd_job_end(d, s, PS__CODE__DRAINING, "psd is draining");
+    }
+}
+
+/* Those whose Begin waited: as if it came now. */
+static void unpark(struct psd *d)
+{
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state != PSD_SESSION_PARKED)
+            continue;
+        struct ps_manifest *m = s->parked;
+        s->parked = NULL;
+        s->state = PSD_SESSION_JOINING;
+        psd_job_begin(d, s, m);
+    }
+}
+
+static void become_ready(struct psd *d)
+{
+    d->state = PSD_STATE_READY;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
+            activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
+    d->saver.last_ms = uv_now(&d->loop);
+    ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
+           d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
+    unpark(d);
+}
+
+void psd_job_resume(struct psd *d)
+{
+    d->state = PSD_STATE_READY;
+    hand_out(d);
+    ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
+           d->resumed_version, d->resumed_from);
+}
+
+void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why)
+{
+    bool offering = s->state == PSD_SESSION_OFFERING;
+    ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
+           "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
+           s->incarnation, why);
+    s->state = PSD_SESSION_VACANT;
+    ps_manifest_destroy(s->parked);
+    s->parked = NULL;
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
+                                     .client = s->client,
+                                     .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
+    psd_job_update_alpha(d);
+    if (offering && d->state == PSD_STATE_OFFERED) {
+        d->state = PSD_STATE_EMPTYING;
+        tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+    }
+}
+
+static void released(struct psd *d)
+{
+    if (++d->lanes_released < d->n_lanes)
+        return;
+    psd_center_destroy(d->center);
+    d->center = NULL;
+    d->state = PSD_STATE_WAITING;
+    ps_log(PS_LOG_WARN, "job.withdrawn",
+           "the first worker went before its parameters had come; the next one's are taken");
+    unpark(d);
+}
+
+static void faulted(struct psd *d, const struct psd_note *note)
+{
+    struct psd_session *s = psd_sessions_find(&d->sessions, note->client, note->incarnation);
+    const char *name = protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)note->a)->name;
+    char why[128];
+    if (s == NULL)
+        return;
+    snprintf(why, sizeof why, "a lane refused its data (%s)", name);
+    psd_control_error(d, s, (uint32_t)note->a, true, why);
+    psd_job_end(d, s, (uint32_t)note->a, why);
+}
+
+void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
+{
+    struct psd_note note;
+    psd_ring_calm(lane->out);
+    while (psd_ring_take(lane->out, &note)) {
+        switch (note.kind) {
+        case PSD_NOTE_FILLED:
+            if (d->state == PSD_STATE_OFFERED && ++d->lanes_filled == d->center->lanes_used)
+                become_ready(d);
+            break;
+        case PSD_NOTE_RELEASED:
+            released(d);
+            break;
+        case PSD_NOTE_SNAPPED:
+            psd_saver_snapped(d);
+            break;
+        default:
+            faulted(d, &note);
+        }
+    }
+}
+
+void psd_job_check_silence(struct psd *d)
+{
+    uint64_t now = uv_now(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
+    char why[96];
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT || now - s->last_heard_ms <= limit_ms)
+            continue;
+        snprintf(why, sizeof why, "silent for %.1f s (limits.silence_s: %u)",
+                 (double)(now - s->last_heard_ms) / 1e3, d->cfg.limits.silence_s);
+        psd_control_error(d, s, PS__CODE__EVICTED, true, why);
+        psd_job_end(d, s, PS__CODE__EVICTED, why);
+    }
+}
+
+void psd_job_drain(struct psd *d, const char *why)
+{
+    if (d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING)
+        return;
+    ps_log(PS_LOG_INFO, "job.draining", "%s: %u workers are told to stop, %u s at most", why,
+           psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
+    d->state = PSD_STATE_DRAINING;
+    d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
+    psd_control_drain(d, why);
+}

@@ -1,0 +1,132 @@
+/* lane.h: a thread that alone owns a contiguous slice of the center and serves it.
+ *
+ * Until psd_lane_start everything belongs to the loop; from then on the loop only pushes and takes notes and
+ * reads the relaxed counters. No locks: a lane's slice, replay table and sockets are its own. */
+#ifndef PSD_LANE_H
+#define PSD_LANE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "proto/frame.h"
+#include "proto/transport.h"
+#include "ps.pb-c.h"
+#include "server/center.h"
+#include "server/ring.h"
+
+#define PSD_OBSERVERS         64 /* beside limits.clients */
+#define PSD_N_CODES           32 /* more than Ps__Code has */
+#define PSD_STALENESS_BUCKETS 16 /* bucket k: staleness < 2^k, the last: the rest */
+
+enum psd_phase { PSD_PHASE_NONE, PSD_PHASE_OFFERING, PSD_PHASE_ACTIVE, PSD_PHASE_OBSERVING, PSD_PHASE_ENDED };
+
+/* Counters of a lane: written by it alone, read by the loop. */
+struct psd_lane_stats {
+    _Atomic uint64_t clock; /* exchanges whose every chunk here has landed */
+    _Atomic uint64_t chunks, replays, pulled, pushed;
+    _Atomic uint64_t bytes_in, bytes_out;
+    _Atomic uint64_t rejected[PSD_N_CODES];
+    _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
+    _Atomic uint64_t staleness_sum;
+};
+
+/* What all lanes and the loop share. */
+struct psd_shared {
+    _Atomic uint64_t version; /* exchanges that landed in every lane */
+    _Atomic float alpha;      /* follows the number of live workers; written by the loop */
+    _Atomic uint32_t generation;
+    uint32_t n_slots;             /* limits.clients + PSD_OBSERVERS */
+    _Atomic uint32_t *lanes_done; /* [n_slots]: lanes in which the client's open exchange has landed */
+};
+
+/* What a lane knows of one client. */
+struct psd_lane_client {
+    uint32_t incarnation;
+    enum psd_phase phase;
+    uint32_t end_code;                            /* of PSD_PHASE_ENDED */
+    uint64_t seq;                                 /* the last exchange begun here */
+    uint32_t n_landed;                            /* its chunks that have landed */
+    uint64_t *landed;                             /* bitmap of them; in psd_lane.bitmaps */
+    uint64_t version_seen;                        /* when it was last answered */
+    _Atomic uint64_t exchanges, clock, staleness; /* for the loop */
+};
+
+struct psd_lane;
+
+/* One chunk of an exchange that has arrived and is valid. */
+struct psd_arrival {
+    struct psd_lane_client *client;
+    struct ps_frame frame;
+    struct ps_message message;
+    uint32_t chunk; /* of the lane */
+};
+
+/* When an arriving exchange may be applied. One file and one row each, in admissions/. */
+struct psd_admission {
+    const char *name; /* as in ps_methods */
+    /* Takes the arrival over: applies it (psd_lane_apply), parks it or refuses it. Lane's thread. */
+    void (*arrive)(struct psd_lane *lane, struct psd_arrival *a);
+};
+extern const struct psd_admission psd_admission_fcfs;
+const struct psd_admission *psd_admission_find(const char *name);
+
+struct psd_lane {
+    uint32_t index;
+    struct psd_shared *shared;
+    const struct ps_transport *transport;
+    struct ps_port *port;
+    const struct psd_admission *admission;
+    const struct ps_vec *vec;
+    struct psd_ring *in, *out; /* from and to the loop */
+    pthread_t thread;
+    bool stop;
+
+    struct psd_center *center; /* NULL until there is a job */
+    struct ps_range slice;
+    uint32_t n_chunks, n_words;      /* of the slice; words of a bitmap over them */
+    struct psd_lane_client *clients; /* [n_slots] */
+    uint64_t *bitmaps;               /* [n_slots][n_words] */
+    uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
+    uint32_t n_offered;
+    float *scratch;                       /* one chunk: for bodies that are not floats in place */
+    struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
+    uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
+    size_t n_snap_replay;
+    struct psd_lane_stats stats;
+    uint64_t log_window_s, log_lines; /* a peer cannot flood the log */
+};
+
+struct psd_lane_options {
+    uint32_t index;
+    const char *url;
+    const struct ps_transport *transport;
+    struct ps_hub *hub;
+    struct ps_road_limits limits;
+    const struct psd_admission *admission;
+    struct psd_shared *shared;
+};
+
+int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err);
+int psd_lane_start(struct psd_lane *lane, struct ps_error *err);
+/* Stops and joins the thread if it was started. */
+void psd_lane_destroy(struct psd_lane *lane);
+
+/* Bytes that a lane's replay table takes, twice: for serving and for snapshots. */
+uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
+
+/* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
+void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
+
+/* lane_table.c, lane's thread: notes from the loop. */
+void psd_lane_take_notes(struct psd_lane *lane);
+/* lane_serve.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
+void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
+
+static inline void psd_count(_Atomic uint64_t *counter, uint64_t more)
+{
+    /* One writer: no read-modify-write on the bus. */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+#endif

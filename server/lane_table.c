@@ -1,0 +1,156 @@
+/* What a lane does when the loop tells it: its slice, who may speak, snapshots. */
+#include "server/lane.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+
+static void tell(struct psd_lane *lane, enum psd_note_kind kind)
+{
+    psd_ring_push(lane->out, &(struct psd_note){.kind = kind});
+}
+
+static void free_tables(struct psd_lane *lane)
+{
+    free(lane->bitmaps);
+    free(lane->snap_bitmaps);
+    free(lane->snap_replay);
+    free(lane->offered);
+    free(lane->scratch);
+    lane->bitmaps = lane->snap_bitmaps = lane->offered = NULL;
+    lane->snap_replay = NULL;
+    lane->scratch = NULL;
+}
+
+static void release(struct psd_lane *lane)
+{
+    for (uint32_t i = 0; i < lane->shared->n_slots; i++)
+        lane->clients[i].landed = NULL;
+    free_tables(lane);
+    lane->center = NULL;
+    lane->n_chunks = lane->n_words = lane->n_offered = 0;
+    tell(lane, PSD_NOTE_RELEASED);
+}
+
+/* The last exchange of each client that the checkpoint knew: retried chunks of it will be recognised. */
+static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
+{
+    for (size_t i = 0; i < s->n_replay; i++) {
+        const struct psd_replay_entry *e = &s->replay[i];
+        if (e->lane != lane->index || e->client >= lane->shared->n_slots || e->n_words != lane->n_words)
+            continue;
+        struct psd_lane_client *c = &lane->clients[e->client];
+        c->incarnation = e->incarnation;
+        c->seq = e->seq;
+        memcpy(c->landed, e->landed, lane->n_words * sizeof *c->landed);
+        c->n_landed = 0;
+        for (uint32_t k = 0; k < lane->n_chunks; k++)
+            c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
+    }
+    if (lane->index < s->lanes)
+        atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
+}
+
+/* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved,
+ * and the loop learns of it by the lane refusing data; tables are small beside the center, which was
+ * allocated before. */
+static void take_slice(struct psd_lane *lane, struct psd_center *center)
+{
+    uint32_t n_slots = lane->shared->n_slots;
+
+    lane->slice = ps_shard_slice(&center->shard, lane->index);
+    lane->n_chunks = ps_shard_n_chunks(&center->shard, lane->index);
+    lane->n_words = (lane->n_chunks + 63) / 64;
+    if (lane->n_chunks == 0)
+        return;
+    lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
+    lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
+    lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
+    lane->offered = calloc(lane->n_words, sizeof(uint64_t));
+    lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
+    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->offered || !lane->scratch) {
+        ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
+               lane->index);
+        free_tables(lane);
+        lane->n_chunks = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < n_slots; i++)
+        lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
+    lane->center = center;
+    if (center->resumed != NULL)
+        restore_replay(lane, center->resumed);
+}
+
+static void admit(struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_lane_client *c = &lane->clients[note->client];
+    bool keep = note->b == 1 && c->incarnation == note->incarnation;
+    if (!keep && c->landed != NULL) {
+        memset(c->landed, 0, lane->n_words * sizeof *c->landed);
+        c->seq = 0;
+        c->n_landed = 0;
+    }
+    c->incarnation = note->incarnation;
+    c->phase = (enum psd_phase)note->a;
+    c->version_seen = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    if (!keep) {
+        atomic_store_explicit(&c->exchanges, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
+    }
+}
+
+static void snapshot(struct psd_lane *lane, struct psd_snapshot *s)
+{
+    size_t n = 0, len_bytes = lane->slice.count * sizeof(float);
+
+    s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
+    if (lane->center != NULL) {
+        memcpy(s->center + lane->slice.begin, lane->center->x + lane->slice.begin, len_bytes);
+        for (uint32_t k = 0; k < lane->center->rule->n_state; k++)
+            memcpy(s->state[k] + lane->slice.begin, lane->center->state[k] + lane->slice.begin, len_bytes);
+        for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
+            const struct psd_lane_client *c = &lane->clients[i];
+            if (c->seq == 0)
+                continue;
+            uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
+            memcpy(landed, c->landed, lane->n_words * sizeof *landed);
+            lane->snap_replay[n++] =
+                (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
+        }
+    }
+    lane->n_snap_replay = n;
+    tell(lane, PSD_NOTE_SNAPPED);
+}
+
+void psd_lane_take_notes(struct psd_lane *lane)
+{
+    struct psd_note note;
+    psd_ring_calm(lane->in);
+    while (psd_ring_take(lane->in, &note)) {
+        switch (note.kind) {
+        case PSD_NOTE_SLICE:
+            if (note.p != NULL)
+                take_slice(lane, note.p);
+            else
+                release(lane);
+            break;
+        case PSD_NOTE_ADMIT:
+            admit(lane, &note);
+            break;
+        case PSD_NOTE_END:
+            lane->clients[note.client].phase = PSD_PHASE_ENDED;
+            lane->clients[note.client].end_code = (uint32_t)note.a;
+            break;
+        case PSD_NOTE_SNAPSHOT:
+            snapshot(lane, note.p);
+            break;
+        default:
+            lane->stop = true;
+            break;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+#include "server/psd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <malloc.h>
+
+#include "proto/log.h"
+#include "server/endpoint.h"
+
+enum { TICK_MS = 200, LEAVE_MS = 500, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+
+/* One datagram to the service manager, if there is one (sd_notify(3)). */
+static void notify_service_manager(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (path == NULL || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof to.sun_path)
+        return;
+    memcpy(to.sun_path, path, strlen(path));
+    if (path[0] == '@')
+        to.sun_path[0] = 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to,
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+    close(fd);
+}
+
+static uint32_t auto_lanes(void)
+{
+    long lanes = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_LANE;
+    return lanes < AUTO_LANES_MIN   ? AUTO_LANES_MIN
+           : lanes > AUTO_LANES_MAX ? AUTO_LANES_MAX
+                                    : (uint32_t)lanes;
+}
+
+static int open_lanes(struct psd *d, struct ps_error *err)
+{
+    char url[300];
+    uint32_t want = d->center != NULL ? d->center->shard.n_lanes : d->cfg.lanes;
+    uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
+    struct psd_lane_options opt = {
+        .url = url,
+        .transport = d->transport,
+        .hub = d->hub,
+        .limits = {.max_body_bytes = chunk * sizeof(float), .window_chunks = d->cfg.window_chunks},
+        .admission = psd_admission_find(d->cfg.admission),
+        .shared = &d->shared,
+    };
+    const char *port = strrchr(d->control.url, ':');
+    snprintf(url, sizeof url, "%.*s:*", (int)(port - d->control.url), d->control.url);
+    d->lanes = calloc(want, sizeof *d->lanes);
+    d->lane_polls = calloc(want, sizeof *d->lane_polls);
+    if (d->lanes == NULL || d->lane_polls == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
+    for (; d->n_lanes < want; d->n_lanes++) {
+        opt.index = d->n_lanes;
+        int rc = psd_lane_create(&opt, &d->lanes[d->n_lanes], err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void on_lane_note(uv_poll_t *poll, int status, int events)
+{
+    struct psd *d = poll->data;
+    (void)status;
+    (void)events;
+    psd_job_take_notes(d, d->lanes[poll - d->lane_polls]);
+}
+
+static int start_lanes(struct psd *d, struct ps_error *err)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        int rc = psd_lane_start(d->lanes[i], err);
+        if (rc < 0)
+            return rc;
+        d->lane_polls[i].data = d;
+        uv_poll_init(&d->loop, &d->lane_polls[i], d->lanes[i]->out->wake_fd);
+        uv_poll_start(&d->lane_polls[i], UV_READABLE, on_lane_note);
+    }
+    return 0;
+}
+
+/* Drained, or the workers' time is up: the last checkpoint, then the end. */
+static void stop_when_possible(struct psd *d)
+{
+    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
+                                           uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
+        for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+            if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
+                psd_job_end(d, &d->sessions.slots[i], PS__CODE__DRAINING, "did not leave in time");
+        d->state = PSD_STATE_STOPPING;
+        d->drain_deadline_ms =
+            uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
+        psd_saver_start(d, NULL);
+    }
+    bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms ||
+                    d->n_stops > 1;
+    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed)
+        uv_stop(&d->loop);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct psd *d = timer->data;
+    psd_job_check_silence(d);
+    psd_saver_check_due(d);
+    psd_history_tick(d);
+    stop_when_possible(d);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    struct psd *d = handle->data;
+    d->n_stops++;
+    psd_job_drain(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (d->n_stops > 1)
+        ps_log(PS_LOG_WARN, "job.stopping", "a second signal: checkpoint and exit at once");
+    stop_when_possible(d);
+}
+
+static void log_skipped(const char *sentence)
+{
+    ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; trying the one before", sentence);
+}
+
+static int resume(struct psd *d, struct ps_error *err)
+{
+    int rc = psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed,
+                                        d->resumed_from, sizeof d->resumed_from, log_skipped, err);
+    if (rc == -ENOENT) {
+        ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
+               d->saver.directory);
+        d->resumed_from[0] = 0;
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    d->resumed_version = d->resumed.version;
+    d->history.last_version = d->resumed.version;
+    atomic_store(&d->shared.version, d->resumed.version);
+    d->sessions.incarnation = d->resumed.incarnation;
+    if (d->resumed.lanes != d->cfg.lanes || d->resumed.chunk_floats != d->cfg.chunk_floats)
+        ps_log(
+            PS_LOG_WARN, "checkpoint.lanes",
+            "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)",
+            d->resumed.lanes, d->resumed.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
+    return psd_center_resume(&d->cfg, &d->resumed, &d->center, err);
+}
+
+/* State directory, memory, checkpoint: what needs no network. Returns an exit code. */
+static int set_up(struct psd *d, const struct psd_start *start)
+{
+    struct ps_error err = {""};
+    d->history.fd = d->state_lock = -1;
+    d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
+    int rc = psd_state_lock(d->cfg.state_dir, &d->state_lock, &err);
+    if (rc < 0) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
+        return PSD_EXIT_STATE_DIR;
+    }
+    snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
+    if (mkdir(d->saver.directory, 0700) != 0 && errno != EEXIST) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s: %s", d->saver.directory, strerror(errno));
+        return PSD_EXIT_STATE_DIR;
+    }
+    if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0) {
+        ps_log(PS_LOG_ERROR, "start.memory", "%s",
+               err.text[0] != 0 ? err.text : "no memory for the sessions");
+        return PSD_EXIT_SYSTEM;
+    }
+    d->shared.n_slots = d->sessions.n_slots;
+    d->shared.lanes_done = calloc(d->shared.n_slots, sizeof *d->shared.lanes_done);
+    if (d->shared.lanes_done == NULL)
+        return PSD_EXIT_SYSTEM;
+    if (start->resume && resume(d, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
+        return PSD_EXIT_CHECKPOINT;
+    }
+    psd_job_update_alpha(d);
+    return PSD_EXIT_OK;
+}
+
+/* Sockets and threads. Returns an exit code. */
+static int open_up(struct psd *d)
+{
+    struct ps_error err = {""};
+    char socket_path[600];
+    uint32_t lanes = d->center != NULL ? d->center->shard.n_lanes : d->cfg.lanes;
+
+    d->transport = ps_transport_of_url(d->cfg.listen);
+    if (d->transport->hub_create(lanes, &d->hub) < 0 || psd_control_open(d, &err) < 0 ||
+        open_lanes(d, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
+        return PSD_EXIT_BIND;
+    }
+    if (d->cfg.status.socket[0] == '/')
+        snprintf(socket_path, sizeof socket_path, "%s", d->cfg.status.socket);
+    else
+        snprintf(socket_path, sizeof socket_path, "%s/%s", d->cfg.state_dir, d->cfg.status.socket);
+    if (psd_http_create(&d->loop, socket_path, d->cfg.status.http, psd_routes, d, &d->http, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.status", "%s", err.text);
+        return PSD_EXIT_BIND;
+    }
+    if (start_lanes(d, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.lanes", "%s", err.text);
+        return PSD_EXIT_SYSTEM;
+    }
+    if (d->center != NULL)
+        psd_job_resume(d);
+    return PSD_EXIT_OK;
+}
+
+static void start_timers(struct psd *d)
+{
+    d->tick.data = d->sigterm.data = d->sigint.data = d;
+    uv_timer_init(&d->loop, &d->tick);
+    uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+    uv_signal_init(&d->loop, &d->sigterm);
+    uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+    uv_signal_init(&d->loop, &d->sigint);
+    uv_signal_start(&d->sigint, on_signal, SIGINT);
+}
+
+static int announce(struct psd *d)
+{
+    struct ps_error err;
+    char url[320];
+    psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
+    if (d->cfg.endpoint_file[0] != 0 && psd_endpoint_write(d->cfg.endpoint_file, url, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);
+        return PSD_EXIT_BIND;
+    }
+    ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
+           PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    notify_service_manager("READY=1");
+    return PSD_EXIT_OK;
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void tear_down(struct psd *d)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        psd_lane_destroy(d->lanes[i]);
+    if (d->hub != NULL)
+        d->transport->hub_destroy(d->hub);
+    if (d->http != NULL)
+        psd_http_destroy(d->http);
+    psd_control_close(d);
+    uv_run(&d->loop, UV_RUN_NOWAIT);
+    uv_walk(&d->loop, close_handle, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d->loop);
+    free(d->lanes);
+    free(d->lane_polls);
+    psd_center_destroy(d->center);
+    psd_snapshot_finish(&d->resumed);
+    psd_sessions_finish(&d->sessions);
+    psd_history_close(d);
+    free(d->shared.lanes_done);
+    if (d->state_lock >= 0)
+        psd_state_unlock(d->state_lock);
+}
+
+int psd_run(const struct psd_config *cfg, const struct psd_start *start)
+{
+    struct psd *d = calloc(1, sizeof *d);
+    if (d == NULL || uv_loop_init(&d->loop) != 0) {
+        ps_log(PS_LOG_ERROR, "start.memory", "no memory to start");
+        free(d);
+        return PSD_EXIT_SYSTEM;
+    }
+    /* Chunks come and go in libzmq's buffers: keep them on the heap rather than mapping each anew. */
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    d->cfg = *cfg;
+    if (d->cfg.lanes == 0)
+        d->cfg.lanes = auto_lanes();
+    d->started_ms = uv_now(&d->loop);
+    int code = set_up(d, start);
+    if (code == PSD_EXIT_OK)
+        code = open_up(d);
+    if (code == PSD_EXIT_OK) {
+        start_timers(d);
+        code = announce(d);
+    }
+    if (code == PSD_EXIT_OK) {
+        uv_run(&d->loop, UV_RUN_DEFAULT);
+        notify_service_manager("STOPPING=1");
+        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64, psd_version(d));
+    }
+    tear_down(d);
+    free(d);
+    return code;
+}

@@ -1,0 +1,178 @@
+/* psd.h: the daemon. struct psd owns every part and is passed down; all of it belongs to the loop's thread
+ * but what lane.h says is shared.
+ *
+ * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
+ * (lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop and a lane
+ * talk through two rings. */
+#ifndef PSD_PSD_H
+#define PSD_PSD_H
+
+#include <uv.h>
+
+#include "server/center.h"
+#include "server/config.h"
+#include "server/http.h"
+#include "server/lane.h"
+#include "server/session.h"
+#include "server/statedir.h"
+
+enum psd_state {
+    PSD_STATE_WAITING,  /* no center yet */
+    PSD_STATE_OFFERED,  /* the first worker's x is on its way */
+    PSD_STATE_EMPTYING, /* that worker died: lanes let go of the center */
+    PSD_STATE_READY,
+    PSD_STATE_DRAINING, /* workers are told to stop */
+    PSD_STATE_STOPPING, /* last checkpoint */
+};
+
+/* The control road's server end. */
+struct psd_control {
+    void *context, *socket;
+    char url[300]; /* as bound */
+    uv_poll_t poll;
+    uv_prepare_t prepare;
+};
+
+/* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
+struct psd_saver {
+    bool busy;
+    bool again; /* asked for while busy */
+    uint32_t lanes_left;
+    uv_work_t work;
+    char directory[300];
+    char last_path[400];
+    char last_error[512];
+    uint64_t last_version, last_unix_s, last_ms;
+    char path[400]; /* of the write that is under way; the pool thread's */
+    struct ps_error error;
+    int rc;
+};
+
+/* One line of history.jsonl. */
+struct psd_record {
+    double t_s; /* unix */
+    uint64_t version;
+    uint32_t workers;
+    double updates_per_s, loss, test_loss, test_accuracy; /* NaN: not known */
+};
+
+struct psd_history {
+    struct psd_record *records;
+    size_t n, max;
+    int fd;
+    uint64_t last_version, last_ms;
+};
+
+/* The newest evaluation of the center that an observer reported. */
+struct psd_evaluation {
+    double loss, accuracy; /* NaN: none yet */
+    uint64_t version;
+    bool fresh; /* not in the history yet */
+};
+
+struct psd {
+    struct psd_config cfg;
+    uv_loop_t loop;
+    enum psd_state state;
+    struct psd_shared shared;
+    const struct ps_transport *transport;
+    struct ps_hub *hub;
+    struct psd_lane **lanes;
+    uint32_t n_lanes;
+    uv_poll_t *lane_polls; /* [n_lanes]: notes from the lanes */
+    struct psd_center *center;
+    struct psd_snapshot resumed; /* what --resume read; its replay table */
+    char resumed_from[400];
+    uint64_t resumed_version, lost_updates;
+    uint32_t lanes_filled, lanes_released;
+    struct psd_sessions sessions;
+    struct psd_control control;
+    struct psd_saver saver;
+    struct psd_history history;
+    struct psd_evaluation evaluation;
+    struct psd_http *http;
+    int state_lock; /* statedir.h */
+    uv_timer_t tick;
+    uv_signal_t sigterm, sigint;
+    uint64_t started_ms, drain_deadline_ms;
+    uint32_t n_stops; /* SIGTERMs and drains */
+    uint64_t rejected_control[PSD_N_CODES];
+};
+
+struct psd_start {
+    bool resume;
+};
+
+/* Exit codes of psd (DESIGN 8). */
+enum {
+    PSD_EXIT_OK = 0,
+    PSD_EXIT_CONFIG = 2,
+    PSD_EXIT_STATE_DIR = 3,
+    PSD_EXIT_BIND = 4,
+    PSD_EXIT_CHECKPOINT = 5,
+    PSD_EXIT_SYSTEM = 1
+};
+
+/* psd.c: everything up and until the end. Returns the exit code; logs what failed. */
+int psd_run(const struct psd_config *cfg, const struct psd_start *start);
+
+/* job.c: the center's life and membership; tells the lanes. */
+void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m); /* takes m */
+void psd_job_resume(struct psd *d);
+void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay);
+/* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
+void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
+void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
+void psd_job_update_alpha(struct psd *d);
+void psd_job_drain(struct psd *d, const char *why);
+void psd_job_check_silence(struct psd *d);
+
+/* control.c */
+int psd_control_open(struct psd *d, struct ps_error *err);
+void psd_control_close(struct psd *d);
+void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
+void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
+void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
+                       const char *sentence);
+void psd_control_drain(struct psd *d, const char *reason);
+
+/* hello.c: Hello, new and taken up again. peer: identity of peer_bytes bytes at the control socket. */
+struct psd_peer {
+    const unsigned char *id;
+    size_t id_bytes;
+    const char *address;
+};
+void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence);
+int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+
+/* saver.c */
+int psd_saver_start(struct psd *d,
+                    struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
+void psd_saver_snapped(struct psd *d);     /* one lane has copied */
+void psd_saver_check_due(struct psd *d);
+
+/* stats.c: sums over lanes, and the history. */
+struct psd_totals {
+    uint64_t chunks, replays, pulled, pushed, bytes_in, bytes_out;
+    uint64_t rejected[PSD_N_CODES], rejected_sum;
+    uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
+    uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;
+};
+void psd_stats_totals(const struct psd *d, struct psd_totals *t);
+/* What a client's window may take in psd: received and not yet sent. */
+uint64_t psd_stats_window_bytes(const struct psd *d);
+int psd_history_open(struct psd *d, struct ps_error *err);
+void psd_history_close(struct psd *d);
+void psd_history_tick(struct psd *d);
+
+/* status.c, metrics.c: what the status socket answers. */
+extern const struct psd_http_route psd_routes[];
+char *psd_metrics_text(struct psd *d);
+
+static inline uint64_t psd_version(const struct psd *d)
+{
+    return atomic_load_explicit(&d->shared.version, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,46 @@
+#include "server/ring.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int psd_ring_init(struct psd_ring *r)
+{
+    atomic_init(&r->pushed, 0);
+    atomic_init(&r->taken, 0);
+    r->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return r->wake_fd < 0 ? -errno : 0;
+}
+
+void psd_ring_finish(struct psd_ring *r)
+{
+    if (r->wake_fd >= 0)
+        close(r->wake_fd);
+    r->wake_fd = -1;
+}
+
+void psd_ring_push(struct psd_ring *r, const struct psd_note *note)
+{
+    uint32_t at = atomic_load_explicit(&r->pushed, memory_order_relaxed);
+    assert(at - atomic_load_explicit(&r->taken, memory_order_acquire) < PSD_RING_NOTES);
+    r->notes[at % PSD_RING_NOTES] = *note;
+    atomic_store_explicit(&r->pushed, at + 1, memory_order_release);
+    eventfd_write(r->wake_fd, 1);
+}
+
+bool psd_ring_take(struct psd_ring *r, struct psd_note *note)
+{
+    uint32_t at = atomic_load_explicit(&r->taken, memory_order_relaxed);
+    if (at == atomic_load_explicit(&r->pushed, memory_order_acquire))
+        return false;
+    *note = r->notes[at % PSD_RING_NOTES];
+    atomic_store_explicit(&r->taken, at + 1, memory_order_release);
+    return true;
+}
+
+void psd_ring_calm(struct psd_ring *r)
+{
+    eventfd_t count;
+    eventfd_read(r->wake_fd, &count);
+}

@@ -1,0 +1,51 @@
+/* ring.h: notes between the loop and a lane. One thread pushes, one takes; neither ever waits. */
+#ifndef PSD_RING_H
+#define PSD_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PSD_RING_NOTES 8192 /* more than can be outstanding: see the kinds below */
+
+enum psd_note_kind {
+    /* loop to lane */
+    PSD_NOTE_SLICE, /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
+    PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation
+                     */
+    PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
+    PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; answered by SNAPPED */
+    PSD_NOTE_STOP,
+    /* lane to loop */
+    PSD_NOTE_FILLED, /* every chunk of the slice was offered */
+    PSD_NOTE_RELEASED,
+    PSD_NOTE_SNAPPED,
+    PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code: the lane ended this session. One for each ADMIT at
+                       most */
+};
+
+struct psd_note {
+    enum psd_note_kind kind;
+    uint32_t client;
+    uint32_t incarnation;
+    uint64_t a, b;
+    void *p;
+};
+
+struct psd_ring {
+    _Atomic uint32_t pushed;
+    _Alignas(64) _Atomic uint32_t taken;
+    int wake_fd; /* eventfd: readable after a push */
+    _Alignas(64) struct psd_note notes[PSD_RING_NOTES];
+};
+
+/* -errno when the system has no descriptors. */
+int psd_ring_init(struct psd_ring *r);
+void psd_ring_finish(struct psd_ring *r);
+/* Pushes and wakes the taker. A full ring is a bug of ours. */
+void psd_ring_push(struct psd_ring *r, const struct psd_note *note);
+bool psd_ring_take(struct psd_ring *r, struct psd_note *note);
+/* Makes wake_fd unreadable; call before taking what is there. */
+void psd_ring_calm(struct psd_ring *r);
+
+#endif

@@ -1,0 +1,35 @@
+/* rules.h: how a message moves the center. One file and one row each. */
+#ifndef PSD_RULES_H
+#define PSD_RULES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/vec.h"
+
+#define PSD_MAX_STATE 4
+
+/* What a rule may use of one exchange. */
+struct psd_move {
+    const struct ps_vec *vec;
+    float alpha; /* elastic moving rate; 0 for rules without */
+    float eta;   /* learning rate at the worker's t */
+};
+
+struct psd_rule {
+    const char *name; /* as in ps_rules */
+    uint32_t n_state; /* vectors of state beside the center, zero at the start */
+    /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned
+     * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
+     * cannot fail. */
+    size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
+    /* The rate to tell the client: what its half multiplies with. */
+    float (*rate)(const struct psd_move *move);
+};
+
+extern const struct psd_rule psd_rule_elastic, psd_rule_sgd;
+
+/* NULL: no such rule. */
+const struct psd_rule *psd_rule_find(const char *name);
+
+#endif

@@ -1,0 +1,60 @@
+#include "server/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "server/lane.h"
+
+int psd_sessions_init(struct psd_sessions *s, uint32_t clients)
+{
+    s->n_workers_max = clients;
+    s->n_slots = clients + PSD_OBSERVERS;
+    s->slots = calloc(s->n_slots, sizeof *s->slots);
+    if (s->slots == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        s->slots[i].client = i;
+        s->slots[i].observer = i >= clients;
+    }
+    return 0;
+}
+
+void psd_sessions_finish(struct psd_sessions *s)
+{
+    for (uint32_t i = 0; s->slots != NULL && i < s->n_slots; i++)
+        ps_manifest_destroy(s->slots[i].parked);
+    free(s->slots);
+    s->slots = NULL;
+}
+
+struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation)
+{
+    if (client >= s->n_slots)
+        return NULL;
+    struct psd_session *found = &s->slots[client];
+    return found->state != PSD_SESSION_VACANT && found->incarnation == incarnation ? found : NULL;
+}
+
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer)
+{
+    for (uint32_t i = 0; i < s->n_slots; i++)
+        if (s->slots[i].observer == observer && s->slots[i].state == PSD_SESSION_VACANT)
+            return &s->slots[i];
+    return NULL;
+}
+
+uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_slots; i++)
+        n += s->slots[i].observer == observer && s->slots[i].state != PSD_SESSION_VACANT;
+    return n;
+}
+
+uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_slots; i++)
+        n += s->slots[i].state == state;
+    return n;
+}

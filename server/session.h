@@ -1,0 +1,57 @@
+/* session.h: who is in the job. Owned by the loop; lanes are told by notes. */
+#ifndef PSD_SESSION_H
+#define PSD_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/manifest.h"
+
+enum psd_session_state {
+    PSD_SESSION_VACANT,
+    PSD_SESSION_JOINING,  /* welcomed; its Begin has not come */
+    PSD_SESSION_PARKED,   /* its Begin waits until there is a center */
+    PSD_SESSION_OFFERING, /* sends the initial x */
+    PSD_SESSION_ACTIVE,
+};
+
+/* What a client last reported; NaN: not known. */
+struct psd_metrics {
+    double loss, accuracy, samples_per_second;
+};
+
+struct psd_session {
+    enum psd_session_state state;
+    bool observer;
+    uint32_t client;      /* index in the table; the rank of a worker */
+    uint32_t incarnation; /* of the session now or last here; 0: never used */
+    char name[64];
+    char address[64];
+    unsigned char peer[256]; /* identity at the control socket */
+    size_t peer_bytes;
+    uint64_t last_heard_ms; /* loop's clock */
+    uint64_t joined_ms;
+    uint64_t clock;
+    struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
+    struct psd_metrics metrics;
+};
+
+struct psd_sessions {
+    struct psd_session *slots; /* [n_slots]: workers first, by rank, then observers */
+    uint32_t n_workers_max, n_slots;
+    uint32_t incarnation; /* the highest given out */
+};
+
+int psd_sessions_init(struct psd_sessions *s, uint32_t clients);
+void psd_sessions_finish(struct psd_sessions *s);
+
+/* The live session of (client, incarnation), or NULL. */
+struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);
+/* A vacant slot of the kind: the lowest, or NULL when all are taken. */
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer);
+/* Live workers (p) or observers. */
+uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer);
+uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state);
+
+#endif

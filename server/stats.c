@@ -1,0 +1,44 @@
+#include "server/psd.h"
+
+#include "proto/frame.h"
+
+uint64_t psd_stats_window_bytes(const struct psd *d)
+{
+    uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
+    uint64_t lane_floats = d->center != NULL ? ps_shard_slice(&d->center->shard, 0).count : UINT64_MAX;
+    if (chunk > lane_floats)
+        chunk = (uint32_t)lane_floats;
+    return (uint64_t)d->n_lanes * d->cfg.window_chunks * (chunk * sizeof(float) + PS_FRAME_BYTES);
+}
+
+void psd_stats_totals(const struct psd *d, struct psd_totals *t)
+{
+    *t = (struct psd_totals){0};
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        struct psd_lane_stats *s = &d->lanes[i]->stats;
+        t->chunks += s->chunks;
+        t->replays += s->replays;
+        t->pulled += s->pulled;
+        t->pushed += s->pushed;
+        t->bytes_in += s->bytes_in;
+        t->bytes_out += s->bytes_out;
+        t->staleness_sum += s->staleness_sum;
+        for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
+            t->staleness[k] += s->staleness[k];
+        for (int k = 0; k < PSD_N_CODES; k++)
+            t->rejected[k] += s->rejected[k];
+        t->replay_bytes += psd_lane_replay_bytes(d->lanes[i]);
+    }
+    for (int k = 0; k < PSD_N_CODES; k++) {
+        t->rejected[k] += d->rejected_control[k];
+        t->rejected_sum += t->rejected[k];
+    }
+    if (d->center != NULL) {
+        uint64_t n_bytes = d->center->manifest->n_floats * sizeof(float);
+        t->center_bytes = n_bytes;
+        t->state_bytes = n_bytes * d->center->rule->n_state;
+        t->snapshot_bytes = t->center_bytes + t->state_bytes;
+    }
+    t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
+                                                   (uint64_t)psd_sessions_count(&d->sessions, true));
+}

@@ -1,0 +1,169 @@
+#include "tests/bench/limits.h"
+
+#include <arpa/inet.h>
+#include <math.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/vec.h"
+
+enum { MAX_CONNECTIONS = 64 };
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+struct echo {
+    int client, server;
+    size_t bytes, chunk; /* of the vector's share; a chunk */
+    uint32_t window;
+    double seconds;
+    char *vector;
+    double moved; /* bytes, both ways */
+    pthread_t threads[2];
+};
+
+static bool all(int fd, char *buffer, size_t n, bool sending)
+{
+    while (n > 0) {
+        ssize_t k = sending ? send(fd, buffer, n, MSG_NOSIGNAL) : recv(fd, buffer, n, 0);
+        if (k <= 0)
+            return false;
+        buffer += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+static void *serve(void *arg)
+{
+    struct echo *e = arg;
+    char *buffer = malloc(e->chunk);
+    size_t at = 0;
+    for (;;) {
+        size_t n = e->bytes - at < e->chunk ? e->bytes - at : e->chunk;
+        if (!all(e->server, buffer, n, false) || !all(e->server, buffer, n, true))
+            break;
+        at = at + n < e->bytes ? at + n : 0;
+    }
+    free(buffer);
+    return NULL;
+}
+
+/* Sends up to `window` chunks ahead of what came back. */
+static void *ask(void *arg)
+{
+    struct echo *e = arg;
+    double end = now_s() + e->seconds;
+    while (now_s() < end) {
+        size_t sent = 0, back = 0;
+        while (back < e->bytes) {
+            while (sent < e->bytes && sent - back < e->window * e->chunk) {
+                size_t n = e->bytes - sent < e->chunk ? e->bytes - sent : e->chunk;
+                if (!all(e->client, e->vector + sent, n, true))
+                    goto out;
+                sent += n;
+            }
+            size_t n = e->bytes - back < e->chunk ? e->bytes - back : e->chunk;
+            if (!all(e->client, e->vector + back, n, false))
+                goto out;
+            back += n;
+        }
+        e->moved += 2.0 * (double)e->bytes;
+    }
+out:
+    shutdown(e->client, SHUT_RDWR);
+    return NULL;
+}
+
+static bool connect_pair(struct echo *e)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    e->client = socket(AF_INET, SOCK_STREAM, 0);
+    bool ok = bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, (struct sockaddr *)&at, &size) == 0 &&
+              connect(e->client, (struct sockaddr *)&at, size) == 0 &&
+              (e->server = accept(listener, NULL, NULL)) >= 0;
+    close(listener);
+    if (!ok)
+        return false;
+    setsockopt(e->client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(e->server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    /* Blocking sends ahead of reads must fit the sockets' buffers, or both ends would wait for the other. */
+    int buffer = (int)((e->window + 1) * e->chunk);
+    setsockopt(e->client, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
+    setsockopt(e->server, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
+    struct timeval patience = {.tv_sec = 5};
+    setsockopt(e->client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(e->client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return true;
+}
+
+double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, uint32_t window, double seconds)
+{
+    struct echo echoes[MAX_CONNECTIONS] = {{0}};
+    size_t share = n_floats * sizeof(float) / n_connections;
+    double moved = 0, begin;
+    if (share == 0 || n_connections > MAX_CONNECTIONS)
+        return NAN;
+    char *vector = malloc(n_floats * sizeof(float));
+    memset(vector, 1, n_floats * sizeof(float));
+    for (uint32_t i = 0; i < n_connections; i++) {
+        echoes[i] = (struct echo){.bytes = share,
+                                  .chunk = chunk_bytes,
+                                  .window = window,
+                                  .seconds = seconds,
+                                  .vector = vector + i * share};
+        if (!connect_pair(&echoes[i])) {
+            free(vector);
+            return NAN;
+        }
+    }
+    begin = now_s();
+    for (uint32_t i = 0; i < n_connections; i++) {
+        pthread_create(&echoes[i].threads[0], NULL, serve, &echoes[i]);
+        pthread_create(&echoes[i].threads[1], NULL, ask, &echoes[i]);
+    }
+    for (uint32_t i = 0; i < n_connections; i++) {
+        pthread_join(echoes[i].threads[1], NULL);
+        pthread_join(echoes[i].threads[0], NULL);
+        close(echoes[i].client);
+        close(echoes[i].server);
+        moved += echoes[i].moved;
+    }
+    free(vector);
+    return moved * 1e-9 / (now_s() - begin);
+}
+
+double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds)
+{
+    const struct ps_vec *vec = ps_vec_best();
+    size_t chunk = chunk_bytes / sizeof(float), moved = 0;
+    float *center = malloc(n_floats * sizeof(float)), *m = malloc(chunk_bytes);
+    for (size_t i = 0; i < n_floats; i++)
+        center[i] = 1;
+    for (size_t i = 0; i < chunk; i++)
+        m[i] = 1;
+    double begin = now_s();
+    while (now_s() - begin < seconds)
+        for (size_t at = 0; at < n_floats; at += chunk) {
+            size_t n = n_floats - at < chunk ? n_floats - at : chunk;
+            vec->exchange_elastic(center + at, m, 0.1f, n);
+            moved += n;
+        }
+    double elapsed = now_s() - begin;
+    free(center);
+    free(m);
+    return (double)moved * sizeof(float) * 1e-9 / elapsed;
+}

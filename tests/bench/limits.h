@@ -1,0 +1,15 @@
+/* limits.h: what this machine's sockets and memory do, measured as an exchange uses them. */
+#ifndef BENCH_LIMITS_H
+#define BENCH_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* GB/s, both ways summed, of echoing n_floats over n_connections loopback TCP connections: one thread each end a
+ * connection, plain sockets, reused buffers, chunk_bytes a piece and `window` pieces in flight. NAN: sockets failed. */
+double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, uint32_t window, double seconds);
+
+/* GB/s of vector through the fused elastic exchange in memory, one thread. */
+double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds);
+
+#endif

@@ -1,0 +1,347 @@
+/* net.c: times a training step and its parts in turn, many short repetitions of each, so that a noisy
+ * neighbour meets all of them; reports medians. */
+#include "tests/bench/net.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nets/net.h"
+#include "nets/plan.h"
+#include "tests/bench/conv_limit.h"
+#include "tests/bench/fma.h"
+
+const char bench_net_help[] = "training steps of a net: images/s, beside the machine's limits";
+
+#define MAX_REPETITIONS 1000
+#define BLOCK_S         0.08 /* one repetition of a step */
+
+struct options {
+    const char *net, *backend;
+    uint32_t batch, threads;
+    double seconds;
+    bool json;
+};
+
+/* What one repetition measures; seconds a step, but for the last two. */
+struct sample {
+    double step, forward, gradient, update, fma_gflops, conv_gflops;
+};
+
+struct bench {
+    struct options opt;
+    struct cnn_net *net;
+    struct cnn_plan *plan;
+    struct conv_limit *conv; /* NULL: nothing to measure */
+    size_t n_floats, n_pixels;
+    float *x, *v, *g, *images;
+    uint8_t *labels;
+    struct sample samples[MAX_REPETITIONS];
+    size_t n_samples;
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--seconds 5] "
+                 "[--json]\n  backends:");
+    for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
+        fprintf(out, " %s", cnn_backend_name(i));
+    fprintf(out, "\n  nets:");
+    for (const struct cnn_model *const *m = cnn_models; (*m)->name != NULL; m++)
+        fprintf(out, " %s", (*m)->name);
+    fprintf(out, "\n");
+}
+
+static bool parse_number(const char *option, const char *text, double min, double max, double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (*text != 0 && *end == 0 && v >= min && v <= max) {
+        *out = v;
+        return true;
+    }
+    fprintf(stderr, "psbench net: %s is '%s'; allowed are %g to %g\n", option, text, min, max);
+    return false;
+}
+
+static bool parse_count(const char *option, const char *text, uint32_t max, uint32_t *out)
+{
+    double v;
+
+    if (!parse_number(option, text, 1, max, &v))
+        return false;
+    *out = (uint32_t)v;
+    if ((double)*out == v)
+        return true;
+    fprintf(stderr, "psbench net: %s is '%s'; a whole number is needed\n", option, text);
+    return false;
+}
+
+static bool parse_value(struct options *o, const char *option, const char *text)
+{
+    if (strcmp(option, "--batch") == 0)
+        return parse_count(option, text, 65536, &o->batch);
+    if (strcmp(option, "--threads") == 0)
+        return parse_count(option, text, 1024, &o->threads);
+    if (strcmp(option, "--seconds") == 0)
+        return parse_number(option, text, 0.1, 3600, &o->seconds);
+    if (strcmp(option, "--net") == 0)
+        o->net = text;
+    else
+        o->backend = text;
+    return true;
+}
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    static const char *const with_value[] = {"--net", "--backend", "--batch", "--threads", "--seconds"};
+
+    *o = (struct options){.net = "lenet", .batch = 64, .threads = 1, .seconds = 5};
+    for (int i = 1; i < argc; i++) {
+        bool known = false;
+        if (strcmp(argv[i], "--json") == 0) {
+            o->json = true;
+            continue;
+        }
+        for (size_t k = 0; k < sizeof with_value / sizeof with_value[0]; k++)
+            known = known || strcmp(argv[i], with_value[k]) == 0;
+        if (!known) {
+            fprintf(stderr, "psbench net: '%s' is not an option\n", argv[i]);
+            usage(stderr);
+            return false;
+        }
+        if (i + 1 == argc) {
+            fprintf(stderr, "psbench net: %s needs a value\n", argv[i]);
+            return false;
+        }
+        if (!parse_value(o, argv[i], argv[i + 1]))
+            return false;
+        i++;
+    }
+    if (cnn_model_find(o->net) == NULL) {
+        fprintf(stderr, "psbench net: --net is '%s', which is not a net\n", o->net);
+        usage(stderr);
+        return false;
+    }
+    return true;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* v <- mu v - eta g; x <- x + v */
+__attribute__((optimize("O3"))) static void update(size_t n, float *restrict x, float *restrict v,
+                                                   const float *restrict g)
+{
+    for (size_t i = 0; i < n; i++) {
+        v[i] = 0.9f * v[i] - 0.001f * g[i];
+        x[i] += v[i];
+    }
+}
+
+static int gradient(struct bench *b)
+{
+    struct cnn_score score;
+    return cnn_net_gradient(b->net, b->x, b->images, b->labels, b->g, &score);
+}
+
+static int forward(struct bench *b)
+{
+    struct cnn_score score;
+    return cnn_net_score(b->net, b->x, b->images, b->labels, b->opt.batch, &score);
+}
+
+static int move(struct bench *b)
+{
+    update(b->n_floats, b->x, b->v, b->g);
+    return 0;
+}
+
+static int step(struct bench *b)
+{
+    int rc = gradient(b);
+    return rc < 0 ? rc : move(b);
+}
+
+static int convolve(struct bench *b)
+{
+    conv_limit_run(b->conv);
+    return 0;
+}
+
+/* Seconds a call over n calls; negative errno when one failed. */
+static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double *out)
+{
+    double start = now();
+    for (size_t i = 0; i < n; i++) {
+        int rc = call(b);
+        if (rc < 0)
+            return rc;
+    }
+    *out = (now() - start) / (double)n;
+    return 0;
+}
+
+static int repeat(struct bench *b, size_t steps, struct sample *s)
+{
+    double conv_s = 0;
+    int rc;
+
+    *s = (struct sample){0};
+    if ((rc = timed(b, step, steps, &s->step)) < 0 || (rc = timed(b, forward, steps, &s->forward)) < 0 ||
+        (rc = timed(b, gradient, steps, &s->gradient)) < 0 || (rc = timed(b, move, steps, &s->update)) < 0)
+        return rc;
+    if (b->conv != NULL && timed(b, convolve, steps, &conv_s) == 0)
+        s->conv_gflops = conv_limit_flops(b->conv) / conv_s * 1e-9;
+    s->fma_gflops = bench_fma_gflops(b->opt.threads);
+    return 0;
+}
+
+static int measure(struct bench *b)
+{
+    double once = 0, end;
+    int rc;
+
+    for (int i = 0; i < 5; i++) /* the first steps touch memory and start threads */
+        if ((rc = timed(b, step, 1, &once)) < 0)
+            return rc;
+    size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
+    for (end = now() + b->opt.seconds; (now() < end || b->n_samples < 3) && b->n_samples < MAX_REPETITIONS;) {
+        struct sample *s = &b->samples[b->n_samples];
+        if ((rc = repeat(b, steps, s)) < 0)
+            return rc;
+        b->n_samples++;
+        if (b->opt.json)
+            printf("{\"bench\":\"net\",\"repetition\":%zu,\"images_s\":%.1f,\"step_ms\":%.4f,"
+                   "\"forward_ms\":%.4f,\"gradient_ms\":%.4f,\"update_ms\":%.4f,\"conv_gflops\":%.2f,"
+                   "\"fma_gflops\":%.2f}\n",
+                   b->n_samples, b->opt.batch / s->step, s->step * 1e3, s->forward * 1e3, s->gradient * 1e3,
+                   s->update * 1e3, s->conv_gflops, s->fma_gflops);
+    }
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle, or with `largest` the last, of one field of all samples. */
+static double pick(const struct bench *b, size_t field, bool largest)
+{
+    double values[MAX_REPETITIONS];
+
+    for (size_t i = 0; i < b->n_samples; i++)
+        memcpy(&values[i], (const char *)&b->samples[i] + field, sizeof values[i]);
+    qsort(values, b->n_samples, sizeof values[0], by_value);
+    return largest ? values[b->n_samples - 1] : values[b->n_samples / 2];
+}
+
+#define MEDIAN(b, field) pick(b, offsetof(struct sample, field), false)
+
+static void report(const struct bench *b)
+{
+    double step_s = MEDIAN(b, step), forward_s = MEDIAN(b, forward), gradient_s = MEDIAN(b, gradient);
+    double images_s = b->opt.batch / step_s;
+    double images_s_min = b->opt.batch / pick(b, offsetof(struct sample, step), true);
+    double gflops = images_s * cnn_model_train_flops(b->plan->model) * 1e-9;
+    double fma = MEDIAN(b, fma_gflops), conv = MEDIAN(b, conv_gflops), update_s = MEDIAN(b, update);
+
+    if (b->opt.json) {
+        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"batch\":%u,\"threads\":%u,"
+               "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"forward_ms\":%.4f,"
+               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"gflops\":%.2f,",
+               b->opt.net, cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples, images_s,
+               images_s_min, forward_s * 1e3, (gradient_s - forward_s) * 1e3, update_s * 1e3, gflops);
+        if (b->conv != NULL)
+            printf("\"conv_gflops\":%.2f,", conv);
+        else
+            printf("\"conv_gflops\":null,");
+        printf("\"limit_fma_gflops\":%.2f}\n", fma);
+        return;
+    }
+    printf("%s, backend %s, batch %u, threads %u: medians of %zu repetitions\n", b->opt.net,
+           cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples);
+    printf("  training          %10.0f images/s (slowest %.0f)\n", images_s, images_s_min);
+    printf("  forward           %10.3f ms\n", forward_s * 1e3);
+    printf("  backward          %10.3f ms\n", (gradient_s - forward_s) * 1e3);
+    printf("  update            %10.3f ms\n", update_s * 1e3);
+    printf("  reached           %10.1f GFLOP/s\n", gflops);
+    if (b->conv != NULL)
+        printf("  its convolutions  %10.1f GFLOP/s alone, in oneDNN's own layouts\n", conv);
+    printf("  multiply-add peak %10.1f GFLOP/s\n", fma);
+}
+
+static int set_up(struct bench *b, struct cnn_error *err)
+{
+    const struct cnn_model *model = cnn_model_find(b->opt.net);
+    struct cnn_net_options options = {model, b->opt.backend, b->opt.batch, b->opt.threads};
+    int rc = cnn_net_create(&options, &b->net, err);
+
+    if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
+        return rc;
+    b->n_floats = cnn_model_n_floats(model);
+    b->n_pixels = (size_t)model->channels * model->height * model->width * b->opt.batch;
+    b->x = calloc(b->n_floats, sizeof *b->x);
+    b->v = calloc(b->n_floats, sizeof *b->v);
+    b->g = calloc(b->n_floats, sizeof *b->g);
+    b->images = calloc(b->n_pixels, sizeof *b->images);
+    b->labels = calloc(b->opt.batch, sizeof *b->labels);
+    if (b->x == NULL || b->v == NULL || b->g == NULL || b->images == NULL || b->labels == NULL)
+        return cnn_fail(err, -ENOMEM, "no memory for %zu floats and their momentum", b->n_floats);
+    cnn_model_fill(model, 1, b->x);
+    for (size_t i = 0; i < b->n_pixels; i++)
+        b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
+    for (uint32_t i = 0; i < b->opt.batch; i++)
+        b->labels[i] = (uint8_t)(i % model->classes);
+    if (conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
+        b->conv = NULL;
+    return 0;
+}
+
+static void tear_down(struct bench *b)
+{
+    conv_limit_destroy(b->conv);
+    cnn_net_destroy(b->net);
+    cnn_plan_destroy(b->plan);
+    free(b->x);
+    free(b->v);
+    free(b->g);
+    free(b->images);
+    free(b->labels);
+    free(b);
+}
+
+int bench_net(int argc, char **argv)
+{
+    struct cnn_error err = {""};
+    struct bench *b = calloc(1, sizeof *b);
+    int rc, code = 0;
+
+    if (b == NULL)
+        return 1;
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        usage(stdout);
+    } else if (!parse(argc, argv, &b->opt)) {
+        code = 2;
+    } else if ((rc = set_up(b, &err)) < 0) {
+        fprintf(stderr, "psbench net: %s\n", err.text);
+        code = rc == -EINVAL ? 2 : 1;
+    } else if ((rc = measure(b)) < 0) {
+        fprintf(stderr, "psbench net: %s\n", cnn_net_error(b->net));
+        code = 1;
+    } else {
+        report(b);
+    }
+    tear_down(b);
+    return code;
+}

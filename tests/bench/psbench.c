@@ -1,0 +1,41 @@
+/* psbench.c: measures. One subcommand a row; each prints one JSON object a line with --json, the last line
+ * the summary. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/bench/exchange.h"
+#include "tests/bench/net.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit code */
+    const char *help;
+};
+
+static const struct command commands[] = {
+    {"exchange", bench_exchange, bench_exchange_help},
+    {"net", bench_net, bench_net_help},
+};
+static const size_t n_commands = sizeof commands / sizeof commands[0];
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: psbench COMMAND [option]...\n");
+    for (size_t i = 0; i < n_commands; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        usage(stdout);
+        return 0;
+    }
+    for (size_t i = 0; i < n_commands && argc > 1; i++)
+        if (strcmp(commands[i].name, argv[1]) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    if (argc > 1)
+        fprintf(stderr, "psbench: '%s' is not a command; there are:\n", argv[1]);
+    usage(stderr);
+    return 2;
+}

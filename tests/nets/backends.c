@@ -1,0 +1,280 @@
+/* backends.c: one suite for the table of backends, run over every row of it. */
+#include <check.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/nets/cases.h"
+
+/* ref computes in double, so its loss is good for differences over a step this small: truncation is then
+ * 1e-10, and hardly any max-pool window or ReLU changes sides within it. */
+#define STEP 0x1p-17f
+
+/* Against finite differences and ref. ref only rounds g to float: 1e-6 of a tensor's largest gradient. A
+ * float32 backend sums up to 36,864 products (conv1 of LeNet: 64 images of 576 places), in blocks, each sum
+ * rounded: about 1e-6 again, and 1e-4 leaves room for other orders of summation. */
+#define TOLERANCE_DOUBLE 1e-6
+#define TOLERANCE_FLOAT  1e-4
+
+static double tolerance_of(const char *backend)
+{
+    return strcmp(backend, "ref") == 0 ? TOLERANCE_DOUBLE : TOLERANCE_FLOAT;
+}
+
+static double loss_at(struct cnn_net *net, const struct bed *b)
+{
+    struct cnn_score score;
+    ck_assert_int_eq(cnn_net_score(net, b->x, b->images, b->labels, b->batch, &score), 0);
+    return score.loss;
+}
+
+/* d loss / d x[at] by a central difference. */
+static double difference(struct cnn_net *ref, struct bed *b, size_t at)
+{
+    float x = b->x[at];
+    float up = x + STEP,
+          down = x - STEP; /* as floats: what is divided by is the step that was really taken */
+
+    b->x[at] = up;
+    double above = loss_at(ref, b);
+    b->x[at] = down;
+    double below = loss_at(ref, b);
+    b->x[at] = x;
+    return (above - below) / ((double)up - (double)down);
+}
+
+static double largest(const float *g, size_t n)
+{
+    double m = 1e-6;
+    for (size_t i = 0; i < n; i++)
+        m = fmax(m, fabs((double)g[i]));
+    return m;
+}
+
+/* Up to `most` floats of each tensor, spread over it. */
+static void check_differences(const char *backend, const struct cnn_model *model, size_t most)
+{
+    struct bed b;
+    struct cnn_score score;
+
+    bed_create(&b, model, 2);
+    struct cnn_net *net = net_of(model, backend, 2, 1), *ref = net_of(model, "ref", 2, 1);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+    for (size_t i = 0; i < b.n_params; i++) {
+        const struct cnn_param *p = &b.params[i];
+        size_t n = param_floats(p), every = n / most + 1;
+        double scale = largest(b.g + p->offset, n);
+        for (size_t k = 0; k < n; k += every) {
+            double fd = difference(ref, &b, p->offset + k), g = (double)b.g[p->offset + k];
+            ck_assert_msg(fabs(fd - g) <= tolerance_of(backend) * scale,
+                          "%s, %s, %s[%zu]: gradient %.9g, difference %.9g; the tensor's largest is %.3g",
+                          backend, model->name, p->name, k, g, fd, scale);
+        }
+    }
+    cnn_net_destroy(net);
+    cnn_net_destroy(ref);
+    bed_destroy(&b);
+}
+
+START_TEST(gradients_are_finite_differences)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        check_differences(cnn_backend_name((size_t)_i), *m, cnn_model_n_floats(*m) > 100000 ? 5 : 40);
+}
+END_TEST
+
+static void check_agreement(const char *backend, const struct cnn_model *model, uint32_t batch,
+                            uint32_t threads)
+{
+    struct bed b;
+    struct cnn_score score, expected, alone;
+
+    bed_create(&b, model, batch);
+    float *g = malloc(b.n_floats * sizeof *g);
+    ck_assert_ptr_nonnull(g);
+    struct cnn_net *net = net_of(model, backend, batch, threads), *ref = net_of(model, "ref", batch, 1);
+    ck_assert_int_eq(cnn_net_gradient(ref, b.x, b.images, b.labels, g, &expected), 0);
+    for (int twice = 0; twice < 2; twice++) { /* nothing is left over from the call before */
+        memset(b.g, 0xff, b.n_floats * sizeof *b.g);
+        ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+        assert_close(&b, backend, b.g, g, tolerance_of(backend));
+        ck_assert_double_eq_tol(score.loss, expected.loss, 1e-5 * expected.loss);
+        ck_assert_uint_eq(score.n_correct, expected.n_correct);
+    }
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, batch, &alone), 0);
+    ck_assert_double_eq(alone.loss, score.loss);
+    ck_assert_uint_eq(alone.n_correct, score.n_correct);
+    cnn_net_destroy(net);
+    cnn_net_destroy(ref);
+    free(g);
+    bed_destroy(&b);
+}
+
+START_TEST(agrees_with_ref_on_every_case)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        for (uint32_t threads = 1; threads <= 2; threads++)
+            check_agreement(cnn_backend_name((size_t)_i), *m, 3, threads);
+}
+END_TEST
+
+START_TEST(agrees_with_ref_on_a_lenet_batch)
+{
+    check_agreement(cnn_backend_name((size_t)_i), cnn_model_find("lenet"), 64, 1);
+}
+END_TEST
+
+START_TEST(scores_fewer_images_than_the_batch)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++) {
+        struct bed b;
+        struct cnn_score score, expected;
+        bed_create(&b, *m, 3); /* images and labels end after 3 */
+        struct cnn_net *net = net_of(*m, cnn_backend_name((size_t)_i), 8, 1), *ref = net_of(*m, "ref", 3, 1);
+        ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 3, &score), 0);
+        ck_assert_int_eq(cnn_net_score(ref, b.x, b.images, b.labels, 3, &expected), 0);
+        ck_assert_double_eq_tol(score.loss, expected.loss, 1e-5 * expected.loss);
+        ck_assert_uint_eq(score.n_correct, expected.n_correct);
+        cnn_net_destroy(net);
+        cnn_net_destroy(ref);
+        bed_destroy(&b);
+    }
+}
+END_TEST
+
+/* Pixel 0 has only its first channel, pixel 3 only its second, and the convolution adds the two: the window's
+ * ends are equal, and the gradient of each channel's weight says which of them was taken. */
+static void check_tie(const char *backend, uint32_t n_out)
+{
+    const struct cnn_layer_spec layers[] = {
+        {.kind = CNN_CONV, .name = "a", .n_out = n_out, .kernel = 1, .stride = 1},
+        {.kind = CNN_MAXPOOL, .name = "p", .kernel = 2, .stride = 2},
+        {.kind = CNN_FC, .name = "f", .n_out = 2},
+        {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+    };
+    const struct cnn_model model = {"tie", 2, 2, 2, 2, layers, 4, "test"};
+    const float images[] = {1, 0, 0, 0, 0, 0, 0, 1};
+    const uint8_t label = 1;
+    struct bed b;
+    struct cnn_score score;
+
+    bed_create(&b, &model, 1);
+    for (uint32_t k = 0; k < 2 * n_out; k++)
+        b.x[k] = 1;
+    struct cnn_net *net = net_of(&model, backend, 1, 1);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, images, &label, b.g, &score), 0);
+    for (uint32_t c = 0; c < n_out; c++) {
+        ck_assert_msg(b.g[2 * c] != 0, "%s, %u channels: the first of equals gets no gradient", backend,
+                      n_out);
+        ck_assert_msg(b.g[2 * c + 1] == 0, "%s, %u channels: a later one of equals gets gradient", backend,
+                      n_out);
+    }
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+
+START_TEST(ties_go_to_the_first)
+{
+    check_tie(cnn_backend_name((size_t)_i), 3);
+    check_tie(cnn_backend_name((size_t)_i), 20);
+}
+END_TEST
+
+START_TEST(huge_logits_do_not_overflow)
+{
+    struct bed b;
+    struct cnn_score score;
+
+    bed_create(&b, cnn_model_find("linear"), 4);
+    struct cnn_net *net = net_of(b.model, cnn_backend_name((size_t)_i), 4, 1);
+    for (size_t i = 0; i < b.n_floats; i++)
+        b.x[i] *= 1e5f;
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+    ck_assert(isfinite(score.loss) && score.loss > 100);
+    for (size_t i = 0; i < b.n_floats; i++)
+        ck_assert(isfinite(b.g[i]));
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
+START_TEST(refuses_bad_labels_and_counts)
+{
+    struct bed b;
+    struct cnn_score score = {-1, 77};
+
+    bed_create(&b, cnn_model_find("linear"), 4);
+    struct cnn_net *net = net_of(b.model, cnn_backend_name((size_t)_i), 4, 1);
+    ck_assert_str_eq(cnn_net_error(net), "");
+    b.labels[2] = 10;
+    memset(b.g, 0, b.n_floats * sizeof *b.g);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), -EINVAL);
+    ck_assert_str_eq(cnn_net_error(net), "label 10 of image 2; model 'linear' has classes 0 to 9");
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 4, &score), -EINVAL);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 0, &score), -EINVAL);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 5, &score), -EINVAL);
+    ck_assert_str_eq(cnn_net_error(net), "5 images to score; allowed are 1 to the net's batch of 4");
+    ck_assert(score.loss == -1 && score.n_correct == 77 && b.g[0] == 0);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 2, &score), 0);
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
+START_TEST(refuses_bad_options)
+{
+    const struct cnn_model *lenet = cnn_model_find("lenet");
+    const char *backend = cnn_backend_name((size_t)_i);
+    struct cnn_error err = {""};
+    struct cnn_net *net = NULL;
+
+    struct cnn_net_options opt = {lenet, "abacus", 64, 1};
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "backend 'abacus' is not in this build; it has: "));
+    ck_assert_ptr_nonnull(strstr(err.text, backend));
+    opt = (struct cnn_net_options){lenet, backend, 0, 1};
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "batch 0; allowed are 1 to 65536 images");
+    opt = (struct cnn_net_options){lenet, backend, 1, 5000};
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+    opt = (struct cnn_net_options){NULL, backend, 1, 1};
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+    ck_assert_ptr_null(net);
+    cnn_net_destroy(NULL);
+}
+END_TEST
+
+START_TEST(the_default_is_the_fastest)
+{
+    struct cnn_net *net = net_of(cnn_model_find("linear"), NULL, 1, 0);
+    ck_assert_str_eq(cnn_net_backend(net), cnn_backend_name(0));
+    cnn_net_destroy(net);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nets-backends");
+    TCase *t = tcase_create("every backend");
+    int n = 0;
+
+    while (cnn_backend_name((size_t)n) != NULL)
+        n++;
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, gradients_are_finite_differences, 0, n);
+    tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
+    tcase_add_loop_test(t, agrees_with_ref_on_a_lenet_batch, 0, n);
+    tcase_add_loop_test(t, scores_fewer_images_than_the_batch, 0, n);
+    tcase_add_loop_test(t, ties_go_to_the_first, 0, n);
+    tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);
+    tcase_add_loop_test(t, refuses_bad_labels_and_counts, 0, n);
+    tcase_add_loop_test(t, refuses_bad_options, 0, n);
+    tcase_add_test(t, the_default_is_the_fastest);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? 0 : 1;
+}

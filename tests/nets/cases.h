@@ -1,0 +1,37 @@
+/* cases.h: small models that between them take every path of every layer, and what suites need around them.
+ */
+#ifndef TEST_CASES_H
+#define TEST_CASES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nets/net.h"
+
+extern const struct cnn_model *const cases[]; /* ends with NULL; lenet and linear are among them */
+
+/* A model at a random place, with images and labels for a batch; arrays are as long as the batch to the byte,
+ * so that the address sanitizer sees a read past them. */
+struct bed {
+    const struct cnn_model *model;
+    uint32_t batch;
+    size_t n_floats, n_pixels; /* pixels of one image */
+    float *x, *g, *images;
+    uint8_t *labels;
+    struct cnn_param *params;
+    size_t n_params;
+};
+
+void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch);
+void bed_destroy(struct bed *b);
+
+/* Asserts success. */
+struct cnn_net *net_of(const struct cnn_model *model, const char *backend, uint32_t batch, uint32_t threads);
+
+size_t param_floats(const struct cnn_param *p);
+
+/* Asserts that g is within `tolerance` times the tensor's largest |expected|, tensor by tensor. */
+void assert_close(const struct bed *b, const char *backend, const float *g, const float *expected,
+                  double tolerance);
+
+#endif

@@ -1,0 +1,108 @@
+#include "tests/nets/worker/fake_server.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/psclient.h"
+
+struct fake_plan fake_plan;
+struct fake_seen fake_seen;
+
+struct psc {
+    size_t n;
+    float *center;
+};
+
+void psc_options_init(struct psc_options *opt, size_t size)
+{
+    *opt = (struct psc_options){.size = size, .rank = -1};
+}
+
+int psc_open(const struct psc_options *opt, struct psc **out)
+{
+    fake_seen.kind = opt->kind;
+    fake_seen.rank = opt->rank;
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? fake_plan.open : PSC_ENOMEM;
+}
+
+int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
+{
+    fake_seen.n_tensors = n_tensors;
+    for (size_t i = 0; i < n_tensors; i++) {
+        uint64_t n = 1;
+        if (tensors[i].offset != c->n)
+            return PSC_EINVAL;
+        for (uint32_t d = 0; d < tensors[i].n_dims; d++)
+            n *= tensors[i].shape[d];
+        c->n += n;
+    }
+    c->center = malloc(c->n * sizeof *x);
+    if (c->center == NULL)
+        return PSC_ENOMEM;
+    memcpy(c->center, x, c->n * sizeof *x);
+    return fake_plan.begin;
+}
+
+int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    (void)n_samples;
+    fake_seen.steps++;
+    if (fake_seen.steps == fake_plan.raise_at)
+        kill(getpid(), SIGTERM);
+    if (fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from)
+        return fake_plan.step;
+    for (size_t i = 0; i < c->n; i++)
+        x[i] -= fake_plan.rate * g[i];
+    return PSC_OK;
+}
+
+int psc_pull(struct psc *c, float *x)
+{
+    fake_seen.pulls++;
+    memcpy(x, c->center, c->n * sizeof *x);
+    return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;
+}
+
+int psc_report(struct psc *c, const struct psc_metrics *m)
+{
+    (void)c;
+    fake_seen.reports++;
+    fake_seen.test_accuracy = m->test_accuracy;
+    return PSC_OK;
+}
+
+int psc_rank(const struct psc *c)
+{
+    (void)c;
+    return fake_seen.kind == PSC_OBSERVER ? -1 : 0;
+}
+
+int psc_info(const struct psc *c, struct psc_info *info)
+{
+    *info = (struct psc_info){.size = info->size, .n_floats = c->n, .center_version = fake_seen.steps};
+    return PSC_OK;
+}
+
+const char *psc_error(const struct psc *c)
+{
+    (void)c;
+    return "the fake server says so";
+}
+
+const char *psc_result_name(int result)
+{
+    (void)result;
+    return "PSC_FAKE";
+}
+
+void psc_close(struct psc *c)
+{
+    fake_seen.closes++;
+    if (c != NULL)
+        free(c->center);
+    free(c);
+}

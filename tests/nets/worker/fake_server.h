@@ -1,0 +1,27 @@
+/* fake_server.h: libpsclient's functions without a server: plain SGD, and whatever misfortune a test wants.
+ */
+#ifndef TEST_FAKE_SERVER_H
+#define TEST_FAKE_SERVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct fake_plan {
+    int open, begin; /* what psc_open, psc_begin return */
+    int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
+    uint64_t step_from, pull_from;
+    uint64_t raise_at; /* psc_step number raise_at sends the process SIGTERM; 0: never */
+    float rate;        /* of plain SGD; NaN makes every vector not finite */
+};
+
+struct fake_seen {
+    uint64_t steps, pulls, reports, closes;
+    int32_t kind, rank;
+    size_t n_tensors;
+    double test_accuracy; /* of the last report */
+};
+
+extern struct fake_plan fake_plan;
+extern struct fake_seen fake_seen;
+
+#endif

@@ -1,0 +1,281 @@
+/* psworker, whole, over a server that a test plans: how it ends, and what it has done until then. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/worker/worker.h"
+#include "tests/nets/data/suite.h"
+#include "tests/nets/worker/fake_server.h"
+
+static void setup(void)
+{
+    memset(&fake_seen, 0, sizeof fake_seen);
+    fake_plan = (struct fake_plan){.rate = 0.01f};
+}
+
+static int parse(const char *line, struct cnn_worker_args *args, struct cnn_error *err)
+{
+    static char words[1024];
+    char *argv[64] = {"psworker"}, *rest = words;
+    int argc = 1;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word; (word = strsep(&rest, " ")) != NULL;)
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    return cnn_worker_args_parse(argc, argv, args, err);
+}
+
+static int run(const char *line)
+{
+    struct cnn_worker_args args;
+    struct cnn_error err = {""};
+    ck_assert_msg(parse(line, &args, &err) == 0, "%s", err.text);
+    int rc = cnn_worker_run(&args);
+    ck_assert_uint_eq(fake_seen.closes, 1);
+    return rc;
+}
+
+#define TRAIN "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 40"
+
+START_TEST(training_takes_the_steps_asked_for)
+{
+    ck_assert_int_eq(run(TRAIN " --rank 3"), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    ck_assert_int_eq(fake_seen.kind, PSC_WORKER);
+    ck_assert_int_eq(fake_seen.rank, 3);
+    ck_assert_uint_eq(fake_seen.n_tensors, 2);
+    ck_assert_uint_eq(fake_seen.reports, 1); /* the last one: it took no two seconds */
+}
+END_TEST
+
+START_TEST(an_epoch_is_the_training_set)
+{
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 15); /* 60,000 / 4096, up */
+}
+END_TEST
+
+START_TEST(a_drain_ends_training_well)
+{
+    fake_plan.step = PSC_DRAINED;
+    fake_plan.step_from = 7;
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 7);
+}
+END_TEST
+
+START_TEST(a_drain_before_the_first_step)
+{
+    fake_plan.begin = PSC_DRAINED;
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 0);
+}
+END_TEST
+
+START_TEST(a_signal_ends_training_well)
+{
+    fake_plan.raise_at = 3;
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 32 --epochs 100000"), CNN_EXIT_OK);
+    ck_assert_uint_ge(fake_seen.steps, 3);
+}
+END_TEST
+
+static const struct {
+    int open, begin, step;
+    int exit;
+} failures[] = {
+    {.open = PSC_EGONE, .exit = CNN_EXIT_SERVER},     {.open = PSC_EINVAL, .exit = CNN_EXIT_USAGE},
+    {.open = PSC_ERANK, .exit = CNN_EXIT_USAGE},      {.open = PSC_EUNSUPPORTED, .exit = CNN_EXIT_SERVER},
+    {.begin = PSC_EMANIFEST, .exit = CNN_EXIT_USAGE}, {.begin = PSC_EGONE, .exit = CNN_EXIT_SERVER},
+    {.step = PSC_EGONE, .exit = CNN_EXIT_SERVER},     {.step = PSC_EEVICTED, .exit = CNN_EXIT_SERVER},
+    {.step = PSC_EREFUSED, .exit = CNN_EXIT_SERVER},  {.step = PSC_ENOMEM, .exit = CNN_EXIT_INTERNAL},
+    {.step = PSC_ESYSTEM, .exit = CNN_EXIT_INTERNAL},
+};
+
+START_TEST(failures_have_their_exit_status)
+{
+    fake_plan.open = failures[_i].open;
+    fake_plan.begin = failures[_i].begin;
+    fake_plan.step = failures[_i].step;
+    fake_plan.step_from = failures[_i].step != 0 ? 5 : 0;
+    ck_assert_int_eq(run(TRAIN), failures[_i].exit);
+    ck_assert_uint_eq(fake_seen.steps, failures[_i].step != 0 ? 5 : 0);
+}
+END_TEST
+
+START_TEST(ten_refused_vectors_in_a_row_are_a_divergence)
+{
+    fake_plan.step = PSC_EVALUE;
+    fake_plan.step_from = 4;
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_DIVERGED);
+    ck_assert_uint_eq(fake_seen.steps, 13);
+    ck_assert_uint_eq(fake_seen.pulls, 9);
+}
+END_TEST
+
+/* Every step leaves NaN, the next loss is NaN, the center is taken, the step after that is good: never ten in
+ * a row. */
+START_TEST(a_loss_that_is_not_finite_takes_the_center)
+{
+    fake_plan.rate = NAN;
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    ck_assert_uint_eq(fake_seen.pulls, 39);
+}
+END_TEST
+
+START_TEST(a_pull_that_fails_while_starting_over)
+{
+    fake_plan.rate = NAN;
+    fake_plan.pull = PSC_EGONE;
+    fake_plan.pull_from = 2;
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_SERVER);
+}
+END_TEST
+
+START_TEST(data_and_net_must_fit_and_exist)
+{
+    ck_assert_int_eq(run(TRAIN " --data mnist:/nonexistent"), CNN_EXIT_DATA);
+    fake_seen.closes = 0;
+    ck_assert_int_eq(run(TRAIN " --data imagenet"), CNN_EXIT_USAGE);
+    fake_seen.closes = 0;
+    ck_assert_int_eq(run(TRAIN " --backend abacus"), CNN_EXIT_USAGE);
+}
+END_TEST
+
+static int count_lines(const char *path, double *accuracy)
+{
+    char line[256];
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        double t, loss;
+        unsigned long long version;
+        ck_assert_int_eq(sscanf(line,
+                                "{\"t\":%lf,\"center_version\":%llu,\"test_loss\":%lf,\"test_accuracy\":%lf}",
+                                &t, &version, &loss, accuracy),
+                         4);
+        n++;
+    }
+    fclose(f);
+    return n;
+}
+
+#define EVALUATE "--server tcp://127.0.0.1:1 --net linear --evaluate"
+
+START_TEST(evaluating_once)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
+    double accuracy = NAN;
+    close(mkstemp(path));
+    snprintf(line, sizeof line, EVALUATE " --once --batch 300 --history %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(fake_seen.kind, PSC_OBSERVER);
+    ck_assert_uint_eq(fake_seen.pulls, 1);
+    ck_assert_int_eq(count_lines(path, &accuracy), 1);
+    ck_assert_double_eq_tol(accuracy, fake_seen.test_accuracy, 1e-8);
+    ck_assert(accuracy > 0 && accuracy < 0.4); /* nothing was learned */
+    unlink(path);
+}
+END_TEST
+
+START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
+    double accuracy;
+    close(mkstemp(path));
+    fake_plan.pull = PSC_DRAINED;
+    fake_plan.pull_from = 3;
+    snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.pulls, 3);
+    ck_assert_uint_eq(fake_seen.reports, 3);
+    ck_assert_int_eq(count_lines(path, &accuracy), 3);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(evaluating_without_a_server)
+{
+    fake_plan.pull = PSC_EGONE;
+    fake_plan.pull_from = 1;
+    ck_assert_int_eq(run(EVALUATE), CNN_EXIT_SERVER);
+}
+END_TEST
+
+static const struct {
+    const char *line, *found, *allowed;
+} bad_lines[] = {
+    {"--net lenet", "--server: not given", "tcp://"},
+    {"--server", "--server: no value", "allowed"},
+    {"--server tcp://h:1 --frobnicate", "--frobnicate", "allowed"},
+    {"--server tcp://h:1 extra", "\"extra\"", "allowed"},
+    {"--server tcp://h:1 --net vgg", "--net: \"vgg\"", "allowed: lenet"},
+    {"--server tcp://h:1 --batch 0", "--batch: \"0\"", "1 to 65536"},
+    {"--server tcp://h:1 --batch 12x", "--batch: \"12x\"", "1 to 65536"},
+    {"--server tcp://h:1 --batch -1", "--batch: \"-1\"", "1 to 65536"},
+    {"--server tcp://h:1 --rank 1024", "--rank: \"1024\"", "0 to 1023"},
+    {"--server tcp://h:1 --seed 18446744073709551616", "--seed", "18446744073709551615"},
+    {"--server tcp://h:1 --steps 1 --epochs 1", "both given", "one of them"},
+    {"--server tcp://h:1 --once", "--once: given for training", "with --evaluate"},
+    {"--server tcp://h:1 --history h", "--history", "with --evaluate"},
+    {"--server tcp://h:1 --evaluate --steps 3", "--steps", "for training"},
+    {"--server tcp://h:1 --evaluate --every 0", "--every: \"0\"", "0.1 to 86400"},
+    {"--server tcp://h:1 --evaluate --every nan", "--every: \"nan\"", "0.1 to 86400"},
+    {"--server tcp://h:1 --evaluate --once --every 2", "both given", "one of them"},
+};
+
+START_TEST(bad_arguments_are_named)
+{
+    struct cnn_worker_args args;
+    struct cnn_error err = {""};
+    ck_assert_int_lt(parse(bad_lines[_i].line, &args, &err), 0);
+    ck_assert_msg(strstr(err.text, bad_lines[_i].found) != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, bad_lines[_i].allowed) != NULL, "%s", err.text);
+}
+END_TEST
+
+START_TEST(good_arguments)
+{
+    struct cnn_worker_args a;
+    struct cnn_error err = {""};
+    ck_assert_msg(parse("--server=@run/endpoint --seed 18446744073709551615 --threads 0", &a, &err) == 0,
+                  "%s", err.text);
+    ck_assert_str_eq(a.server, "@run/endpoint");
+    ck_assert_str_eq(a.net, "lenet");
+    ck_assert_str_eq(a.data, "digits");
+    ck_assert_uint_eq(a.batch, 64);
+    ck_assert_uint_eq(a.epochs, 1);
+    ck_assert_uint_eq(a.threads, 0);
+    ck_assert_uint_eq(a.seed, UINT64_MAX);
+    ck_assert_int_eq(a.rank, -1);
+    ck_assert_int_eq(parse("--help --nonsense", &a, &err), 0);
+    ck_assert(a.help);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("worker");
+    tcase_set_timeout(tc, 120); /* sanitizer builds on a busy machine */
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_test(tc, training_takes_the_steps_asked_for);
+    tcase_add_test(tc, an_epoch_is_the_training_set);
+    tcase_add_test(tc, a_drain_ends_training_well);
+    tcase_add_test(tc, a_drain_before_the_first_step);
+    tcase_add_test(tc, a_signal_ends_training_well);
+    tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
+    tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
+    tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
+    tcase_add_test(tc, a_pull_that_fails_while_starting_over);
+    tcase_add_test(tc, data_and_net_must_fit_and_exist);
+    tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
+    tcase_add_test(tc, evaluating_without_a_server);
+    tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
+    tcase_add_test(tc, good_arguments);
+    return run_case(tc, "worker");
+}
