@@ -11,6 +11,10 @@
 #include "proto/error.h"
 #include "proto/method.h"
 
+/* Bounds that a checkpoint's lane map keeps to as well, because a resumed job takes it over. */
+#define PSD_MAX_LANES        64
+#define PSD_MAX_CHUNK_FLOATS 1048576
+
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
                         one */

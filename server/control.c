@@ -10,6 +10,7 @@
 
 #include "proto/control.h"
 #include "proto/log.h"
+#include "server/checkpoint.h"
 
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
@@ -113,6 +114,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
     }
     if (rc == 0)
         rc = ps_manifest_create(tensors, b->n_tensors, d->cfg.limits.floats, out, err);
+    if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
+        ps_manifest_destroy(*out);
     free(tensors);
     return rc;
 }

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "server/config_table.h"
-#include "server/url.h"
 
 static const char file_name[] = "test-config.yaml";
 static char directory[] = "/tmp/psd-test-config-XXXXXX";
@@ -449,49 +448,6 @@ START_TEST(json_has_every_key)
 }
 END_TEST
 
-static const struct {
-    const char *text, *host;
-    int port; /* -1: refused */
-    bool loopback;
-} urls[] = {
-    {"tcp://127.0.0.1:0", "127.0.0.1", 0, true},
-    {"tcp://127.9.9.9:1", "127.9.9.9", 1, true},
-    {"tcp://[::1]:65535", "::1", 65535, true},
-    {"tcp://localhost:80", "localhost", 80, true},
-    {"tcp://*:80", "*", 80, false},
-    {"tcp://[::]:80", "::", 80, false},
-    {"tcp://10.0.0.1:80", "10.0.0.1", 80, false},
-    {"tcp://head-node.cluster:80", "head-node.cluster", 80, false},
-    {"tcp://127.0.0.1", "", -1, false},
-    {"tcp://127.0.0.1:", "", -1, false},
-    {"tcp://127.0.0.1:+1", "", -1, false},
-    {"tcp://127.0.0.1:655360", "", -1, false},
-    {"tcp://:80", "", -1, false},
-    {"tcp://::1:80", "", -1, false},
-    {"tcp://[::1:80", "", -1, false},
-    {"tcp://[127.0.0.1]:80", "", -1, false},
-    {"tcp://a b:80", "", -1, false},
-    {"http://127.0.0.1:80", "", -1, false},
-    {"", "", -1, false},
-};
-
-START_TEST(url_is_taken_apart)
-{
-    struct psd_url url;
-    struct ps_error err;
-    int rc = psd_url_parse(urls[_i].text, &url, &err);
-    if (urls[_i].port < 0) {
-        ck_assert_int_eq(rc, -EINVAL);
-        assert_says(&err, "tcp://HOST:PORT");
-        return;
-    }
-    ck_assert_int_eq(rc, 0);
-    ck_assert_str_eq(url.host, urls[_i].host);
-    ck_assert_int_eq(url.port, urls[_i].port);
-    ck_assert_int_eq(psd_url_is_loopback(&url), urls[_i].loopback);
-}
-END_TEST
-
 #define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
 
 int main(void)
@@ -512,7 +468,6 @@ int main(void)
     tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
     tcase_add_test(tc, parts_make_a_method);
     tcase_add_test(tc, json_has_every_key);
-    tcase_add_loop_test(tc, url_is_taken_apart, 0, ROWS(urls));
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
