@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/config_table.h"
+#include "server/preset.h"
 #include "server/url.h"
 
 /* What this version has built, beside the rules and presets of proto/method.h. */
@@ -219,7 +220,7 @@ int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_err
     if (warning != NULL)
         warning->text[0] = 0;
     if ((rc = check_method(cfg->method, err)) < 0 || (rc = resolve(cfg, err)) < 0 ||
-        (rc = check_rule(cfg->rule, err)) < 0 ||
+        (rc = psd_preset_apply(cfg, err)) < 0 || (rc = check_rule(cfg->rule, err)) < 0 ||
         (rc = check_word("admission", cfg->admission, admissions, err)) < 0 ||
         (rc = check_word("optimizer", cfg->optimizer, optimizers, err)) < 0 ||
         (rc = check_word("averaging", cfg->averaging, averagings, err)) < 0 ||
