@@ -172,11 +172,6 @@ static void transpose(const float *from, float *to, size_t rows, size_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
-static bool is_usable(void)
-{
-    return CNN_ISA_IS_USABLE;
-}
-
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA, is_usable, maxpool,   maxpool_back,
-                                        relu,    relu_back, transpose, CNN_POOLED};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,   maxpool_back, relu,
+                                        relu_back, transpose, CNN_POOLED};

@@ -64,7 +64,6 @@ extern const struct cnn_pooled_kernels cnn_pooled_avx512;
 
 struct cnn_kernels {
     const char *isa;
-    bool (*is_usable)(void);
     /* argmax [place][C]: where in its window (ky * kernel + kx) the first largest value lies. */
     void (*maxpool)(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax);
     /* din [H][W][C] is overwritten. */
@@ -76,7 +75,7 @@ struct cnn_kernels {
     const struct cnn_pooled_kernels *pooled; /* NULL: too few registers to gain from them */
 };
 
-/* The widest set this machine has. */
+/* The widest set this machine has, or ONEDNN_MAX_CPU_ISA allows. */
 const struct cnn_kernels *cnn_kernels_pick(void);
 
 #endif

@@ -40,21 +40,26 @@ CASE(pool_overlap, 3, 8, 7, CONV("a", 18, 1, 1, 0), POOL("p", 3, 2, 0));
 CASE(pool_padded, 3, 7, 8, CONV("a", 16, 1, 1, 0), POOL("p", 3, 2, 1));
 CASE(pool_gaps, 3, 9, 8, CONV("a", 19, 2, 1, 0), POOL("p", 2, 3, 0), CONV("b", 4, 2, 1, 0));
 CASE(pool_few, 2, 9, 9, CONV("a", 3, 2, 1, 0), POOL("p", 2, 2, 0), CONV("b", 3, 2, 1, 0), POOL("q", 3, 2, 0));
+/* A ReLU between convolution and pool keeps onednn from taking both backward in one. */
+CASE(alone_overlap, 3, 8, 7, CONV("a", 18, 1, 1, 0), RELU("r"), POOL("p", 3, 2, 0));
+CASE(alone_padded, 3, 7, 8, CONV("a", 16, 1, 1, 0), RELU("r"), POOL("p", 3, 2, 1));
+CASE(alone_gaps, 3, 9, 8, CONV("a", 19, 2, 1, 0), RELU("r"), POOL("p", 2, 3, 0), CONV("b", 4, 2, 1, 0));
 CASE(pool_first, 3, 6, 6, POOL("p", 2, 2, 0), CONV("a", 4, 2, 1, 0));
 CASE(relu_between, 1, 9, 9, CONV("a", 17, 3, 1, 0), RELU("r"), POOL("p", 2, 2, 0), RELU("s"), FC("f", 7),
      RELU("t"));
 CASE(relu_first, 2, 5, 5, RELU("r"), CONV("a", 6, 3, 1, 0), RELU("s"));
 CASE(small_lenet, 1, 14, 14, CONV("a", 6, 3, 1, 0), POOL("p", 2, 2, 0), CONV("b", 21, 3, 1, 0),
      POOL("q", 2, 2, 0), FC("f", 11), RELU("r"));
-CASE(wide_rows, 1, 13, 12, CONV("a", 18, 3, 1, 0), POOL("p", 2, 1, 0), CONV("b", 18, 5, 2, 0),
-     POOL("q", 2, 2, 0));
+CASE(wide_rows, 1, 13, 12, CONV("a", 30, 3, 1, 0), POOL("p", 2, 1, 0), CONV("b", 18, 5, 2, 0),
+     POOL("q", 3, 2, 1));
 
 extern const struct cnn_model cnn_model_lenet, cnn_model_linear;
 
-const struct cnn_model *const cases[] = {&conv_padded,  &conv_strided,     &conv_uncovered,  &pool_ceil,
-                                         &pool_overlap, &pool_padded,      &pool_gaps,       &pool_few,
-                                         &pool_first,   &relu_between,     &relu_first,      &small_lenet,
-                                         &wide_rows,    &cnn_model_linear, &cnn_model_lenet, NULL};
+const struct cnn_model *const cases[] = {
+    &conv_padded,  &conv_strided, &conv_uncovered, &pool_ceil,    &pool_overlap,     &pool_padded,
+    &pool_gaps,    &pool_few,     &alone_overlap,  &alone_padded, &alone_gaps,       &pool_first,
+    &relu_between, &relu_first,   &small_lenet,    &wide_rows,    &cnn_model_linear, &cnn_model_lenet,
+    NULL};
 
 /* xorshift64*: the tests need no more. */
 static float random_value(uint64_t *state)
