@@ -139,8 +139,7 @@ static double now(void)
 }
 
 /* v <- mu v - eta g; x <- x + v */
-__attribute__((optimize("O3"))) static void update(size_t n, float *restrict x, float *restrict v,
-                                                   const float *restrict g)
+static void update(size_t n, float *restrict x, float *restrict v, const float *restrict g)
 {
     for (size_t i = 0; i < n; i++) {
         v[i] = 0.9f * v[i] - 0.001f * g[i];
