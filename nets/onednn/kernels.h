@@ -22,14 +22,14 @@ struct cnn_pool {
  * one an output of the pool, so backward needs a quarter of the dense work after a 2 x 2 pool, and the
  * gradient of the convolution's output is never written out. */
 struct cnn_pooled {
-    struct cnn_shape in;     /* of the convolution, [H][W][C] */
-    uint32_t n_out;          /* channels of the convolution and of the pool */
-    uint32_t kernel;         /* of the convolution */
-    uint32_t n_places;       /* of the pool's output */
-    uint32_t n_positions;    /* of the convolution's output */
-    uint32_t row_floats;     /* kernel * in.c: one row of a patch lies together */
-    uint32_t row_vectors;    /* the same in vectors; weights are padded to it with zeros */
-    size_t row_step;         /* floats from one row of the input to the next */
+    struct cnn_shape in;  /* of the convolution, [H][W][C] */
+    uint32_t n_out;       /* channels of the convolution and of the pool */
+    uint32_t kernel;      /* of the convolution */
+    uint32_t n_places;    /* of the pool's output */
+    uint32_t n_positions; /* of the convolution's output */
+    uint32_t
+        row_vectors; /* of one row of a patch, kernel * in.c floats that lie together; padded with zeros */
+    size_t row_step; /* floats from one row of the input to the next */
     const int32_t *place_at; /* [n_places]: position where the window starts; may lie in the pool's padding */
     const int32_t *argmax_at;                  /* [window places]: position of an argmax from there */
     const int32_t *in_at;                      /* [n_positions]: float of the input where the patch starts */

@@ -79,7 +79,7 @@ int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dn
 /* A primitive with its arguments, ended by one whose arg is 0. */
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                 const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct cnn_error *err);
-/* A reorder; nothing to do, and *to is `from`, when both lie the same way. */
+/* A reorder; nothing to do when `from` and `to` are one memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct cnn_error *err);
 

@@ -88,7 +88,6 @@ int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, s
         .kernel = conv->spec->kernel,
         .n_places = pool->out.h * pool->out.w,
         .n_positions = conv->out.h * conv->out.w,
-        .row_floats = conv->spec->kernel * conv->in.c,
         .row_vectors = (conv->spec->kernel * conv->in.c + LANES - 1) / LANES,
         .row_step = (size_t)conv->in.w * conv->in.c,
         .c_step = l->pool->out_is_flat ? (size_t)pool->out.h * pool->out.w : 1,

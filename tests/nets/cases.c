@@ -3,6 +3,8 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define N_LAYERS(a) (sizeof a / sizeof a[0])
 
@@ -70,6 +72,29 @@ static float random_value(uint64_t *state)
     return (float)((*state * UINT64_C(0x2545f4914f6cdd1d)) >> 40) * 0x1p-23f - 1.0f;
 }
 
+/* Whole pages for `bytes`, without the page that guards their end. */
+static size_t guarded_span(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static void *guarded(size_t bytes)
+{
+    size_t span = guarded_span(bytes), page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p = mmap(NULL, span + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    ck_assert_ptr_ne(p, MAP_FAILED);
+    ck_assert_int_eq(mprotect(p + span, page, PROT_NONE), 0);
+    return p + span - bytes;
+}
+
+static void release(void *p, size_t bytes)
+{
+    size_t span = guarded_span(bytes);
+    munmap((char *)p + bytes - span, span + (size_t)sysconf(_SC_PAGESIZE));
+}
+
 void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
 {
     struct cnn_error err = {""};
@@ -77,11 +102,10 @@ void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
 
     *b = (struct bed){.model = model, .batch = batch, .n_floats = cnn_model_n_floats(model)};
     b->n_pixels = (size_t)model->channels * model->height * model->width;
-    b->x = malloc(b->n_floats * sizeof *b->x);
-    b->g = malloc(b->n_floats * sizeof *b->g);
-    b->images = malloc(batch * b->n_pixels * sizeof *b->images);
-    b->labels = malloc(batch);
-    ck_assert(b->x != NULL && b->g != NULL && b->images != NULL && b->labels != NULL);
+    b->x = guarded(b->n_floats * sizeof *b->x);
+    b->g = guarded(b->n_floats * sizeof *b->g);
+    b->images = guarded(batch * b->n_pixels * sizeof *b->images);
+    b->labels = guarded(batch);
     ck_assert_msg(cnn_model_params(model, &b->params, &b->n_params, &err) == 0, "%s", err.text);
     ck_assert_int_eq(cnn_model_fill(model, 7, b->x), 0);
     for (size_t i = 0; i < b->n_params; i++)
@@ -96,10 +120,10 @@ void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
 
 void bed_destroy(struct bed *b)
 {
-    free(b->x);
-    free(b->g);
-    free(b->images);
-    free(b->labels);
+    release(b->x, b->n_floats * sizeof *b->x);
+    release(b->g, b->n_floats * sizeof *b->g);
+    release(b->images, b->batch * b->n_pixels * sizeof *b->images);
+    release(b->labels, b->batch);
     free(b->params);
 }
 
