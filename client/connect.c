@@ -174,7 +174,8 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     return PSC_OK;
 }
 
-/* How the vector is cut, and a bitmap for each lane: the exchange itself asks for no memory. */
+/* How the vector is cut, a bitmap for each lane, the optimizer's state: the exchange itself asks for no
+ * memory. */
 static int set_up_lanes(struct psc *c)
 {
     c->shard = (struct ps_shard){c->manifest->n_floats, c->road.n_lanes, c->road.chunk_floats};
@@ -187,6 +188,13 @@ static int set_up_lanes(struct psc *c)
         c->progress[i].answered = calloc(c->progress[i].n_chunks / 64 + 1, sizeof(uint64_t));
         if (c->progress[i].answered == NULL)
             return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
+    }
+    if (c->optimizer->has_state && c->opt.kind == PSC_WORKER) {
+        c->x = malloc(c->shard.n_floats * sizeof *c->x);
+        c->v = malloc(c->shard.n_floats * sizeof *c->v);
+        c->fresh = true;
+        if (c->x == NULL || c->v == NULL)
+            return psc_fail(c, PSC_ENOMEM, "no memory for the optimizer's two vectors");
     }
     return PSC_OK;
 }
@@ -273,6 +281,8 @@ void psc_close(struct psc *c)
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         free(c->progress[i].answered);
     ps_manifest_destroy(c->manifest);
+    free(c->x);
+    free(c->v);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);
         pthread_mutex_destroy(&c->shared.lock);

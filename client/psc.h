@@ -70,12 +70,21 @@ struct psc_lane_progress {
     uint32_t n_chunks, next, n_answered, in_flight;
 };
 
-struct psc_optimizer {
-    const char *name;
-    /* The worker's own step: moves x by the gradient g at rate eta. n floats. */
-    void (*step)(const struct ps_vec *vec, float *x, const float *g, float eta, size_t n);
+/* What an optimizer works on; n floats each. */
+struct psc_point {
+    float *at;      /* the caller's array: where the next gradient is wanted */
+    float *x, *v;   /* the library's own; NULL unless the optimizer has_state. Without state, at is x */
+    const float *g; /* taken at `at` */
+    size_t n;
 };
-extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd;
+
+struct psc_optimizer {
+    const char *name; /* as in ps_optimizers */
+    bool has_state;
+    /* The worker's own step, at rate eta, with momentum delta. */
+    void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
+};
+extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_nesterov;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 struct psc {
@@ -92,6 +101,8 @@ struct psc {
     const struct ps_vec *vec;
     const struct ps_rule_info *rule;
     const struct psc_optimizer *optimizer;
+    float *x, *v;         /* of an optimizer with state: own point and velocity, [n_floats] */
+    bool fresh;           /* x and v start anew from the caller's array at the next step */
     struct psc_road road; /* the caller's copy, as of links.epoch */
     struct ps_shard shard;
     struct psc_links links;

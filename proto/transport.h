@@ -49,8 +49,8 @@ struct ps_transport {
     /* Never waits. -EAGAIN: nothing there. -EBADMSG: something that is not a header and
      * a body: m can only be answered or dropped. */
     int (*port_recv)(struct ps_port *port, struct ps_message *m);
-    /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of PS_FRAME_BYTES.
-     * -ENOMEM. */
+    /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of
+     * PS_FRAME_BYTES. -ENOMEM. */
     int (*message_body)(struct ps_message *m, size_t len_bytes);
     /* Sends header and body back to where m came from and consumes m, also on failure. Never waits: -EAGAIN
      * when the peer does not read its answers, -EHOSTUNREACH when it has gone. */

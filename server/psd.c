@@ -16,7 +16,7 @@
 #include "proto/log.h"
 #include "server/endpoint.h"
 
-enum { TICK_MS = 200, LEAVE_MS = 500, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
 /* One datagram to the service manager, if there is one (sd_notify(3)). */
 static void notify_service_manager(const char *state)
@@ -93,23 +93,32 @@ static int start_lanes(struct psd *d, struct ps_error *err)
     return 0;
 }
 
-/* Drained, or the workers' time is up: the last checkpoint, then the end. */
+static void end_all(struct psd *d, bool observers)
+{
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT || s->observer != observers)
+            continue;
+        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd ends");
+        psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
+    }
+}
+
+/* Drained, or the workers' time is up: the last checkpoint. Observers may look at that center until the time
+ * is up; then the end. */
 static void stop_when_possible(struct psd *d)
 {
-    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
-                                           uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
-        for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-            if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
-                psd_job_end(d, &d->sessions.slots[i], PS__CODE__DRAINING, "did not leave in time");
+    bool now = uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
+    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
+        end_all(d, false);
         d->state = PSD_STATE_STOPPING;
-        d->drain_deadline_ms =
-            uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
         psd_saver_start(d, NULL);
     }
-    bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms ||
-                    d->n_stops > 1;
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed)
+    if (d->state == PSD_STATE_STOPPING && !d->saver.busy &&
+        (psd_sessions_count(&d->sessions, true) == 0 || now)) {
+        end_all(d, true);
         uv_stop(&d->loop);
+    }
 }
 
 static void on_tick(uv_timer_t *timer)

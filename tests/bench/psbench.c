@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 #include "nets/net.h"
 #include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
