@@ -123,7 +123,8 @@ static int evaluate_center(struct evaluation *e)
     return CNN_EXIT_OK;
 }
 
-/* On a drain or a signal the center is looked at a last time, so that the history ends with the result. */
+/* On a drain or a signal the center is looked at a last time, so that the history ends with the result;
+ * unless the server was gone sooner. */
 static int loop(struct evaluation *e, bool last)
 {
     struct cnn_job *job = e->job;
@@ -133,6 +134,11 @@ static int loop(struct evaluation *e, bool last)
         int rc = psc_pull(job->psc, job->x);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
+        if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */
+            ps_log(PS_LOG_INFO, "evaluate.drained", "the server has drained and is gone: %s",
+                   psc_error(job->psc));
+            return CNN_EXIT_OK;
+        }
         if (rc == PSC_DRAINED && !last) {
             ps_log(PS_LOG_INFO, "evaluate.drained", "the server is draining: this is the last evaluation");
             last = true;

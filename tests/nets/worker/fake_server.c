@@ -90,7 +90,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
 const char *psc_error(const struct psc *c)
 {
     (void)c;
-    return "the fake server says so";
+    return fake_plan.error != NULL ? fake_plan.error : "";
 }
 
 const char *psc_result_name(int result)
