@@ -242,14 +242,6 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
 }
 
-int psc_pull(struct psc *c, float *x)
-{
-    if (c->rule == NULL || x == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
-    return psc_transfer_run(
-        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
-}
-
 int psc_report(struct psc *c, const struct psc_metrics *m)
 {
     const struct psc_metrics unknown = {sizeof unknown,

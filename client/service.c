@@ -391,7 +391,7 @@ static void beat(struct service *v)
 }
 
 /* What is due by the clock. */
-static void keep_time(struct service *v, enum psc_state state)
+static void keep_time(struct service *v, enum psc_state state, bool draining)
 {
     const struct psc_options *opt = &v->c->opt;
     uint64_t now = now_ms();
@@ -401,6 +401,9 @@ static void keep_time(struct service *v, enum psc_state state)
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
                  (double)(now - v->last_heard_ms) / 1e3, opt->timeout_ms);
         end_session(v->c, PSC_EGONE, sentence);
+    } else if (state != PSC_STATE_ENDED && draining &&
+               now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+        end_session(v->c, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED &&
                now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
@@ -431,8 +434,9 @@ static void *run(void *arg)
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;
+        bool draining = c->shared.draining;
         pthread_mutex_unlock(&c->shared.lock);
-        keep_time(&v, state);
+        keep_time(&v, state, draining);
     }
     close_socket(&v, 0);
     if (v.context != NULL)

@@ -144,6 +144,16 @@ int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_sa
     return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
 }
 
+int psc_pull(struct psc *c, float *x)
+{
+    if (c->rule == NULL || x == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
+    c->error.text[0] = 0;
+    int rc =
+        psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = half_adopt, .target = x});
+    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
+}
+
 int psc_push(struct psc *c, const float *x)
 {
     int rc = check_worker(c, "psc_push", x, x);

@@ -75,6 +75,12 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
     return PSC_OK;
 }
 
+int psc_size(const struct psc *c)
+{
+    (void)c;
+    return 0; /* the others have left */
+}
+
 int psc_rank(const struct psc *c)
 {
     (void)c;
