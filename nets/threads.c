@@ -5,7 +5,12 @@
 
 void cnn_threads_sleep(char **argv)
 {
+    char path[4096];
     if (getenv("OMP_WAIT_POLICY") != NULL || setenv("OMP_WAIT_POLICY", "passive", 0) < 0)
         return;
-    execv("/proc/self/exe", argv);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0)
+        return;
+    path[n] = 0;
+    execv(path, argv);
 }
