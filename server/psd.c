@@ -226,6 +226,7 @@ static int open_up(struct psd *d)
 static void start_timers(struct psd *d)
 {
     d->tick.data = d->sigterm.data = d->sigint.data = d;
+    d->checked_ms = uv_now(&d->loop);
     uv_timer_init(&d->loop, &d->tick);
     uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);

@@ -25,6 +25,8 @@ enum psd_state {
     PSD_STATE_STOPPING, /* last checkpoint */
 };
 
+#define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
+
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
@@ -95,7 +97,8 @@ struct psd {
     uv_timer_t tick;
     uv_signal_t sigterm, sigint;
     uint64_t started_ms, drain_deadline_ms;
-    uint32_t n_stops; /* SIGTERMs and drains */
+    uint64_t checked_ms; /* when silence was last looked for */
+    uint32_t n_stops;    /* SIGTERMs and drains */
     uint64_t rejected_control[PSD_N_CODES];
 };
 
