@@ -140,6 +140,7 @@ static void unpark(struct psd *d)
 static void become_ready(struct psd *d)
 {
     d->state = PSD_STATE_READY;
+    d->center_whole = true;
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
@@ -152,6 +153,7 @@ static void become_ready(struct psd *d)
 void psd_job_resume(struct psd *d)
 {
     d->state = PSD_STATE_READY;
+    d->center_whole = true;
     hand_out(d);
     ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
            d->resumed_version, d->resumed_from);

@@ -83,6 +83,7 @@ struct psd {
     uint32_t n_lanes;
     uv_poll_t *lane_polls; /* [n_lanes]: notes from the lanes */
     struct psd_center *center;
+    bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
     struct psd_snapshot resumed; /* what --resume read; its replay table */
     char resumed_from[400];
     uint64_t resumed_version, lost_updates;
