@@ -93,14 +93,23 @@ static int start_lanes(struct psd *d, struct ps_error *err)
     return 0;
 }
 
+static void end_stragglers(struct psd *d)
+{
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT)
+            continue;
+        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd has drained and ends: the session is over");
+        psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
+    }
+}
+
 /* Drained, or the workers' time is up: the last checkpoint, then the end. */
 static void stop_when_possible(struct psd *d)
 {
     if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
                                            uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
-        for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-            if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
-                psd_job_end(d, &d->sessions.slots[i], PS__CODE__DRAINING, "did not leave in time");
+        end_stragglers(d);
         d->state = PSD_STATE_STOPPING;
         d->drain_deadline_ms =
             uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
