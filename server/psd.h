@@ -27,6 +27,9 @@ enum psd_state {
 
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
+/* More sessions than can begin between two checkpoints. */
+#define PSD_INCARNATION_SLACK (1u << 16)
+
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
