@@ -199,6 +199,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     bool again = s->epoch > 0;
     s->road = road;
     s->workers = m->welcome->workers;
+    s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
     s->epoch++;
     s->reconnects += again;
@@ -248,7 +249,10 @@ static void on_drain(struct service *v, const Ps__ToClient *m)
     s->draining = true;
     announce(v->c);
     pthread_mutex_unlock(&s->lock);
-    say(v->c, m->drain->reason);
+    char sentence[300];
+    snprintf(sentence, sizeof sentence, "the server is draining (%.200s): finish and leave",
+             m->drain->reason);
+    say(v->c, sentence);
 }
 
 static void go_looking(struct service *v, const char *why)

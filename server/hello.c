@@ -10,9 +10,6 @@
 #include "proto/log.h"
 #include "server/endpoint.h"
 
-/* A session that goes on cannot claim an incarnation far beyond those ever given out. */
-enum { INCARNATION_SLACK = 1 << 20 };
-
 static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -165,9 +162,10 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
                 m->incarnation, m->client, s->incarnation);
         return false;
     }
-    if (d->resumed_from[0] == 0 || m->incarnation > d->sessions.incarnation + INCARNATION_SLACK) {
+    if (d->resumed_from[0] == 0 || m->incarnation > d->resumed.incarnation + PSD_INCARNATION_SLACK) {
         refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
-                m->incarnation, d->resumed_from[0] == 0 ? ": psd was started without --resume" : "");
+                m->incarnation,
+                d->resumed_from[0] == 0 ? ": psd was started without --resume, or found no checkpoint" : "");
         return false;
     }
     if (d->center == NULL || d->center->manifest->hash != m->manifest_hash) {
@@ -183,8 +181,6 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
 {
     struct psd_session *s = &d->sessions.slots[m->client];
     s->incarnation = m->incarnation;
-    if (m->incarnation > d->sessions.incarnation)
-        d->sessions.incarnation = m->incarnation;
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = uv_now(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};

@@ -140,6 +140,7 @@ static void unpark(struct psd *d)
 static void become_ready(struct psd *d)
 {
     d->state = PSD_STATE_READY;
+    d->center_whole = true;
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
@@ -152,6 +153,7 @@ static void become_ready(struct psd *d)
 void psd_job_resume(struct psd *d)
 {
     d->state = PSD_STATE_READY;
+    d->center_whole = true;
     hand_out(d);
     ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
            d->resumed_version, d->resumed_from);
@@ -222,13 +224,28 @@ void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
     }
 }
 
+/* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
+ * what it slept beyond a tick counts for no one. */
+static void forgive_own_sleep(struct psd *d, uint64_t now)
+{
+    uint64_t slept_ms = now - d->checked_ms;
+    d->checked_ms = now;
+    if (slept_ms < PSD_SLEPT_MS)
+        return;
+    ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
+           (double)slept_ms / 1e3);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        d->sessions.slots[i].last_heard_ms += slept_ms;
+}
+
 void psd_job_check_silence(struct psd *d)
 {
     uint64_t now = uv_now(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
     char why[96];
+    forgive_own_sleep(d, now);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_VACANT || now - s->last_heard_ms <= limit_ms)
+        if (s->state == PSD_SESSION_VACANT || now <= s->last_heard_ms + limit_ms)
             continue;
         snprintf(why, sizeof why, "silent for %.1f s (limits.silence_s: %u)",
                  (double)(now - s->last_heard_ms) / 1e3, d->cfg.limits.silence_s);

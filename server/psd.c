@@ -6,10 +6,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 #include <malloc.h>
 
@@ -17,6 +19,8 @@
 #include "server/endpoint.h"
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+
+#define INCARNATION_MASK 0x3fffffffu /* where a job's incarnations start: room for many of them and resumes */
 
 /* One datagram to the service manager, if there is one (sd_notify(3)). */
 static void notify_service_manager(const char *state)
@@ -99,7 +103,7 @@ static void end_all(struct psd *d, bool observers)
         struct psd_session *s = &d->sessions.slots[i];
         if (s->state == PSD_SESSION_VACANT || s->observer != observers)
             continue;
-        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd ends");
+        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd has drained and ends: the session is over");
         psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
     }
 }
@@ -160,7 +164,8 @@ static int resume(struct psd *d, struct ps_error *err)
     d->resumed_version = d->resumed.version;
     d->history.last_version = d->resumed.version;
     atomic_store(&d->shared.version, d->resumed.version);
-    d->sessions.incarnation = d->resumed.incarnation;
+    /* Sessions that began after the checkpoint have numbers up to here: they are not given out again. */
+    d->sessions.incarnation = d->resumed.incarnation + PSD_INCARNATION_SLACK;
     if (d->resumed.lanes != d->cfg.lanes || d->resumed.chunk_floats != d->cfg.chunk_floats)
         ps_log(
             PS_LOG_WARN, "checkpoint.lanes",
@@ -190,6 +195,10 @@ static int set_up(struct psd *d, const struct psd_start *start)
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
+    /* A worker of an earlier job must not be taken for one of this job's. */
+    if (getrandom(&d->sessions.incarnation, sizeof d->sessions.incarnation, GRND_NONBLOCK) < 0)
+        d->sessions.incarnation = (uint32_t)time(NULL) ^ (uint32_t)getpid() << 16;
+    d->sessions.incarnation &= INCARNATION_MASK;
     d->shared.n_slots = d->sessions.n_slots;
     d->shared.lanes_done = calloc(d->shared.n_slots, sizeof *d->shared.lanes_done);
     if (d->shared.lanes_done == NULL)
@@ -235,6 +244,7 @@ static int open_up(struct psd *d)
 static void start_timers(struct psd *d)
 {
     d->tick.data = d->sigterm.data = d->sigint.data = d;
+    d->checked_ms = uv_now(&d->loop);
     uv_timer_init(&d->loop, &d->tick);
     uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);

@@ -25,6 +25,11 @@ enum psd_state {
     PSD_STATE_STOPPING, /* last checkpoint */
 };
 
+#define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
+
+/* More sessions than can begin between two checkpoints. */
+#define PSD_INCARNATION_SLACK (1u << 16)
+
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
@@ -81,6 +86,7 @@ struct psd {
     uint32_t n_lanes;
     uv_poll_t *lane_polls; /* [n_lanes]: notes from the lanes */
     struct psd_center *center;
+    bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
     struct psd_snapshot resumed; /* what --resume read; its replay table */
     char resumed_from[400];
     uint64_t resumed_version, lost_updates;
@@ -95,7 +101,8 @@ struct psd {
     uv_timer_t tick;
     uv_signal_t sigterm, sigint;
     uint64_t started_ms, drain_deadline_ms;
-    uint32_t n_stops; /* SIGTERMs and drains */
+    uint64_t checked_ms; /* when silence was last looked for */
+    uint32_t n_stops;    /* SIGTERMs and drains */
     uint64_t rejected_control[PSD_N_CODES];
 };
 

@@ -13,7 +13,7 @@
 int psd_saver_start(struct psd *d, struct ps_error *err)
 {
     struct psd_saver *v = &d->saver;
-    if (d->center == NULL || d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
+    if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
     if (v->busy) {
         v->again = true;

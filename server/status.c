@@ -178,7 +178,8 @@ static void client_counters(const struct psd *d, uint32_t client, uint64_t *exch
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
-    uint64_t exchanges, clock, staleness, silent_ms = uv_now(&d->loop) - s->last_heard_ms;
+    uint64_t exchanges, clock, staleness, now_ms = uv_now(&d->loop);
+    uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     client_counters(d, s->client, &exchanges, &clock, &staleness);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));

@@ -9,23 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tests/support/clock.h"
+
 enum { START_S = 15, MAX_ARGS = 64 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-}
+#define POLL_S 0.005
 
 static void find_program(char *program, size_t size, const char *psd)
 {
@@ -70,12 +61,13 @@ static void run_child(const struct daemon *d, const char *extra)
     if (extra != NULL)
         args[n++] = extra;
     dup2(log, STDERR_FILENO);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no psd behind */
     execvp(d->program, (char *const *)(uintptr_t)args);
     dprintf(STDERR_FILENO, "cannot run %s\n", d->program);
     _exit(127);
 }
 
-static void show_log(const struct daemon *d)
+void daemon_show_log(const struct daemon *d)
 {
     char line[1200];
     FILE *f = fopen(d->log, "re");
@@ -87,40 +79,56 @@ static void show_log(const struct daemon *d)
 
 int daemon_start(struct daemon *d, const char *extra)
 {
-    double deadline = now_s() + START_S;
+    double deadline = test_now_s() + test_slow_s(START_S);
     unlink(d->endpoint + 1);
     d->pid = fork();
     if (d->pid == 0)
         run_child(d, extra);
-    while (d->pid > 0 && now_s() < deadline && access(d->endpoint + 1, R_OK) != 0) {
+    while (d->pid > 0 && test_now_s() < deadline && access(d->endpoint + 1, R_OK) != 0) {
         if (waitpid(d->pid, NULL, WNOHANG) != 0) {
             d->pid = 0;
             break;
         }
-        nap();
+        test_nap_s(POLL_S);
     }
     if (d->pid > 0 && access(d->endpoint + 1, R_OK) == 0)
         return 0;
     fprintf(stderr, "psd (%s) did not start:\n", d->program);
-    show_log(d);
+    daemon_show_log(d);
+    return -1;
+}
+
+int daemon_wait_exit(struct daemon *d, double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    int status = -1;
+    if (d->pid <= 0)
+        return -1;
+    while (test_now_s() < deadline) {
+        if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
+            d->pid = 0;
+            return status;
+        }
+        test_nap_s(POLL_S);
+    }
     return -1;
 }
 
 int daemon_stop(struct daemon *d, int signal_number, double seconds)
 {
-    double deadline = now_s() + seconds;
-    int status = -1;
     if (d->pid <= 0)
         return -1;
     kill(d->pid, signal_number);
-    while (now_s() < deadline) {
-        if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
-            d->pid = 0;
-            return status;
-        }
-        nap();
-    }
-    return -1;
+    return daemon_wait_exit(d, seconds);
+}
+
+int daemon_run(struct daemon *d, const char *extra, double seconds)
+{
+    d->pid = fork();
+    if (d->pid == 0)
+        run_child(d, extra);
+    int status = daemon_wait_exit(d, seconds);
+    return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 void daemon_remove(struct daemon *d)
@@ -192,32 +200,84 @@ char *daemon_ask(const struct daemon *d, const char *method, const char *path)
     return body;
 }
 
-double daemon_number(const struct daemon *d, const char *page, const char *dotted)
+/* The value at a dotted path of the page's JSON; *root is to be released, also when the value is NULL. */
+static json_t *find(const struct daemon *d, const char *page, const char *dotted, json_t **root)
 {
     char *body = daemon_ask(d, "GET", page), part[64];
-    json_t *root = body != NULL ? json_loads(body, 0, NULL) : NULL, *at = root;
-    double value = NAN;
+    json_t *at = *root = body != NULL ? json_loads(body, 0, NULL) : NULL;
     while (at != NULL && *dotted != 0) {
         size_t len = strcspn(dotted, ".");
         snprintf(part, sizeof part, "%.*s", (int)len, dotted);
         at = json_is_array(at) ? json_array_get(at, (size_t)atoi(part)) : json_object_get(at, part);
         dotted += len + (dotted[len] == '.');
     }
-    if (json_is_number(at))
-        value = json_number_value(at);
-    json_decref(root);
     free(body);
+    return at;
+}
+
+double daemon_number(const struct daemon *d, const char *page, const char *dotted)
+{
+    json_t *root, *at = find(d, page, dotted, &root);
+    double value = json_is_number(at) ? json_number_value(at) : NAN;
+    json_decref(root);
     return value;
 }
 
-bool daemon_logged(const struct daemon *d, const char *text)
+bool daemon_text(const struct daemon *d, const char *page, const char *dotted, char *text, size_t size)
 {
-    char line[1200];
-    bool found = false;
+    json_t *root, *at = find(d, page, dotted, &root);
+    bool found = json_is_string(at);
+    snprintf(text, size, "%s", found ? json_string_value(at) : "");
+    json_decref(root);
+    return found;
+}
+
+bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,
+                    double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    do {
+        if (daemon_number(d, page, dotted) >= least)
+            return true;
+        test_nap_s(4 * POLL_S);
+    } while (test_now_s() < deadline);
+    return false;
+}
+
+unsigned daemon_logged(const struct daemon *d, const char *text)
+{
+    char *line = NULL;
+    size_t room = 0;
+    unsigned n = 0;
     FILE *f = fopen(d->log, "re");
-    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL)
-        found = strstr(line, text) != NULL;
+    while (f != NULL && getline(&line, &room, f) >= 0)
+        n += strstr(line, text) != NULL;
     if (f != NULL)
         fclose(f);
-    return found;
+    free(line);
+    return n;
+}
+
+bool daemon_will_log(const struct daemon *d, const char *text, double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    while (daemon_logged(d, text) == 0) {
+        if (test_now_s() > deadline)
+            return false;
+        test_nap_s(4 * POLL_S);
+    }
+    return true;
+}
+
+bool daemon_checkpoint(const struct daemon *d, double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    unsigned before = daemon_logged(d, "checkpoint.written");
+    free(daemon_ask(d, "POST", "/checkpoint"));
+    while (daemon_logged(d, "checkpoint.written") == before) {
+        if (test_now_s() > deadline)
+            return false;
+        test_nap_s(POLL_S);
+    }
+    return true;
 }

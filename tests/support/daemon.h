@@ -1,4 +1,4 @@
-/* daemon.h: a real psd for benchmarks and system tests. */
+/* daemon.h: a real psd for benchmarks and system tests. Times in seconds are stretched by test_slow_s. */
 #ifndef TEST_DAEMON_H
 #define TEST_DAEMON_H
 
@@ -22,8 +22,12 @@ int daemon_prepare(struct daemon *d, const char *psd, const char *const *setting
 /* Starts psd and waits until its endpoint file is there. extra: one more option such as "--resume", or NULL.
  * 0 or -1 with the tail of the log on stderr. */
 int daemon_start(struct daemon *d, const char *extra);
-/* Sends the signal and waits, at most `seconds`; the exit status as waitpid gives it, or -1. */
+/* Waits for its end, at most `seconds`; the exit status as waitpid gives it, or -1. */
+int daemon_wait_exit(struct daemon *d, double seconds);
+/* Sends the signal and waits likewise. */
 int daemon_stop(struct daemon *d, int signal_number, double seconds);
+/* Runs a psd that is expected to end by itself; its exit code, or -1. */
+int daemon_run(struct daemon *d, const char *extra, double seconds);
 /* Kills what still runs and removes the directory. */
 void daemon_remove(struct daemon *d);
 
@@ -33,10 +37,20 @@ uint64_t daemon_resident_bytes(pid_t pid);
 
 /* The body of GET or POST `path` at the status socket (malloc'ed), or NULL. */
 char *daemon_ask(const struct daemon *d, const char *method, const char *path);
-/* A number or string out of the JSON body at a dotted path such as "center.version"; NAN or false when
- * missing. */
+/* A number out of the JSON body of GET `page` at a dotted path such as "center.version"; NAN when there is
+ * none. */
 double daemon_number(const struct daemon *d, const char *page, const char *dotted);
-/* Whether the log has the text. */
-bool daemon_logged(const struct daemon *d, const char *text);
+/* The same for a string; false when there is none. */
+bool daemon_text(const struct daemon *d, const char *page, const char *dotted, char *text, size_t size);
+/* Waits until the number is at least `least`; false after `seconds`. */
+bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,
+                    double seconds);
+/* Lines of the log that have the text; the second waits for the first such line. */
+unsigned daemon_logged(const struct daemon *d, const char *text);
+bool daemon_will_log(const struct daemon *d, const char *text, double seconds);
+/* Asks for a checkpoint and waits until one was written. */
+bool daemon_checkpoint(const struct daemon *d, double seconds);
+/* The log, to stderr. */
+void daemon_show_log(const struct daemon *d);
 
 #endif

@@ -1,0 +1,156 @@
+#include "tests/support/crew.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/clock.h"
+
+#define POLL_S 0.005
+
+float crew_value(uint32_t salt, uint64_t k, uint64_t i)
+{
+    return (float)(1 + salt % 4 + k % 2 + i % 5);
+}
+
+double crew_sum(uint32_t salt, uint64_t count, uint64_t i)
+{
+    return (double)count * (double)(1 + salt % 4 + i % 5) + (double)(count / 2);
+}
+
+static void note(void *page_arg, const char *sentence)
+{
+    struct crew_page *page = page_arg;
+    size_t used = strlen(page->said);
+    snprintf(page->said + used, sizeof page->said - used, "%s\n", sentence);
+}
+
+static int join(const struct crew_task *task, struct crew_page *page, struct psc **c, float *x)
+{
+    struct psc_options opt;
+    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {task->floats}};
+    psc_options_init(&opt, sizeof opt);
+    opt.server = task->server;
+    opt.rank = task->rank;
+    opt.timeout_ms = task->timeout_ms > 0 ? task->timeout_ms : opt.timeout_ms;
+    opt.retry_ms = task->retry_ms > 0 ? task->retry_ms : opt.retry_ms;
+    opt.heartbeat_ms = task->heartbeat_ms > 0 ? task->heartbeat_ms : opt.heartbeat_ms;
+    opt.log = note;
+    opt.log_arg = page;
+    int rc = psc_open(&opt, c);
+    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, x) : rc;
+}
+
+static bool took_effect(const struct psc *c, int rc)
+{
+    return rc == PSC_OK || (rc == PSC_DRAINED && psc_error(c)[0] == 0);
+}
+
+static int exchange_all(const struct crew_task *task, struct crew_page *page, struct psc *c, float *message,
+                        float *answer)
+{
+    int rc = PSC_OK;
+    for (uint64_t k = 0; !page->stop && (task->count == 0 || k < task->count); k++) {
+        for (uint64_t i = 0; i < task->floats; i++)
+            message[i] = crew_value(task->salt, k, i);
+        double begin = test_now_s();
+        rc = psc_exchange(c, message, answer, 1);
+        double took_s = test_now_s() - begin;
+        if (took_s > page->longest_s)
+            page->longest_s = took_s;
+        if (!took_effect(c, rc))
+            return rc;
+        page->exchanges++;
+        page->drained += rc == PSC_DRAINED;
+        if (rc == PSC_DRAINED && !task->ignore_drain)
+            return rc;
+        if (task->pause_s > 0)
+            test_nap_s(task->pause_s);
+    }
+    return rc;
+}
+
+static void work(const struct crew_task *task, struct crew_page *page)
+{
+    struct psc *c = NULL;
+    float *message = calloc(task->floats, sizeof *message), *answer = calloc(task->floats, sizeof *answer);
+    page->rc = join(task, page, &c, message);
+    page->rank = psc_rank(c);
+    page->joined = page->rc == PSC_OK;
+    if (page->rc == PSC_OK)
+        page->rc = exchange_all(task, page, c, message, answer);
+    snprintf(page->error, sizeof page->error, "%s", psc_error(c));
+    page->info.size = sizeof page->info;
+    psc_info(c, &page->info);
+    free(message); /* before psc_close: the library must not read the caller's vector any more */
+    free(answer);
+    psc_close(c);
+    page->ended = true;
+}
+
+void crew_start(struct crew_worker *w, const struct crew_task *task)
+{
+    w->page = mmap(NULL, sizeof *w->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (w->page == MAP_FAILED)
+        abort();
+    w->page->rc = PSC_EINVAL;
+    w->pid = fork();
+    if (w->pid != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    work(task, w->page);
+    _exit(0);
+}
+
+static bool wait_for(const struct crew_worker *w, const _Atomic bool *flag, uint64_t exchanges,
+                     double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    while (!(flag != NULL ? *flag : w->page->exchanges >= exchanges)) {
+        if (w->page->ended || test_now_s() > deadline)
+            return false;
+        test_nap_s(POLL_S);
+    }
+    return true;
+}
+
+bool crew_joined(const struct crew_worker *w, double seconds)
+{
+    return wait_for(w, &w->page->joined, 0, seconds);
+}
+
+bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double seconds)
+{
+    return wait_for(w, NULL, exchanges, seconds);
+}
+
+bool crew_ended(const struct crew_worker *w, double seconds)
+{
+    return wait_for(w, &w->page->ended, 0, seconds);
+}
+
+bool crew_stop(struct crew_worker *w, double seconds)
+{
+    w->page->stop = true;
+    bool ended = crew_ended(w, seconds);
+    if (!ended)
+        kill(w->pid, SIGKILL);
+    waitpid(w->pid, NULL, 0);
+    return ended;
+}
+
+void crew_signal(const struct crew_worker *w, int signal_number)
+{
+    kill(w->pid, signal_number);
+}
+
+void crew_kill(struct crew_worker *w)
+{
+    kill(w->pid, SIGKILL);
+    waitpid(w->pid, NULL, 0);
+}

@@ -1,0 +1,62 @@
+/* crew.h: worker processes over libpsclient that exchange until told to stop.
+ *
+ * Their messages are whole numbers, so that under rule sgd with learning_rate 1 every sum is exact in float32
+ * and the center says which exchanges landed. They offer zeros. */
+#ifndef TEST_CREW_H
+#define TEST_CREW_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/psclient.h"
+
+struct crew_task {
+    const char *server; /* as in psc_options */
+    int32_t rank;       /* -1: any */
+    uint64_t floats;
+    uint64_t count;                              /* exchanges; 0: until told to stop */
+    uint32_t timeout_ms, retry_ms, heartbeat_ms; /* 0: the library's default */
+    uint32_t salt;                               /* tells the workers' messages apart */
+    bool ignore_drain;                           /* goes on as long as exchanges take effect */
+    double pause_s;                              /* between two exchanges */
+};
+
+/* Shared with the worker's process. */
+struct crew_page {
+    _Atomic bool stop, joined, ended;
+    _Atomic uint64_t exchanges; /* completed */
+    int rank, rc;               /* rc: of the last call */
+    uint64_t drained;           /* exchanges that returned PSC_DRAINED and took effect */
+    struct psc_info info;
+    char error[600];  /* psc_error after the last call */
+    char said[4096];  /* what the log callback was told, a line each */
+    double longest_s; /* the slowest exchange */
+};
+
+struct crew_worker {
+    pid_t pid;
+    struct crew_page *page;
+};
+
+/* Forks: call before this process starts threads of its own. The worker dies with its parent. */
+void crew_start(struct crew_worker *w, const struct crew_task *task);
+/* Waits until the worker has joined, or has completed `exchanges` in all; false after `seconds` or when it
+ * ended first. */
+bool crew_joined(const struct crew_worker *w, double seconds);
+bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double seconds);
+/* Waits for the worker's own end; false after `seconds`. */
+bool crew_ended(const struct crew_worker *w, double seconds);
+/* Tells it to stop, waits, and reaps it. False when it did not end within `seconds` and was killed. */
+bool crew_stop(struct crew_worker *w, double seconds);
+void crew_signal(const struct crew_worker *w, int signal_number);
+/* kill -9, and reaps it. */
+void crew_kill(struct crew_worker *w);
+
+/* Value i of exchange k (from 0): what the workers send. */
+float crew_value(uint32_t salt, uint64_t k, uint64_t i);
+/* The sum of value i over exchanges 0 to count - 1. */
+double crew_sum(uint32_t salt, uint64_t count, uint64_t i);
+
+#endif

@@ -1,0 +1,206 @@
+/* SIGTERM under load: everything that was begun ends, is saved, and everyone is told. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "tests/support/crew.h"
+#include "tests/support/daemon.h"
+#include "tests/support/hand.h"
+#include "tests/support/suite.h"
+
+enum { FLOATS = 100003, WORKERS = 4 };
+
+static const char *const settings[] = {"method=async-sgd",   "parameters.learning_rate=1",
+                                       "limits.drain_s=2",   "checkpoint.every_s=0",
+                                       "chunk_floats=16384", NULL};
+static const char *const patient[] = {"method=async-sgd", "parameters.learning_rate=1", "limits.drain_s=600",
+                                      "checkpoint.every_s=0", NULL};
+
+static void start(struct daemon *d, const char *const *with)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, with), 0);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+static void start_crew(const struct daemon *d, struct crew_worker *crew, int n, bool stubborn)
+{
+    for (int i = 0; i < n; i++) {
+        struct crew_task task = {.server = d->endpoint,
+                                 .rank = i,
+                                 .floats = FLOATS,
+                                 .heartbeat_ms = 250,
+                                 .salt = (uint32_t)i,
+                                 .ignore_drain = stubborn};
+        crew_start(&crew[i], &task);
+    }
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(crew_reaches(&crew[i], 10, 20), "worker %d: %s", i, crew[i].page->error);
+}
+
+static void assert_exit_0(int status)
+{
+    ck_assert_msg(status >= 0 && WIFEXITED(status), "psd did not end by itself");
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+
+static unsigned checkpoints_in(const struct daemon *d)
+{
+    char path[200];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/checkpoints", d->state_dir);
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        n += strstr(e->d_name, ".safetensors") != NULL;
+    closedir(dir);
+    return n;
+}
+
+/* The center in the last checkpoint, through a psd that resumes from it. */
+static void pull_saved(struct daemon *d, float *x)
+{
+    struct hand h;
+    ck_assert_int_eq(daemon_start(d, "--resume"), 0);
+    ck_assert_int_eq(hand_join(&h, d->endpoint, FLOATS), 0);
+    ck_assert_int_eq(hand_pass(&h, PS_FRAME_PULL, NULL, x), 0);
+    hand_close(&h);
+}
+
+START_TEST(sigterm_under_load_loses_nothing)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    float *x = calloc(FLOATS, sizeof *x);
+    uint64_t total = 0;
+    char last[64];
+    start(&d, settings);
+    start_crew(&d, crew, WORKERS, false);
+    assert_exit_0(daemon_stop(&d, SIGTERM, 10));
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(crew_ended(&crew[i], 10));
+        ck_assert_msg(crew[i].page->rc == PSC_DRAINED, "%s: %s", psc_result_name(crew[i].page->rc),
+                      crew[i].page->error);
+        ck_assert_uint_eq(crew[i].page->drained, 1);
+        ck_assert_msg(strstr(crew[i].page->said, "drain") != NULL &&
+                          strstr(crew[i].page->said, "SIGTERM") != NULL,
+                      "the worker was told '%s'", crew[i].page->said);
+        total += crew[i].page->exchanges;
+        crew_stop(&crew[i], 5);
+    }
+    ck_assert_uint_eq(daemon_logged(&d, "did not leave in time"), 0);
+    snprintf(last, sizeof last, "psd ends at version %lu", (unsigned long)total);
+    ck_assert_msg(daemon_logged(&d, last) == 1, "%s was not logged", last);
+    snprintf(last, sizeof last, "version %lu: ", (unsigned long)total);
+    ck_assert_uint_eq(daemon_logged(&d, last), 1);
+
+    pull_saved(&d, x);
+    for (uint64_t i = 0; i < FLOATS; i++) {
+        double want = 0;
+        for (int k = 0; k < WORKERS; k++)
+            want -= crew_sum((uint32_t)k, crew[k].page->exchanges, i);
+        ck_assert_msg((double)x[i] == want, "value %lu is %.1f; the exchanges sum to %.1f", (unsigned long)i,
+                      (double)x[i], want);
+    }
+    free(x);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_worker_that_will_not_go_is_waited_for_drain_s)
+{
+    struct daemon d;
+    struct crew_worker crew[2], late;
+    start(&d, settings);
+    start_crew(&d, crew, 2, true);
+    double begin = test_now_s();
+    kill(d.pid, SIGTERM);
+    ck_assert(daemon_will_log(&d, "job.draining", 5));
+    struct crew_task task = {.server = d.endpoint, .rank = -1, .floats = FLOATS};
+    crew_start(&late, &task);
+    ck_assert(crew_ended(&late, 10));
+    ck_assert_int_eq(late.page->rc, PSC_DRAINED);
+    ck_assert_ptr_nonnull(strstr(late.page->error, "no new joins"));
+    crew_stop(&late, 5);
+
+    assert_exit_0(daemon_wait_exit(&d, 10));
+    double took = test_now_s() - begin;
+    ck_assert_msg(took > 1.9 && took < test_slow_s(5), "psd ended after %.2f s; drain_s is 2", took);
+    ck_assert_uint_eq(daemon_logged(&d, "did not leave in time"), 2);
+    ck_assert_uint_eq(daemon_logged(&d, "checkpoint.written"), 1);
+    for (int i = 0; i < 2; i++) {
+        /* Told at once, not after the library's minute of silence. */
+        ck_assert_msg(crew_ended(&crew[i], 5), "rank %d was not told that psd is gone", i);
+        ck_assert_msg(crew[i].page->rc == PSC_DRAINED, "%s: %s", psc_result_name(crew[i].page->rc),
+                      crew[i].page->error);
+        ck_assert_uint_gt(crew[i].page->drained, 1);
+        ck_assert_uint_gt(strlen(crew[i].page->error), 20);
+        crew_stop(&crew[i], 5);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_second_sigterm_ends_psd_at_once)
+{
+    struct daemon d;
+    struct crew_worker crew[2];
+    start(&d, patient);
+    start_crew(&d, crew, 2, true);
+    kill(d.pid, SIGTERM);
+    ck_assert(daemon_will_log(&d, "job.draining", 5));
+    ck_assert_int_eq(daemon_wait_exit(&d, 0.5), -1); /* it waits for its workers */
+    assert_exit_0(daemon_stop(&d, SIGTERM, 3));
+    ck_assert_uint_eq(daemon_logged(&d, "checkpoint.written"), 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(crew_ended(&crew[i], 5));
+        ck_assert_int_eq(crew[i].page->rc, PSC_DRAINED);
+        crew_stop(&crew[i], 5);
+    }
+    ck_assert_uint_eq(checkpoints_in(&d), 1);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(an_idle_psd_goes_at_once)
+{
+    struct daemon d;
+    start(&d, patient);
+    assert_exit_0(daemon_stop(&d, SIGTERM, 3));
+    ck_assert_uint_eq(checkpoints_in(&d), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Half an initial x is no center: a drain must not save it. */
+START_TEST(an_unfinished_offer_is_not_saved)
+{
+    struct daemon d;
+    struct hand h;
+    Ps__Hello hello = PS__HELLO__INIT;
+    bool offer = false;
+    start(&d, settings);
+    hand_open(&h, d.endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    hello.name = (char *)"half";
+    ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    ck_assert_int_eq(hand_begin(&h, FLOATS, &offer), 0);
+    ck_assert(offer);
+    assert_exit_0(daemon_stop(&d, SIGTERM, 10));
+    ck_assert_uint_eq(checkpoints_in(&d), 0);
+    hand_close(&h);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        sigterm_under_load_loses_nothing,  a_worker_that_will_not_go_is_waited_for_drain_s,
+        a_second_sigterm_ends_psd_at_once, an_idle_psd_goes_at_once,
+        an_unfinished_offer_is_not_saved,
+    };
+    return suite_run("drain", tests, sizeof tests / sizeof *tests, 60);
+}

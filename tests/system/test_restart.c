@@ -1,0 +1,307 @@
+/* psd dies and comes back, elsewhere, with or without its checkpoint; and what keeps it from starting. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/crew.h"
+#include "tests/support/daemon.h"
+#include "tests/support/proxy.h"
+#include "tests/support/suite.h"
+
+enum { FLOATS = 200003, WORKERS = 2, HEARTBEAT_MS = 250 };
+
+static const char *const settings[] = {"method=async-sgd",    "parameters.learning_rate=1",
+                                       "limits.silence_s=20", "checkpoint.every_s=0",
+                                       "chunk_floats=16384",  NULL};
+
+static void start(struct daemon *d)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+static void start_crew(const struct daemon *d, struct crew_worker *crew, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct crew_task task = {.server = d->endpoint,
+                                 .rank = i,
+                                 .floats = FLOATS,
+                                 .heartbeat_ms = HEARTBEAT_MS,
+                                 .retry_ms = 500,
+                                 .pause_s = 0.01,
+                                 .salt = (uint32_t)i};
+        crew_start(&crew[i], &task); /* one after the other, in every job alike */
+        ck_assert_msg(crew_joined(&crew[i], 20), "worker %d: %s", i, crew[i].page->error);
+    }
+}
+
+static void go_on(const struct crew_worker *crew, int n, uint64_t exchanges)
+{
+    uint64_t want[8];
+    for (int i = 0; i < n; i++)
+        want[i] = crew[i].page->exchanges + exchanges;
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(crew_reaches(&crew[i], want[i], 30), "rank %d ended or stands still: %s (%s)",
+                      crew[i].page->rank, psc_result_name(crew[i].page->rc), crew[i].page->error);
+}
+
+static uint64_t completed(const struct crew_worker *crew, int n)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += crew[i].page->exchanges;
+    return sum;
+}
+
+static int listen_on(uint16_t port)
+{
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+    socklen_t size = sizeof a;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &size), 0);
+    return fd;
+}
+
+static uint16_t port_of(const struct daemon *d)
+{
+    char url[200];
+    ck_assert(daemon_text(d, "/status", "listen", url, sizeof url));
+    return proxy_port(url);
+}
+
+/* kill -9, and a psd on another port: the old one is taken. */
+static void restart_elsewhere(struct daemon *d, const char *extra)
+{
+    uint16_t old = port_of(d);
+    daemon_stop(d, SIGKILL, 5);
+    int fd = listen_on(old);
+    ck_assert_int_eq(daemon_start(d, extra), 0);
+    ck_assert_uint_ne(port_of(d), old);
+    close(fd);
+}
+
+/* The checkpoint holds the versions up to now; `lost` are completed after it. */
+struct loss {
+    uint64_t before, after; /* exchanges completed at the checkpoint and at the kill */
+    double version;         /* of the checkpoint */
+};
+
+static struct loss lose(struct daemon *d, const struct crew_worker *crew, uint64_t keep, uint64_t lost)
+{
+    struct loss l;
+    go_on(crew, WORKERS, keep);
+    ck_assert(daemon_checkpoint(d, 10));
+    l.version = daemon_number(d, "/status", "checkpoint.last_version");
+    l.before = completed(crew, WORKERS);
+    go_on(crew, WORKERS, lost);
+    restart_elsewhere(d, "--resume");
+    l.after = completed(crew, WORKERS);
+    return l;
+}
+
+/* What a worker has seen trails what was applied by less than the exchanges in flight. */
+static void assert_lost(const struct daemon *d, uint64_t least, uint64_t most)
+{
+    double lost = daemon_number(d, "/status", "center.lost_updates");
+    ck_assert_msg(lost >= (double)least && lost <= (double)most, "%.0f lost updates; expected %lu to %lu",
+                  lost, (unsigned long)least, (unsigned long)most);
+}
+
+START_TEST(a_killed_psd_resumes_elsewhere)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    char path[400];
+    start(&d);
+    start_crew(&d, crew, WORKERS);
+    struct loss first = lose(&d, crew, 20, 60);
+    go_on(crew, WORKERS, 5);
+    ck_assert(daemon_text(&d, "/status", "center.resumed_from", path, sizeof path));
+    ck_assert_msg(strstr(path, "/checkpoints/center-") != NULL, "%s", path);
+    ck_assert_double_eq(daemon_number(&d, "/status", "center.resumed_version"), first.version);
+    ck_assert_uint_eq(daemon_logged(&d, "session.revived"), WORKERS);
+    /* The two counts were read while workers ran: each may have moved by some exchanges meanwhile. */
+    assert_lost(&d, 2 * 60 - 10, first.after - (uint64_t)first.version + WORKERS);
+
+    /* Once more: what the first life lost is not counted again. */
+    struct loss second = lose(&d, crew, 5, 5);
+    go_on(crew, WORKERS, 5);
+    ck_assert_double_eq(daemon_number(&d, "/status", "center.resumed_version"), second.version);
+    assert_lost(&d, 1, second.after - second.before + 3 * WORKERS);
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(crew_stop(&crew[i], 20));
+        ck_assert_msg(crew[i].page->rc == PSC_OK, "%s", crew[i].page->error);
+        ck_assert_uint_ge(crew[i].page->info.reconnects, 2);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_psd_that_forgot_says_so)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS], heir;
+    start(&d);
+    start_crew(&d, crew, WORKERS);
+    go_on(crew, WORKERS, 10);
+    restart_elsewhere(&d, NULL);
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert_msg(crew_ended(&crew[i], 20), "rank %d neither goes on nor ends", i);
+        ck_assert_int_eq(crew[i].page->rc, PSC_EEVICTED);
+        ck_assert_msg(strstr(crew[i].page->error, "started without --resume") != NULL, "%s",
+                      crew[i].page->error);
+        crew_stop(&crew[i], 5);
+    }
+    struct crew_task task = {.server = d.endpoint, .rank = 0, .floats = FLOATS, .count = 3};
+    crew_start(&heir, &task);
+    ck_assert(crew_stop(&heir, 20));
+    ck_assert_int_eq(heir.page->rc, PSC_OK);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* New workers of the new job have the old ones' ranks before these notice: nobody is mistaken for another. */
+START_TEST(old_workers_do_not_take_over_new_ones)
+{
+    struct daemon d;
+    struct crew_worker old[WORKERS], new[WORKERS];
+    start(&d);
+    start_crew(&d, old, WORKERS);
+    go_on(old, WORKERS, 5);
+    for (int i = 0; i < WORKERS; i++)
+        crew_signal(&old[i], SIGSTOP);
+    restart_elsewhere(&d, NULL);
+    start_crew(&d, new, WORKERS);
+    go_on(new, WORKERS, 5);
+    for (int i = 0; i < WORKERS; i++)
+        crew_signal(&old[i], SIGCONT);
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert_msg(crew_ended(&old[i], 20), "the old rank %d goes on in a job that it never joined", i);
+        ck_assert_msg(old[i].page->rc == PSC_EEVICTED, "%s: %s", psc_result_name(old[i].page->rc),
+                      old[i].page->error);
+        crew_stop(&old[i], 5);
+    }
+    go_on(new, WORKERS, 5);
+    ck_assert_uint_eq(daemon_logged(&d, "session.reconnected"), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(crew_stop(&new[i], 20));
+        ck_assert_msg(new[i].page->rc == PSC_OK, "%s", new[i].page->error);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_state_directory_has_one_psd)
+{
+    struct daemon d, second;
+    start(&d);
+    second = d;
+    snprintf(second.log, sizeof second.log, "%s/log2", d.dir);
+    snprintf(second.endpoint, sizeof second.endpoint, "@%s/endpoint2", d.dir);
+    ck_assert_int_eq(daemon_run(&second, NULL, 10), 3);
+    ck_assert_uint_eq(daemon_logged(&second, "in use by the psd with pid"), 1);
+    ck_assert_double_eq(daemon_number(&d, "/status", "pid"), d.pid);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_port_that_is_taken_ends_psd)
+{
+    struct daemon d;
+    char listen_url[64];
+    struct sockaddr_in a;
+    socklen_t size = sizeof a;
+    int fd = listen_on(0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &size), 0);
+    snprintf(listen_url, sizeof listen_url, "listen=tcp://127.0.0.1:%u", ntohs(a.sin_port));
+    const char *const taken[] = {listen_url, NULL};
+    ck_assert_int_eq(daemon_prepare(&d, NULL, taken), 0);
+    ck_assert_int_eq(daemon_run(&d, NULL, 10), 4);
+    ck_assert_uint_eq(daemon_logged(&d, listen_url + strlen("listen=")), 1);
+    ck_assert_int_ne(access(d.endpoint + 1, F_OK), 0);
+    close(fd);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(other_machines_are_not_invited)
+{
+    static const char *const open_to_all[] = {"listen=tcp://0.0.0.0:0", NULL};
+    struct daemon d;
+    ck_assert_int_eq(daemon_prepare(&d, NULL, open_to_all), 0);
+    ck_assert_int_eq(daemon_run(&d, NULL, 10), 2);
+    ck_assert_uint_eq(daemon_logged(&d, "insecure"), 1);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Flips a byte in the middle of the checkpoint. */
+static void spoil(const char *path)
+{
+    struct stat st;
+    char byte;
+    int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    ck_assert_int_eq(pread(fd, &byte, 1, st.st_size / 2), 1);
+    byte = (char)(byte ^ 0x10);
+    ck_assert_int_eq(pwrite(fd, &byte, 1, st.st_size / 2), 1);
+    close(fd);
+}
+
+START_TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
+{
+    struct daemon d;
+    struct crew_worker w;
+    char older[400], newest[400], from[400];
+    start(&d);
+    start_crew(&d, &w, 1);
+    go_on(&w, 1, 5);
+    ck_assert(daemon_checkpoint(&d, 10));
+    ck_assert(daemon_text(&d, "/status", "checkpoint.last_path", older, sizeof older));
+    test_nap_s(1.1); /* files are ordered by the second they were saved in, then by version */
+    go_on(&w, 1, 5);
+    ck_assert(daemon_checkpoint(&d, 10));
+    ck_assert(daemon_text(&d, "/status", "checkpoint.last_path", newest, sizeof newest));
+    ck_assert_str_ne(older, newest);
+    crew_kill(&w);
+    daemon_stop(&d, SIGKILL, 5);
+
+    spoil(newest);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    ck_assert_uint_eq(daemon_logged(&d, "checkpoint.damaged"), 1);
+    ck_assert_uint_ge(daemon_logged(&d, strrchr(newest, '/')), 2); /* written, and damaged */
+    ck_assert(daemon_text(&d, "/status", "center.resumed_from", from, sizeof from));
+    ck_assert_str_eq(from, older);
+    daemon_stop(&d, SIGKILL, 5);
+
+    spoil(older);
+    ck_assert_int_eq(daemon_run(&d, "--resume", 10), 5);
+    ck_assert_uint_eq(daemon_logged(&d, "none of 2 checkpoints is readable"), 1);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_killed_psd_resumes_elsewhere,
+        a_psd_that_forgot_says_so,
+        old_workers_do_not_take_over_new_ones,
+        a_state_directory_has_one_psd,
+        a_port_that_is_taken_ends_psd,
+        other_machines_are_not_invited,
+        a_damaged_checkpoint_is_named_and_the_one_before_is_used,
+    };
+    return suite_run("restart", tests, sizeof tests / sizeof *tests, 90);
+}
