@@ -10,6 +10,9 @@
  * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
  * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile.
  *
+ * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 << 20) and
+ * mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster at 249 MB).
+ *
  * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E…; psc_error() then has the sentence. */
 #ifndef PSCLIENT_H
 #define PSCLIENT_H

@@ -13,9 +13,9 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include <malloc.h>
 
 #include "proto/log.h"
+#include "proto/memory.h"
 #include "server/endpoint.h"
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
@@ -307,9 +307,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
         free(d);
         return PSD_EXIT_SYSTEM;
     }
-    /* Chunks come and go in libzmq's buffers: keep them on the heap rather than mapping each anew. */
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    ps_memory_keep_buffers();
     d->cfg = *cfg;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes();

@@ -3,6 +3,7 @@
 
 #include "nets/net.h"
 #include "proto/log.h"
+#include "proto/memory.h"
 
 int main(int argc, char **argv)
 {
@@ -10,6 +11,7 @@ int main(int argc, char **argv)
     struct cnn_error err;
 
     cnn_threads_sleep(argv);
+    ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {
         fprintf(stderr, "psworker: %s\n", err.text);
