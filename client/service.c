@@ -272,9 +272,10 @@ static void on_error(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
     pthread_mutex_unlock(&s->lock);
-    /* A restarted server does not know us yet, or says so to a heartbeat of before: say Hello. */
+    /* A restarted server does not know us yet; one that did not restart does not know the connection that
+     * ZeroMQ made when the first one broke. */
     if (m->error->code == PS__CODE__NO_SESSION && joined)
-        go_looking(v, "the server has no session of ours: it was restarted");
+        go_looking(v, "the server does not know this connection: saying Hello again");
     else
         end_session(v->c, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }

@@ -192,21 +192,26 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
 static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t client, uint32_t incarnation)
 {
     char sentence[160];
-    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0;
+    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0, code;
     bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
-    if (live)
+    if (live && now == incarnation) {
+        /* Its connection broke and ZeroMQ made another, under another identity. */
+        code = PS__CODE__NO_SESSION;
+        snprintf(sentence, sizeof sentence, "client %u has its session on another connection: say Hello",
+                 client);
+    } else if (live) {
+        code = PS__CODE__STALE;
         snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u",
                  incarnation, client, now);
-    else if (now == incarnation && now != 0)
+    } else if (now == incarnation && now != 0) {
+        code = PS__CODE__EVICTED;
         snprintf(sentence, sizeof sentence, "the session of client %u, incarnation %u, has ended", client,
                  incarnation);
-    else
+    } else {
+        code = PS__CODE__NO_SESSION;
         snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
-    psd_control_refuse(d, peer,
-                       live                 ? PS__CODE__STALE
-                       : now == incarnation ? PS__CODE__EVICTED
-                                            : PS__CODE__NO_SESSION,
-                       sentence);
+    }
+    psd_control_refuse(d, peer, code, sentence);
 }
 
 static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
