@@ -16,12 +16,12 @@
 #include "client/psc.h"
 #include "proto/control.h"
 
-enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300 };
+enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
 
 struct service {
     struct psc *c;
     void *context, *socket;
-    uint64_t last_heard_ms, last_beat_ms, hello_ms;
+    uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
 };
 
 static uint64_t now_ms(void)
@@ -395,6 +395,16 @@ static void beat(struct service *v)
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
+/* A process that was stopped heard nothing meanwhile, and the server was not to blame: what it slept does not
+ * count as the server's silence. */
+static void forgive_own_sleep(struct service *v)
+{
+    uint64_t now = now_ms(), slept_ms = now - v->looked_ms;
+    v->looked_ms = now;
+    if (slept_ms > SLEPT_MS + v->c->opt.heartbeat_ms)
+        v->last_heard_ms += slept_ms;
+}
+
 /* What is due by the clock. */
 static void keep_time(struct service *v, enum psc_state state)
 {
@@ -402,12 +412,12 @@ static void keep_time(struct service *v, enum psc_state state)
     uint64_t now = now_ms();
     char sentence[800];
 
-    if (state != PSC_STATE_ENDED && now - v->last_heard_ms > opt->timeout_ms) {
+    uint64_t silent_ms = now > v->last_heard_ms ? now - v->last_heard_ms : 0;
+    if (state != PSC_STATE_ENDED && silent_ms > opt->timeout_ms) {
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
-                 (double)(now - v->last_heard_ms) / 1e3, opt->timeout_ms);
+                 (double)silent_ms / 1e3, opt->timeout_ms);
         end_session(v->c, PSC_EGONE, sentence);
-    } else if (state == PSC_STATE_JOINED &&
-               now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+    } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
     } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
         beat(v);
@@ -423,7 +433,7 @@ static void *run(void *arg)
     struct service v = {.c = c, .context = zmq_ctx_new()};
     enum psc_state state = PSC_STATE_CONNECTING;
 
-    v.last_heard_ms = now_ms();
+    v.last_heard_ms = v.looked_ms = now_ms();
     if (v.context == NULL)
         end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
     else
@@ -433,6 +443,7 @@ static void *run(void *arg)
                                    {.socket = v.socket, .events = ZMQ_POLLIN}};
         zmq_poll(items, v.socket != NULL ? 2 : 1,
                  state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
+        forgive_own_sleep(&v);
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;
