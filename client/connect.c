@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,6 +144,8 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (c == NULL)
         return PSC_ENOMEM;
     c->wake_fd = c->command_fd = -1;
+    if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
+        c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
     if ((rc = take_options(c, opt)) != PSC_OK || (rc = shared_init(c)) != PSC_OK ||
         (rc = psc_service_start(c)) != PSC_OK)

@@ -83,6 +83,7 @@ struct psc {
     struct ps_error error;
     struct psc_shared shared;
     bool shared_ready; /* lock and condition exist */
+    uint64_t token;    /* tells this handle's Hellos from others' */
     int wake_fd;       /* service to caller */
     int command_fd;    /* caller to service */
     pthread_t service;

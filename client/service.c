@@ -103,6 +103,7 @@ static void send_hello(struct service *v)
     hello.observer = c->opt.kind == PSC_OBSERVER;
     hello.any_rank = c->opt.rank < 0;
     hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
+    hello.token = c->token;
     pthread_mutex_lock(&s->lock);
     if (s->begun) { /* what had not begun starts anew */
         hello.incarnation = s->road.incarnation;

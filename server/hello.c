@@ -130,7 +130,13 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 
 static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    struct psd_session *s;
+    struct psd_session *s = psd_sessions_find_token(&d->sessions, m->token);
+    if (s != NULL &&
+        s->observer == (m->observer != 0)) { /* it asked before, and has not begun as far as it knows */
+        set_peer(d, s, peer, m);
+        welcome(d, s, false);
+        return;
+    }
     if (d->state >= PSD_STATE_DRAINING) {
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
@@ -139,6 +145,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
         return;
     set_peer(d, s, peer, m);
     s->incarnation = ++d->sessions.incarnation;
+    s->token = m->token;
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = uv_now(&d->loop);
     s->clock = 0;
@@ -181,6 +188,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
 {
     struct psd_session *s = &d->sessions.slots[m->client];
     s->incarnation = m->incarnation;
+    s->token = 0;
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = uv_now(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
