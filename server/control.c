@@ -11,6 +11,8 @@
 #include "proto/control.h"
 #include "proto/log.h"
 
+enum { BATCH = 256 };
+
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
     if (zmq_send(d->control.socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
@@ -68,8 +70,9 @@ void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code
 void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
 {
     d->rejected_control[code]++;
-    ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
-           protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
+    if (psd_log_allows(&d->control.log_limit, "control.refused", "control road"))
+        ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
+               protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
     send_error(d, peer->id, peer->id_bytes, code, true, sentence);
 }
 
@@ -249,16 +252,17 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
     ps_control_free_to_server(m);
 }
 
-/* Takes everything that is there: ZeroMQ's descriptor only tells of changes. */
-static void receive(struct psd *d)
+/* Takes what is there, a batch at most: whoever floods the control road must not keep the loop from the rest.
+ * False when there may be more. */
+static bool receive(struct psd *d)
 {
-    for (;;) {
+    for (int taken = 0; taken < BATCH; taken++) {
         zmq_msg_t id, body, extra;
         int n = 1, more;
         zmq_msg_init(&id);
         zmq_msg_init(&body);
         if (zmq_msg_recv(&id, d->control.socket, ZMQ_DONTWAIT) < 0)
-            return;
+            return true;
         if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->control.socket, ZMQ_DONTWAIT) >= 0) {
             more = zmq_msg_more(&body);
             n = 2;
@@ -277,6 +281,7 @@ static void receive(struct psd *d)
         zmq_msg_close(&id);
         zmq_msg_close(&body);
     }
+    return false;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -286,10 +291,20 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     receive(poll->data);
 }
 
-/* Sending may swallow the descriptor's news, so look once more before each wait. */
+/* While it is active the loop does not wait. */
+static void on_more(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+/* ZeroMQ's descriptor tells only of changes, and sending may swallow its news: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-    receive(prepare->data);
+    struct psd *d = prepare->data;
+    if (receive(d))
+        uv_idle_stop(&d->control.more);
+    else
+        uv_idle_start(&d->control.more, on_more);
 }
 
 static int set_options(void *socket)
@@ -322,6 +337,7 @@ int psd_control_open(struct psd *d, struct ps_error *err)
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
     uv_prepare_init(&d->loop, &c->prepare);
     uv_prepare_start(&c->prepare, on_prepare);
+    uv_idle_init(&d->loop, &c->more);
     return 0;
 }
 
@@ -331,6 +347,7 @@ void psd_control_close(struct psd *d)
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);
         uv_close((uv_handle_t *)&d->control.prepare, NULL);
+        uv_close((uv_handle_t *)&d->control.more, NULL);
     }
     if (d->control.socket != NULL) {
         zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);

@@ -12,6 +12,7 @@
 #include "proto/transport.h"
 #include "ps.pb-c.h"
 #include "server/center.h"
+#include "server/log_limit.h"
 #include "server/ring.h"
 
 #define PSD_OBSERVERS         64 /* beside limits.clients */
@@ -99,7 +100,7 @@ struct psd_lane {
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
     struct psd_lane_stats stats;
-    uint64_t log_window_s, log_lines; /* a peer cannot flood the log */
+    struct psd_log_limit log_limit;
 };
 
 struct psd_lane_options {

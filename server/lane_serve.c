@@ -7,26 +7,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/codec.h"
 #include "proto/log.h"
 
-enum { LOG_LINES_A_SECOND = 10 };
-
 /* One line a refusal, and no more than a few a second whatever a peer does; /metrics counts them all. */
 static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, const char *sentence)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((uint64_t)now.tv_sec != lane->log_window_s) {
-        if (lane->log_lines > LOG_LINES_A_SECOND)
-            ps_log(PS_LOG_WARN, "data.refused", "lane %u: %" PRIu64 " more refusals were not logged",
-                   lane->index, lane->log_lines - LOG_LINES_A_SECOND);
-        lane->log_window_s = (uint64_t)now.tv_sec;
-        lane->log_lines = 0;
-    }
-    if (++lane->log_lines <= LOG_LINES_A_SECOND)
+    char where[24];
+    snprintf(where, sizeof where, "lane %u", lane->index);
+    if (psd_log_allows(&lane->log_limit, "data.refused", where))
         ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
                lane->index, f->client, f->incarnation, f->seq, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
