@@ -150,6 +150,19 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
     return false;
 }
 
+/* A session still owes its lanes a few notes (admitted, admitted again, ended). Those who come and go faster
+ * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
+static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
+            refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
+                    i);
+            return false;
+        }
+    return true;
+}
+
 static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     struct psd_session *s = psd_sessions_find_token(&d->sessions, m->token);
@@ -163,7 +176,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
-    if (!memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
+    if (!lanes_keep_up(d, peer) || !memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
         return;
     set_peer(d, s, peer, m);
     s->incarnation = ++d->sessions.incarnation;
