@@ -194,13 +194,6 @@ static int set_up_lanes(struct psc *c)
     return PSC_OK;
 }
 
-static void copy_answer(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
-{
-    (void)c;
-    (void)rate;
-    memcpy(target + r.begin, answer, r.count * sizeof *target);
-}
-
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     struct psc_shared *s = &c->shared;
@@ -233,16 +226,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         return rc;
     if (offer)
         return psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x});
-    return psc_transfer_run(
-        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
-}
-
-int psc_pull(struct psc *c, float *x)
-{
-    if (c->rule == NULL || x == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
-    return psc_transfer_run(
-        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
+    return psc_transfer_run(c,
+                            &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_adopt, .target = x});
 }
 
 int psc_report(struct psc *c, const struct psc_metrics *m)

@@ -118,6 +118,9 @@ struct psc_transfer {
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 void psc_links_close(struct psc *c);
 
+/* step.c: psc_transfer's `landed` that takes the answer as it is. */
+void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+
 /* service.c */
 int psc_service_start(struct psc *c);
 void psc_service_stop(struct psc *c);

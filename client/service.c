@@ -260,9 +260,15 @@ static void go_looking(struct service *v, const char *why)
 {
     struct psc_shared *s = &v->c->shared;
     pthread_mutex_lock(&s->lock);
-    s->state = PSC_STATE_CONNECTING;
+    bool drained = s->draining;
+    if (!drained)
+        s->state = PSC_STATE_CONNECTING;
     announce(v->c);
     pthread_mutex_unlock(&s->lock);
+    if (drained) { /* it said that it would go */
+        end_session(v->c, PSC_DRAINED, "the server has drained and is gone");
+        return;
+    }
     say(v->c, why);
     connect_anew(v);
 }
