@@ -98,14 +98,14 @@ static int start_lanes(struct psd *d, struct ps_error *err)
     return 0;
 }
 
-static void end_stragglers(struct psd *d)
+static void end_sessions(struct psd *d, uint32_t begin, uint32_t end, const char *why)
 {
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+    for (uint32_t i = begin; i < end; i++) {
         struct psd_session *s = &d->sessions.slots[i];
         if (s->state == PSD_SESSION_VACANT)
             continue;
         psd_control_error(d, s, PS__CODE__DRAINING, true, "psd has drained and ends: the session is over");
-        psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
+        psd_job_end(d, s, PS__CODE__DRAINING, why);
     }
 }
 
@@ -114,7 +114,7 @@ static void stop_when_possible(struct psd *d)
 {
     if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
                                            uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
-        end_stragglers(d);
+        end_sessions(d, 0, d->sessions.n_workers_max, "did not leave in time");
         d->state = PSD_STATE_STOPPING;
         d->drain_deadline_ms =
             uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
@@ -122,8 +122,10 @@ static void stop_when_possible(struct psd *d)
     }
     bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms ||
                     d->n_stops > 1;
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed)
+    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed) {
+        end_sessions(d, d->sessions.n_workers_max, d->sessions.n_slots, "psd ends");
         uv_stop(&d->loop);
+    }
 }
 
 static void on_tick(uv_timer_t *timer)
