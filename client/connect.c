@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,6 +144,8 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (c == NULL)
         return PSC_ENOMEM;
     c->wake_fd = c->command_fd = -1;
+    if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
+        c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
     if ((rc = take_options(c, opt)) != PSC_OK || (rc = shared_init(c)) != PSC_OK ||
         (rc = psc_service_start(c)) != PSC_OK)
@@ -199,13 +202,6 @@ static int set_up_lanes(struct psc *c)
     return PSC_OK;
 }
 
-static void copy_answer(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
-{
-    (void)c;
-    (void)rate;
-    memcpy(target + r.begin, answer, r.count * sizeof *target);
-}
-
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     struct psc_shared *s = &c->shared;
@@ -238,8 +234,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         return rc;
     if (offer)
         return psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x});
-    return psc_transfer_run(
-        c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = copy_answer, .target = x});
+    return psc_transfer_run(c,
+                            &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_adopt, .target = x});
 }
 
 int psc_report(struct psc *c, const struct psc_metrics *m)

@@ -12,6 +12,7 @@
 #include "proto/codec.h"
 
 enum { MAX_BACKOFF = 8 };
+#define SLEPT_S 0.5
 
 void psc_links_close(struct psc *c)
 {
@@ -197,11 +198,20 @@ static int pump(struct psc *c, const struct psc_transfer *t, bool *progress)
     return PSC_OK;
 }
 
+/* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
+static double own_sleep_s(const struct psc *c, double *looked_s)
+{
+    double now = psc_now_s(), passed = now - *looked_s;
+    *looked_s = now;
+    return passed > SLEPT_S + c->opt.retry_ms / 1e3 ? passed : 0;
+}
+
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
  * silent. */
 static int run(struct psc *c, const struct psc_transfer *t)
 {
     double last_progress_s = psc_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
+    double looked_s = last_progress_s;
     uint32_t backoff = 1;
     bool joined, moved;
     int rc;
@@ -224,7 +234,9 @@ static int run(struct psc *c, const struct psc_transfer *t)
         }
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
-        double now = waited == 0 && !moved ? last_progress_s : psc_now_s();
+        double slept_s = own_sleep_s(c, &looked_s);
+        last_progress_s += slept_s;
+        double now = waited == 0 && !moved && slept_s == 0 ? last_progress_s : psc_now_s();
         if (now - last_progress_s > c->opt.timeout_ms / 1e3)
             return psc_fail(c, PSC_EGONE, "the data road has been silent for %.1f s (timeout_ms: %u)",
                             now - last_progress_s, c->opt.timeout_ms);

@@ -92,6 +92,7 @@ struct psc {
     struct ps_error error;
     struct psc_shared shared;
     bool shared_ready; /* lock and condition exist */
+    uint64_t token;    /* tells this handle's Hellos from others' */
     int wake_fd;       /* service to caller */
     int command_fd;    /* caller to service */
     pthread_t service;
@@ -127,6 +128,9 @@ struct psc_transfer {
 /* exchange.c: runs the transfer to its end. A psc result; on failure c->error has the sentence. */
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 void psc_links_close(struct psc *c);
+
+/* step.c: psc_transfer's `landed` that takes the answer as it is. */
+void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
 /* service.c */
 int psc_service_start(struct psc *c);

@@ -16,12 +16,12 @@
 #include "client/psc.h"
 #include "proto/control.h"
 
-enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300 };
+enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
 
 struct service {
     struct psc *c;
     void *context, *socket;
-    uint64_t last_heard_ms, last_beat_ms, hello_ms;
+    uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
 };
 
 static uint64_t now_ms(void)
@@ -103,6 +103,7 @@ static void send_hello(struct service *v)
     hello.observer = c->opt.kind == PSC_OBSERVER;
     hello.any_rank = c->opt.rank < 0;
     hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
+    hello.token = c->token;
     pthread_mutex_lock(&s->lock);
     if (s->begun) { /* what had not begun starts anew */
         hello.incarnation = s->road.incarnation;
@@ -259,9 +260,15 @@ static void go_looking(struct service *v, const char *why)
 {
     struct psc_shared *s = &v->c->shared;
     pthread_mutex_lock(&s->lock);
-    s->state = PSC_STATE_CONNECTING;
+    bool drained = s->draining;
+    if (!drained)
+        s->state = PSC_STATE_CONNECTING;
     announce(v->c);
     pthread_mutex_unlock(&s->lock);
+    if (drained) { /* it said that it would go */
+        end_session(v->c, PSC_DRAINED, "the server has drained and is gone");
+        return;
+    }
     say(v->c, why);
     connect_anew(v);
 }
@@ -272,9 +279,10 @@ static void on_error(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
     pthread_mutex_unlock(&s->lock);
-    /* A restarted server does not know us yet, or says so to a heartbeat of before: say Hello. */
+    /* A restarted server does not know us yet; one that did not restart does not know the connection that
+     * ZeroMQ made when the first one broke. */
     if (m->error->code == PS__CODE__NO_SESSION && joined)
-        go_looking(v, "the server has no session of ours: it was restarted");
+        go_looking(v, "the server does not know this connection: saying Hello again");
     else
         end_session(v->c, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }
@@ -394,6 +402,16 @@ static void beat(struct service *v)
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
+/* A process that was stopped heard nothing meanwhile, and the server was not to blame: what it slept does not
+ * count as the server's silence. */
+static void forgive_own_sleep(struct service *v)
+{
+    uint64_t now = now_ms(), slept_ms = now - v->looked_ms;
+    v->looked_ms = now;
+    if (slept_ms > SLEPT_MS + v->c->opt.heartbeat_ms)
+        v->last_heard_ms += slept_ms;
+}
+
 /* What is due by the clock. */
 static void keep_time(struct service *v, enum psc_state state, bool draining)
 {
@@ -401,15 +419,14 @@ static void keep_time(struct service *v, enum psc_state state, bool draining)
     uint64_t now = now_ms();
     char sentence[800];
 
-    if (state != PSC_STATE_ENDED && now - v->last_heard_ms > opt->timeout_ms) {
+    uint64_t silent_ms = now > v->last_heard_ms ? now - v->last_heard_ms : 0;
+    if (state != PSC_STATE_ENDED && silent_ms > opt->timeout_ms) {
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
-                 (double)(now - v->last_heard_ms) / 1e3, opt->timeout_ms);
+                 (double)silent_ms / 1e3, opt->timeout_ms);
         end_session(v->c, PSC_EGONE, sentence);
-    } else if (state != PSC_STATE_ENDED && draining &&
-               now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+    } else if (state != PSC_STATE_ENDED && draining && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         end_session(v->c, PSC_DRAINED, "the server has drained and ended");
-    } else if (state == PSC_STATE_JOINED &&
-               now - v->last_heard_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+    } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
     } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
         beat(v);
@@ -425,7 +442,7 @@ static void *run(void *arg)
     struct service v = {.c = c, .context = zmq_ctx_new()};
     enum psc_state state = PSC_STATE_CONNECTING;
 
-    v.last_heard_ms = now_ms();
+    v.last_heard_ms = v.looked_ms = now_ms();
     if (v.context == NULL)
         end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
     else
@@ -435,6 +452,7 @@ static void *run(void *arg)
                                    {.socket = v.socket, .events = ZMQ_POLLIN}};
         zmq_poll(items, v.socket != NULL ? 2 : 1,
                  state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
+        forgive_own_sleep(&v);
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;

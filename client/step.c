@@ -33,11 +33,11 @@ static void half_elastic(struct psc *c, struct ps_range r, const float *answer, 
 }
 
 /* x <- answer */
-static void half_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
 {
     (void)c;
     (void)rate;
-    memcpy(x + r.begin, answer, r.count * sizeof *x);
+    memcpy(target + r.begin, answer, r.count * sizeof *target);
 }
 
 static int exchange(struct psc *c, const float *message, float *target, size_t n_samples,
@@ -100,7 +100,7 @@ static int step_elastic(struct psc *c, float *x, const float *g, size_t n_sample
 static int step_adopt(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     local_step(c, x, g);
-    int rc = exchange(c, g, x, n_samples, half_adopt);
+    int rc = exchange(c, g, x, n_samples, psc_adopt);
     if (rc == PSC_OK)
         c->clock++;
     return rc;
@@ -140,7 +140,7 @@ int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_sa
     if (message < answer + c->shard.n_floats && answer < message + c->shard.n_floats)
         return psc_fail(c, PSC_EINVAL, "psc_exchange: message and answer overlap");
     c->error.text[0] = 0;
-    rc = exchange(c, message, answer, n_samples, half_adopt);
+    rc = exchange(c, message, answer, n_samples, psc_adopt);
     return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
 }
 
@@ -150,7 +150,7 @@ int psc_pull(struct psc *c, float *x)
         return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
     c->error.text[0] = 0;
     int rc =
-        psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = half_adopt, .target = x});
+        psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_adopt, .target = x});
     return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
 }
 
@@ -159,5 +159,7 @@ int psc_push(struct psc *c, const float *x)
     int rc = check_worker(c, "psc_push", x, x);
     if (rc != PSC_OK || (rc = check_finite(c, "x", x)) != PSC_OK)
         return rc;
-    return psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PUSH, .send = x, .clock = c->clock});
+    c->error.text[0] = 0;
+    rc = psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PUSH, .send = x, .clock = c->clock});
+    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
 }

@@ -35,15 +35,22 @@ int ps_log_level_parse(const char *name)
     return -EINVAL;
 }
 
-static void write_json(const struct timespec *now, enum ps_log_level level, const char *event,
-                       const char *sentence)
+/* What is not UTF-8 (a file's name, say) still gets its line. */
+static void make_ascii(char *sentence)
 {
+    json_t *text = json_string(sentence);
+    for (char *p = sentence; text == NULL && *p != 0; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    json_decref(text);
+}
+
+static void write_json(const struct timespec *now, enum ps_log_level level, const char *event, char *sentence)
+{
+    make_ascii(sentence);
     json_t *line =
         json_pack("{s:f, s:s, s:s, s:s, s:s}", "ts", (double)now->tv_sec + 1e-9 * (double)now->tv_nsec,
                   "level", level_names[level], "prog", setup.program, "event", event, "msg", sentence);
-    if (line == NULL) /* the sentence was not UTF-8 */
-        line =
-            json_pack("{s:s, s:s, s:s}", "level", level_names[level], "prog", setup.program, "event", event);
     char *text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     if (text != NULL)
         fprintf(stderr, "%s\n", text);
@@ -51,8 +58,7 @@ static void write_json(const struct timespec *now, enum ps_log_level level, cons
     json_decref(line);
 }
 
-static void write_text(const struct timespec *now, enum ps_log_level level, const char *event,
-                       const char *sentence)
+static void write_text(const struct timespec *now, enum ps_log_level level, const char *event, char *sentence)
 {
     struct tm tm;
     char clock[16];

@@ -12,6 +12,8 @@
 #include "proto/log.h"
 #include "server/checkpoint.h"
 
+enum { BATCH = 256 };
+
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
     if (zmq_send(d->control.socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
@@ -69,8 +71,9 @@ void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code
 void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
 {
     d->rejected_control[code]++;
-    ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
-           protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
+    if (psd_log_allows(&d->control.log_limit, "control.refused", "control road"))
+        ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
+               protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
     send_error(d, peer->id, peer->id_bytes, code, true, sentence);
 }
 
@@ -117,6 +120,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
     if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
         ps_manifest_destroy(*out);
     free(tensors);
+    if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
+        ps_manifest_destroy(*out);
     return rc;
 }
 
@@ -195,21 +200,26 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
 static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t client, uint32_t incarnation)
 {
     char sentence[160];
-    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0;
+    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0, code;
     bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
-    if (live)
+    if (live && now == incarnation) {
+        /* Its connection broke and ZeroMQ made another, under another identity. */
+        code = PS__CODE__NO_SESSION;
+        snprintf(sentence, sizeof sentence, "client %u has its session on another connection: say Hello",
+                 client);
+    } else if (live) {
+        code = PS__CODE__STALE;
         snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u",
                  incarnation, client, now);
-    else if (now == incarnation && now != 0)
+    } else if (now == incarnation && now != 0) {
+        code = PS__CODE__EVICTED;
         snprintf(sentence, sizeof sentence, "the session of client %u, incarnation %u, has ended", client,
                  incarnation);
-    else
+    } else {
+        code = PS__CODE__NO_SESSION;
         snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
-    psd_control_refuse(d, peer,
-                       live                 ? PS__CODE__STALE
-                       : now == incarnation ? PS__CODE__EVICTED
-                                            : PS__CODE__NO_SESSION,
-                       sentence);
+    }
+    psd_control_refuse(d, peer, code, sentence);
 }
 
 static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
@@ -247,16 +257,17 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
     ps_control_free_to_server(m);
 }
 
-/* Takes everything that is there: ZeroMQ's descriptor only tells of changes. */
-static void receive(struct psd *d)
+/* Takes what is there, a batch at most: whoever floods the control road must not keep the loop from the rest.
+ * False when there may be more. */
+static bool receive(struct psd *d)
 {
-    for (;;) {
+    for (int taken = 0; taken < BATCH; taken++) {
         zmq_msg_t id, body, extra;
         int n = 1, more;
         zmq_msg_init(&id);
         zmq_msg_init(&body);
         if (zmq_msg_recv(&id, d->control.socket, ZMQ_DONTWAIT) < 0)
-            return;
+            return true;
         if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->control.socket, ZMQ_DONTWAIT) >= 0) {
             more = zmq_msg_more(&body);
             n = 2;
@@ -275,6 +286,7 @@ static void receive(struct psd *d)
         zmq_msg_close(&id);
         zmq_msg_close(&body);
     }
+    return false;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -284,10 +296,20 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     receive(poll->data);
 }
 
-/* Sending may swallow the descriptor's news, so look once more before each wait. */
+/* While it is active the loop does not wait. */
+static void on_more(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+/* ZeroMQ's descriptor tells only of changes, and sending may swallow its news: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-    receive(prepare->data);
+    struct psd *d = prepare->data;
+    if (receive(d))
+        uv_idle_stop(&d->control.more);
+    else
+        uv_idle_start(&d->control.more, on_more);
 }
 
 static int set_options(void *socket)
@@ -320,6 +342,7 @@ int psd_control_open(struct psd *d, struct ps_error *err)
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
     uv_prepare_init(&d->loop, &c->prepare);
     uv_prepare_start(&c->prepare, on_prepare);
+    uv_idle_init(&d->loop, &c->more);
     return 0;
 }
 
@@ -329,6 +352,7 @@ void psd_control_close(struct psd *d)
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);
         uv_close((uv_handle_t *)&d->control.prepare, NULL);
+        uv_close((uv_handle_t *)&d->control.more, NULL);
     }
     if (d->control.socket != NULL) {
         zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);

@@ -23,12 +23,34 @@ static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, c
     psd_control_refuse(d, peer, code, sentence);
 }
 
+/* Bytes of the UTF-8 character at p; 0 for what is none, or a control character. */
+static size_t character_bytes(const unsigned char *p)
+{
+    size_t n = p[0] < 0x80 ? 1 : p[0] >> 5 == 0x6 ? 2 : p[0] >> 4 == 0xe ? 3 : p[0] >> 3 == 0x1e ? 4 : 0;
+    uint32_t c = n < 2 ? p[0] : p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if (p[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (p[i] & 0x3f);
+    }
+    bool too_long = (n == 2 && c < 0x80) || (n == 3 && c < 0x800) || (n == 4 && c < 0x10000);
+    bool allowed = c >= 0x20 && (c < 0x7f || c >= 0xa0) && c <= 0x10ffff && !(c >= 0xd800 && c < 0xe000);
+    return allowed && !too_long ? n : 0;
+}
+
+/* A peer's text, fit for logs, terminals and JSON. */
 static void copy_text(char *to, size_t size, const char *from)
 {
-    size_t n = 0;
-    for (; from[n] != 0 && n + 1 < size; n++)
-        to[n] = (unsigned char)from[n] < 0x20 || from[n] == 0x7f ? '?' : from[n];
-    to[n] = 0;
+    size_t used = 0;
+    while (*from != 0) {
+        size_t n = character_bytes((const unsigned char *)from), step = n > 0 ? n : 1;
+        if (used + step >= size)
+            break;
+        memcpy(to + used, n > 0 ? from : "?", step);
+        used += step;
+        from += step;
+    }
+    to[used] = 0;
 }
 
 static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer *peer, const Ps__Hello *m)
@@ -128,17 +150,37 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
     return false;
 }
 
+/* A session still owes its lanes a few notes (admitted, admitted again, ended). Those who come and go faster
+ * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
+static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
+            refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
+                    i);
+            return false;
+        }
+    return true;
+}
+
 static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    struct psd_session *s;
+    struct psd_session *s = psd_sessions_find_token(&d->sessions, m->token);
+    if (s != NULL &&
+        s->observer == (m->observer != 0)) { /* it asked before, and has not begun as far as it knows */
+        set_peer(d, s, peer, m);
+        welcome(d, s, false);
+        return;
+    }
     if (d->state >= PSD_STATE_DRAINING) {
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
-    if (!memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
+    if (!lanes_keep_up(d, peer) || !memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
         return;
     set_peer(d, s, peer, m);
     s->incarnation = ++d->sessions.incarnation;
+    s->token = m->token;
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = uv_now(&d->loop);
     s->clock = 0;
@@ -181,6 +223,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
 {
     struct psd_session *s = &d->sessions.slots[m->client];
     s->incarnation = m->incarnation;
+    s->token = 0;
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = uv_now(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};

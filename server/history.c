@@ -73,7 +73,7 @@ static double mean_loss(const struct psd *d)
 static void append(struct psd *d, const struct psd_record *r)
 {
     json_t *o = psd_json_record(r);
-    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (text != NULL) {
         size_t len = strlen(text);
         text[len] = '\n'; /* the terminator's place: written, not read as a string any more */

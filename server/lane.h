@@ -12,6 +12,7 @@
 #include "proto/transport.h"
 #include "ps.pb-c.h"
 #include "server/center.h"
+#include "server/log_limit.h"
 #include "server/ring.h"
 
 #define PSD_OBSERVERS         64 /* beside limits.clients */
@@ -35,8 +36,10 @@ struct psd_shared {
     _Atomic uint64_t version; /* exchanges that landed in every lane */
     _Atomic float alpha;      /* follows the number of live workers; written by the loop */
     _Atomic uint32_t generation;
-    uint32_t n_slots;             /* limits.clients + PSD_OBSERVERS */
-    _Atomic uint32_t *lanes_done; /* [n_slots]: lanes in which the client's open exchange has landed */
+    uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
+    /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
+     * psd_lane_whole */
+    _Atomic uint64_t *lanes_done;
 };
 
 /* What a lane knows of one client. */
@@ -88,12 +91,16 @@ struct psd_lane {
     uint64_t *bitmaps;               /* [n_slots][n_words] */
     uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
+    struct {
+        uint32_t client, incarnation;
+        uint64_t seq;
+    } offer;                              /* whose x it was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not floats in place */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
     struct psd_lane_stats stats;
-    uint64_t log_window_s, log_lines; /* a peer cannot flood the log */
+    struct psd_log_limit log_limit;
 };
 
 struct psd_lane_options {
@@ -116,6 +123,9 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
+
+/* The exchange has landed in this lane: whether it now has in every one. Lane's thread. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 
 /* lane_table.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);

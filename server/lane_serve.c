@@ -7,26 +7,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/codec.h"
 #include "proto/log.h"
 
-enum { LOG_LINES_A_SECOND = 10 };
-
 /* One line a refusal, and no more than a few a second whatever a peer does; /metrics counts them all. */
 static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, const char *sentence)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((uint64_t)now.tv_sec != lane->log_window_s) {
-        if (lane->log_lines > LOG_LINES_A_SECOND)
-            ps_log(PS_LOG_WARN, "data.refused", "lane %u: %" PRIu64 " more refusals were not logged",
-                   lane->index, lane->log_lines - LOG_LINES_A_SECOND);
-        lane->log_window_s = (uint64_t)now.tv_sec;
-        lane->log_lines = 0;
-    }
-    if (++lane->log_lines <= LOG_LINES_A_SECOND)
+    char where[24];
+    snprintf(where, sizeof where, "lane %u", lane->index);
+    if (psd_log_allows(&lane->log_limit, "data.refused", where))
         ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
                lane->index, f->client, f->incarnation, f->seq, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
@@ -106,6 +96,20 @@ static void answer_center(struct psd_lane *lane, struct psd_arrival *a, float ra
     answer(lane, a, rate, flags);
 }
 
+/* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
+ * that a restart cut in two, leaves nothing behind that the next would inherit. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+{
+    _Atomic uint64_t *done = &lane->shared->lanes_done[client];
+    uint64_t name = (uint64_t)incarnation << 48 | (seq & UINT64_C(0xffffffffff)) << 8;
+    uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
+    do {
+        now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
+    return (now & 0xff) == lane->center->lanes_used;
+}
+
 /* The chunk has landed: note it, and when it was the last of the exchange here, let the clocks go on. */
 static void land(struct psd_lane *lane, struct psd_arrival *a)
 {
@@ -116,11 +120,8 @@ static void land(struct psd_lane *lane, struct psd_arrival *a)
         return;
     psd_count(&lane->stats.clock, 1);
     psd_count(&c->exchanges, 1);
-    _Atomic uint32_t *done = &lane->shared->lanes_done[a->frame.client];
-    if (atomic_fetch_add_explicit(done, 1, memory_order_relaxed) + 1 == lane->center->lanes_used) {
-        atomic_store_explicit(done, 0, memory_order_relaxed);
+    if (psd_lane_whole(lane, a->frame.client, a->frame.incarnation, a->frame.seq))
         atomic_fetch_add_explicit(&lane->shared->version, 1, memory_order_relaxed);
-    }
 }
 
 static struct psd_move move_of(const struct psd_lane *lane, const struct ps_frame *f)
@@ -242,12 +243,12 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
     return n_bad == 0;
 }
 
-static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a)
+static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags)
 {
     if (lane->transport->message_body(&a->message, 0) < 0)
         lane->transport->message_drop(&a->message);
     else
-        answer(lane, a, 0, 0);
+        answer(lane, a, 0, flags);
 }
 
 static void serve_push(struct psd_lane *lane, struct psd_arrival *a)
@@ -256,12 +257,32 @@ static void serve_push(struct psd_lane *lane, struct psd_arrival *a)
         return;
     land(lane, a);
     psd_count(&lane->stats.pushed, 1);
-    answer_nothing(lane, a);
+    answer_nothing(lane, a, 0);
+}
+
+/* The lane has the whole offer and has gone on; the answer to this chunk of it was lost. */
+static void serve_late_offer(struct psd_lane *lane, struct psd_arrival *a)
+{
+    const struct ps_frame *f = &a->frame;
+    if (f->client != lane->offer.client || f->incarnation != lane->offer.incarnation ||
+        f->seq != lane->offer.seq) {
+        refuse(lane, a, PS__CODE__NOT_BEGUN, "an offer from client %u after the job has begun", f->client);
+        return;
+    }
+    psd_count(&lane->stats.replays, 1);
+    answer_nothing(lane, a, PS_FLAG_REPLAYED);
 }
 
 static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 {
     uint64_t bit = UINT64_C(1) << (a->chunk % 64);
+    if (a->client->phase != PSD_PHASE_OFFERING) {
+        serve_late_offer(lane, a);
+        return;
+    }
+    lane->offer.client = a->frame.client;
+    lane->offer.incarnation = a->frame.incarnation;
+    lane->offer.seq = a->frame.seq;
     if (!overwrite(lane, a))
         return;
     if ((lane->offered[a->chunk / 64] & bit) == 0) {
@@ -271,7 +292,7 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
             psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_FILLED});
         }
     }
-    answer_nothing(lane, a);
+    answer_nothing(lane, a, 0);
 }
 
 /* What each kind of request needs. */
@@ -285,7 +306,8 @@ static const struct {
     [PS_FRAME_PULL] = {serve_pull, false, 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
                        PS__CODE__NOT_BEGUN},
     [PS_FRAME_PUSH] = {serve_push, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_OFFER] = {serve_offer, true, 1u << PSD_PHASE_OFFERING, PS__CODE__NOT_BEGUN},
+    [PS_FRAME_OFFER] = {serve_offer, true, 1u << PSD_PHASE_OFFERING | 1u << PSD_PHASE_ACTIVE,
+                        PS__CODE__NOT_BEGUN},
 };
 
 /* Whether the client may speak at all. 0 or the code to refuse with. */

@@ -36,6 +36,8 @@ struct psd_control {
     char url[300]; /* as bound */
     uv_poll_t poll;
     uv_prepare_t prepare;
+    uv_idle_t more; /* active: messages were left for the loop's next turn */
+    struct psd_log_limit log_limit;
 };
 
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */

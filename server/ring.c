@@ -39,6 +39,12 @@ bool psd_ring_take(struct psd_ring *r, struct psd_note *note)
     return true;
 }
 
+uint32_t psd_ring_room(const struct psd_ring *r)
+{
+    return PSD_RING_NOTES - (atomic_load_explicit(&r->pushed, memory_order_relaxed) -
+                             atomic_load_explicit(&r->taken, memory_order_acquire));
+}
+
 void psd_ring_calm(struct psd_ring *r)
 {
     eventfd_t count;

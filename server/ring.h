@@ -45,6 +45,8 @@ void psd_ring_finish(struct psd_ring *r);
 /* Pushes and wakes the taker. A full ring is a bug of ours. */
 void psd_ring_push(struct psd_ring *r, const struct psd_note *note);
 bool psd_ring_take(struct psd_ring *r, struct psd_note *note);
+/* Notes that can be pushed now; the taker can only make it more. Pusher's thread. */
+uint32_t psd_ring_room(const struct psd_ring *r);
 /* Makes wake_fd unreadable; call before taking what is there. */
 void psd_ring_calm(struct psd_ring *r);
 

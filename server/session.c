@@ -35,6 +35,14 @@ struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, u
     return found->state != PSD_SESSION_VACANT && found->incarnation == incarnation ? found : NULL;
 }
 
+struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t token)
+{
+    for (uint32_t i = 0; token != 0 && i < s->n_slots; i++)
+        if (s->slots[i].state != PSD_SESSION_VACANT && s->slots[i].token == token)
+            return &s->slots[i];
+    return NULL;
+}
+
 struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer)
 {
     for (uint32_t i = 0; i < s->n_slots; i++)

@@ -26,6 +26,7 @@ struct psd_session {
     bool observer;
     uint32_t client;      /* index in the table; the rank of a worker */
     uint32_t incarnation; /* of the session now or last here; 0: never used */
+    uint64_t token;       /* of its first Hello; 0: none */
     char name[64];
     char address[64];
     unsigned char peer[256]; /* identity at the control socket */
@@ -48,6 +49,8 @@ void psd_sessions_finish(struct psd_sessions *s);
 
 /* The live session of (client, incarnation), or NULL. */
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);
+/* The live session that began with this token, or NULL. */
+struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t token);
 /* A vacant slot of the kind: the lowest, or NULL when all are taken. */
 struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer);
 /* Live workers (p) or observers. */

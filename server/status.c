@@ -29,7 +29,7 @@ static void answer_json(struct psd_http_answer *answer, int status, json_t *o)
 {
     answer->status = o != NULL ? status : 500;
     answer->content_type = "application/json";
-    answer->body = o != NULL ? json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    answer->body = o != NULL ? json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) : NULL;
     answer->len_bytes = answer->body != NULL ? strlen(answer->body) : 0;
     json_decref(o);
 }

@@ -1,0 +1,34 @@
+/* siege.h: an honest worker at work while a test does its worst; afterwards the center holds what that worker
+ * sent, bit for bit, and nothing else. */
+#ifndef TEST_SIEGE_H
+#define TEST_SIEGE_H
+
+#include "tests/support/crew.h"
+#include "tests/support/daemon.h"
+#include "tests/support/hand.h"
+
+enum { SIEGE_FLOATS = 100003, SIEGE_CHUNK = 16384, SIEGE_LANES = 2, SIEGE_SALT = 1 };
+
+struct siege {
+    struct daemon d;
+    struct crew_worker honest; /* rank 0 */
+    uint64_t rss_bytes;        /* of psd, when all had begun */
+};
+
+void siege_start(struct siege *s);
+/* psd lives, answers, and the honest worker goes on. */
+void siege_holds(const struct siege *s);
+/* That, and the center is right; ends everything. */
+void siege_end(struct siege *s);
+
+/* Joins as a worker made by hand. */
+void siege_join(const struct siege *s, struct hand *h);
+/* The ports: control, then the lanes'. */
+void siege_ports(const struct siege *s, uint16_t ports[1 + SIEGE_LANES]);
+/* A bare ZeroMQ socket at the URL; receives within 5 s. */
+void *siege_socket(void *context, const char *url);
+
+/* A repeatable stream of bytes. */
+uint64_t siege_random(uint64_t *state);
+
+#endif
