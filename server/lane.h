@@ -88,6 +88,10 @@ struct psd_lane {
     uint64_t *bitmaps;               /* [n_slots][n_words] */
     uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
+    struct {
+        uint32_t client, incarnation;
+        uint64_t seq;
+    } offer; /* whose x it was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not floats in place */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */

@@ -242,12 +242,12 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
     return n_bad == 0;
 }
 
-static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a)
+static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags)
 {
     if (lane->transport->message_body(&a->message, 0) < 0)
         lane->transport->message_drop(&a->message);
     else
-        answer(lane, a, 0, 0);
+        answer(lane, a, 0, flags);
 }
 
 static void serve_push(struct psd_lane *lane, struct psd_arrival *a)
@@ -256,12 +256,32 @@ static void serve_push(struct psd_lane *lane, struct psd_arrival *a)
         return;
     land(lane, a);
     psd_count(&lane->stats.pushed, 1);
-    answer_nothing(lane, a);
+    answer_nothing(lane, a, 0);
+}
+
+/* The lane has the whole offer and has gone on; the answer to this chunk of it was lost. */
+static void serve_late_offer(struct psd_lane *lane, struct psd_arrival *a)
+{
+    const struct ps_frame *f = &a->frame;
+    if (f->client != lane->offer.client || f->incarnation != lane->offer.incarnation ||
+        f->seq != lane->offer.seq) {
+        refuse(lane, a, PS__CODE__NOT_BEGUN, "an offer from client %u after the job has begun", f->client);
+        return;
+    }
+    psd_count(&lane->stats.replays, 1);
+    answer_nothing(lane, a, PS_FLAG_REPLAYED);
 }
 
 static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 {
     uint64_t bit = UINT64_C(1) << (a->chunk % 64);
+    if (a->client->phase != PSD_PHASE_OFFERING) {
+        serve_late_offer(lane, a);
+        return;
+    }
+    lane->offer.client = a->frame.client;
+    lane->offer.incarnation = a->frame.incarnation;
+    lane->offer.seq = a->frame.seq;
     if (!overwrite(lane, a))
         return;
     if ((lane->offered[a->chunk / 64] & bit) == 0) {
@@ -271,7 +291,7 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
             psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_FILLED});
         }
     }
-    answer_nothing(lane, a);
+    answer_nothing(lane, a, 0);
 }
 
 /* What each kind of request needs. */
@@ -285,7 +305,8 @@ static const struct {
     [PS_FRAME_PULL] = {serve_pull, false, 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
                        PS__CODE__NOT_BEGUN},
     [PS_FRAME_PUSH] = {serve_push, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_OFFER] = {serve_offer, true, 1u << PSD_PHASE_OFFERING, PS__CODE__NOT_BEGUN},
+    [PS_FRAME_OFFER] = {serve_offer, true, 1u << PSD_PHASE_OFFERING | 1u << PSD_PHASE_ACTIVE,
+                        PS__CODE__NOT_BEGUN},
 };
 
 /* Whether the client may speak at all. 0 or the code to refuse with. */
