@@ -35,8 +35,10 @@ struct psd_shared {
     _Atomic uint64_t version; /* exchanges that landed in every lane */
     _Atomic float alpha;      /* follows the number of live workers; written by the loop */
     _Atomic uint32_t generation;
-    uint32_t n_slots;             /* limits.clients + PSD_OBSERVERS */
-    _Atomic uint32_t *lanes_done; /* [n_slots]: lanes in which the client's open exchange has landed */
+    uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
+    /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
+     * psd_lane_whole */
+    _Atomic uint64_t *lanes_done;
 };
 
 /* What a lane knows of one client. */
@@ -91,7 +93,7 @@ struct psd_lane {
     struct {
         uint32_t client, incarnation;
         uint64_t seq;
-    } offer; /* whose x it was: a retried chunk of it is known again */
+    } offer;                              /* whose x it was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not floats in place */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
@@ -120,6 +122,9 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
+
+/* The exchange has landed in this lane: whether it now has in every one. Lane's thread. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 
 /* lane_table.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);

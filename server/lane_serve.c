@@ -106,6 +106,20 @@ static void answer_center(struct psd_lane *lane, struct psd_arrival *a, float ra
     answer(lane, a, rate, flags);
 }
 
+/* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
+ * that a restart cut in two, leaves nothing behind that the next would inherit. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+{
+    _Atomic uint64_t *done = &lane->shared->lanes_done[client];
+    uint64_t name = (uint64_t)incarnation << 48 | (seq & UINT64_C(0xffffffffff)) << 8;
+    uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
+    do {
+        now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
+    return (now & 0xff) == lane->center->lanes_used;
+}
+
 /* The chunk has landed: note it, and when it was the last of the exchange here, let the clocks go on. */
 static void land(struct psd_lane *lane, struct psd_arrival *a)
 {
@@ -116,11 +130,8 @@ static void land(struct psd_lane *lane, struct psd_arrival *a)
         return;
     psd_count(&lane->stats.clock, 1);
     psd_count(&c->exchanges, 1);
-    _Atomic uint32_t *done = &lane->shared->lanes_done[a->frame.client];
-    if (atomic_fetch_add_explicit(done, 1, memory_order_relaxed) + 1 == lane->center->lanes_used) {
-        atomic_store_explicit(done, 0, memory_order_relaxed);
+    if (psd_lane_whole(lane, a->frame.client, a->frame.incarnation, a->frame.seq))
         atomic_fetch_add_explicit(&lane->shared->version, 1, memory_order_relaxed);
-    }
 }
 
 static struct psd_move move_of(const struct psd_lane *lane, const struct ps_frame *f)

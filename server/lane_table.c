@@ -48,6 +48,8 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         c->n_landed = 0;
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
+        if (c->n_landed == lane->n_chunks)
+            psd_lane_whole(lane, e->client, e->incarnation, e->seq);
     }
     if (lane->index < s->lanes)
         atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
