@@ -36,7 +36,7 @@ START_TEST(payload_grows_with_the_chunk)
         return;
     ck_assert_uint_ge(c->payload_bytes(1), 1);
     for (uint32_t n = 1; n < 5000; n++)
-        ck_assert_uint_le(c->payload_bytes(n), c->payload_bytes(n + 1));
+        assert_quick(c->payload_bytes(n) <= c->payload_bytes(n + 1));
     for (uint32_t n = 1; n <= (1u << 20); n *= 2)
         ck_assert_uint_le(c->payload_bytes(n),
                           n * sizeof(float) + GUARD); /* a window is counted in chunks of floats */

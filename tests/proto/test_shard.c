@@ -36,11 +36,11 @@ static const struct ps_shard shards[] = {
 static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uint64_t begin)
 {
     struct ps_range r = ps_shard_chunk(s, lane, k);
-    ck_assert_uint_eq(r.begin, begin);
-    ck_assert_uint_eq(r.begin % PS_SHARD_ALIGN, 0);
-    ck_assert_uint_ge(r.count, 1);
-    ck_assert_uint_le(r.count, s->chunk_floats);
-    ck_assert_int_eq(ps_shard_find(s, lane, r), k);
+    assert_quick(r.begin == begin);
+    assert_quick(r.begin % PS_SHARD_ALIGN == 0);
+    assert_quick(r.count >= 1);
+    assert_quick(r.count <= s->chunk_floats);
+    assert_quick(ps_shard_find(s, lane, r) == k);
     const struct ps_range near[] = {{r.begin + 1, r.count},
                                     {r.begin - 1, r.count},
                                     {r.begin, r.count + 1},
@@ -49,7 +49,7 @@ static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uin
                                     {r.begin, r.count + (UINT64_C(1) << 32)},
                                     {r.begin + (UINT64_C(1) << 48), r.count}};
     for (size_t i = 0; i < ROWS(near); i++)
-        ck_assert_int_eq(ps_shard_find(s, lane, near[i]), -1);
+        assert_quick(ps_shard_find(s, lane, near[i]) == -1);
 }
 
 /* Every chunk of small cuts; of large ones the first, the last and every so manyth. */

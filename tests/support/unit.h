@@ -57,6 +57,13 @@ static inline void unit_nap_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
+/* For the insides of long loops: Check writes down every assertion that it passes. */
+#define assert_quick(condition)                                                                              \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            ck_abort_msg("'%s' does not hold", #condition);                                                  \
+    } while (0)
+
 /* Fails with the whole sentence when `part` is not in it. */
 #define assert_says(sentence, part)                                                                          \
     ck_assert_msg(strstr((sentence), (part)) != NULL, "'%s' does not say '%s'", (sentence), (part))
