@@ -42,7 +42,8 @@ struct psc_shared {
     enum psc_state state;
     int result; /* of PSC_STATE_ENDED */
     struct ps_error why;
-    uint64_t epoch; /* Welcomes so far: links of an older one are dead */
+    struct ps_error trouble; /* the last failure to look for the server, "" when it was looked for */
+    uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
     struct psc_road road;
     uint32_t workers;
     uint64_t center_version; /* the newest seen */
@@ -108,6 +109,7 @@ struct psc {
     struct ps_shard shard;
     struct psc_links links;
     struct psc_lane_progress progress[PS_MAX_LANES];
+    float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq, clock, exchanges, retries, bytes_sent, bytes_received;
     uint64_t center_version;
     float rate; /* as the server last applied it */

@@ -71,6 +71,8 @@ struct ps_transport {
     int (*links_wait)(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 };
 
+/* The roads built into this program; *n of them. */
+const struct ps_transport *const *ps_transport_rows(size_t *n);
 /* By name or by a URL's scheme; NULL: no such transport. */
 const struct ps_transport *ps_transport_find(const char *name);
 const struct ps_transport *ps_transport_of_url(const char *url);
