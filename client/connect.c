@@ -177,7 +177,8 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     return PSC_OK;
 }
 
-/* How the vector is cut, and a bitmap for each lane: the exchange itself asks for no memory. */
+/* How the vector is cut, a bitmap for each lane, the optimizer's state: the exchange itself asks for no
+ * memory. */
 static int set_up_lanes(struct psc *c)
 {
     c->shard = (struct ps_shard){c->manifest->n_floats, c->road.n_lanes, c->road.chunk_floats};
@@ -191,7 +192,25 @@ static int set_up_lanes(struct psc *c)
         if (c->progress[i].answered == NULL)
             return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
     }
+    if ((c->scratch = malloc(c->road.chunk_floats * sizeof *c->scratch)) == NULL)
+        return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
+    if (c->optimizer->has_state && c->opt.kind == PSC_WORKER) {
+        c->x = malloc(c->shard.n_floats * sizeof *c->x);
+        c->v = malloc(c->shard.n_floats * sizeof *c->v);
+        c->fresh = true;
+        if (c->x == NULL || c->v == NULL)
+            return psc_fail(c, PSC_ENOMEM, "no memory for the optimizer's two vectors");
+    }
     return PSC_OK;
+}
+
+static int check_offer(struct psc *c, const float *x)
+{
+    if (c->opt.kind != PSC_WORKER)
+        return PSC_OK;
+    size_t bad = c->vec->first_nonfinite(x, c->manifest->n_floats);
+    return bad == c->manifest->n_floats ? PSC_OK
+                                        : psc_fail(c, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
 }
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
@@ -202,12 +221,11 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
     if (!c->service_runs || x == NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
-    if ((rc = take_manifest(c, tensors, n_tensors)) != PSC_OK)
+    if ((rc = take_manifest(c, tensors, n_tensors)) != PSC_OK || (rc = check_offer(c, x)) != PSC_OK) {
+        ps_manifest_destroy(c->manifest); /* nothing was sent: the caller may put it right */
+        c->manifest = NULL;
         return rc;
-    size_t bad =
-        c->opt.kind == PSC_WORKER ? c->vec->first_nonfinite(x, c->manifest->n_floats) : c->manifest->n_floats;
-    if (bad < c->manifest->n_floats)
-        return psc_fail(c, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
+    }
     pthread_mutex_lock(&s->lock);
     s->manifest = c->manifest;
     s->send_begin = true;
@@ -261,6 +279,9 @@ void psc_close(struct psc *c)
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         free(c->progress[i].answered);
     ps_manifest_destroy(c->manifest);
+    free(c->scratch);
+    free(c->x);
+    free(c->v);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);
         pthread_mutex_destroy(&c->shared.lock);

@@ -57,6 +57,10 @@ static int look_around(struct psc *c, bool *joined, bool *moved)
             rc = psc_fail(c, PSC_EEVICTED,
                           "the server came back with another lane map: %u lanes, chunks of %u floats",
                           s->road.n_lanes, s->road.chunk_floats);
+        else if (strcmp(s->road.rule, c->road.rule) != 0 || strcmp(s->road.optimizer, c->road.optimizer) != 0)
+            rc = psc_fail(c, PSC_EEVICTED,
+                          "the server came back with another method, '%s' instead of '%s': join anew",
+                          s->road.method, c->road.method);
         c->road = s->road;
         c->links.epoch = s->epoch;
     }
@@ -146,6 +150,15 @@ static int take_error(struct psc *c, const struct ps_frame *f, const struct ps_m
         (int)(m->body_bytes < PS_MAX_SENTENCE ? m->body_bytes : PS_MAX_SENTENCE), (const char *)m->body);
 }
 
+/* The floats of an answer, which the transport may have put at any address. */
+static const float *floats_of(struct psc *c, const struct ps_message *m)
+{
+    if ((uintptr_t)m->body % sizeof(float) == 0)
+        return (const float *)(const void *)m->body;
+    memcpy(c->scratch, m->body, m->body_bytes);
+    return c->scratch;
+}
+
 static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_message *m)
 {
     struct psc_lane_progress *p = &c->progress[lane];
@@ -166,7 +179,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     if (is_answered(p, (uint32_t)k))
         return PSC_OK;
     if (t->landed != NULL)
-        t->landed(c, r, (const float *)(const void *)m->body, f.rate, t->target);
+        t->landed(c, r, floats_of(c, m), f.rate, t->target);
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
     p->n_answered++;
     p->in_flight -= p->in_flight > 0;

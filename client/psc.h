@@ -42,7 +42,8 @@ struct psc_shared {
     enum psc_state state;
     int result; /* of PSC_STATE_ENDED */
     struct ps_error why;
-    uint64_t epoch; /* Welcomes so far: links of an older one are dead */
+    struct ps_error trouble; /* the last failure to look for the server, "" when it was looked for */
+    uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
     struct psc_road road;
     uint32_t workers;
     uint64_t center_version; /* the newest seen */
@@ -70,12 +71,21 @@ struct psc_lane_progress {
     uint32_t n_chunks, next, n_answered, in_flight;
 };
 
-struct psc_optimizer {
-    const char *name;
-    /* The worker's own step: moves x by the gradient g at rate eta. n floats. */
-    void (*step)(const struct ps_vec *vec, float *x, const float *g, float eta, size_t n);
+/* What an optimizer works on; n floats each. */
+struct psc_point {
+    float *at;      /* the caller's array: where the next gradient is wanted */
+    float *x, *v;   /* the library's own; NULL unless the optimizer has_state. Without state, at is x */
+    const float *g; /* taken at `at` */
+    size_t n;
 };
-extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd;
+
+struct psc_optimizer {
+    const char *name; /* as in ps_optimizers */
+    bool has_state;
+    /* The worker's own step, at rate eta, with momentum delta. */
+    void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
+};
+extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_nesterov;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 struct psc {
@@ -93,10 +103,13 @@ struct psc {
     const struct ps_vec *vec;
     const struct ps_rule_info *rule;
     const struct psc_optimizer *optimizer;
+    float *x, *v;         /* of an optimizer with state: own point and velocity, [n_floats] */
+    bool fresh;           /* x and v start anew from the caller's array at the next step */
     struct psc_road road; /* the caller's copy, as of links.epoch */
     struct ps_shard shard;
     struct psc_links links;
     struct psc_lane_progress progress[PS_MAX_LANES];
+    float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq, clock, exchanges, retries, bytes_sent, bytes_received;
     uint64_t center_version;
     float rate; /* as the server last applied it */

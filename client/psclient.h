@@ -10,6 +10,9 @@
  * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
  * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile.
  *
+ * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 << 20) and
+ * mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster at 249 MB).
+ *
  * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E…; psc_error() then has the sentence. */
 #ifndef PSCLIENT_H
 #define PSCLIENT_H
@@ -122,7 +125,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 /* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the
  * local optimizer's step, and an exchange when it is due. On return x is the point at which the next gradient
- * is wanted. PSC_EVALUE when the vector to send is not finite: nothing was sent and x holds the worker's own
+ * is wanted (under Nesterov's momentum that is a little ahead of the worker's own point, which the library
+ * keeps). PSC_EVALUE when the vector to send is not finite: nothing was sent and x holds the worker's own
  * diverged point; the caller may psc_pull into x and go on. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 

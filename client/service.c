@@ -51,7 +51,8 @@ static void end_session(struct psc *c, int result, const char *sentence)
     if (s->state != PSC_STATE_ENDED) {
         /* A server that drains may go before our last words: that is a good end. */
         s->result = s->draining && result == PSC_EGONE ? PSC_DRAINED : result;
-        snprintf(s->why.text, sizeof s->why.text, "%s", sentence);
+        bool tell = result == PSC_EGONE && s->trouble.text[0] != 0;
+        ps_fail(&s->why, 0, "%s%s%s", sentence, tell ? ": " : "", tell ? s->trouble.text : "");
         s->state = PSC_STATE_ENDED;
         announce(c);
     }
@@ -115,28 +116,39 @@ static void send_hello(struct service *v)
     send_message(v, PS__TO_SERVER__WHAT_HELLO, &hello);
 }
 
+/* Why the server cannot even be looked for, or "": told when the wait for it ends. */
+static void note_trouble(struct psc *c, const struct ps_error *trouble)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.trouble = *trouble;
+    pthread_mutex_unlock(&c->shared.lock);
+}
+
 /* A fresh socket and a Hello on it. */
 static void connect_anew(struct service *v)
 {
     char url[512];
-    struct ps_error err;
+    struct ps_error trouble = {""};
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
-    int zero = 0;
+    int zero = 0, rc;
 
     v->hello_ms = now_ms();
     close_socket(v, 0);
-    if (find_server(v->c, url, sizeof url, &err) < 0 ||
-        (v->socket = zmq_socket(v->context, ZMQ_DEALER)) == NULL)
+    rc = find_server(v->c, url, sizeof url, &trouble);
+    note_trouble(v->c, &trouble);
+    if (rc < 0 || (v->socket = zmq_socket(v->context, ZMQ_DEALER)) == NULL)
         return;
     zmq_setsockopt(v->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
     zmq_setsockopt(v->socket, ZMQ_LINGER, &zero, sizeof zero);
     if (zmq_connect(v->socket, url) != 0) {
-        char sentence[700];
-        snprintf(sentence, sizeof sentence, "cannot connect to '%s': %s; allowed is tcp://HOST:PORT", url,
-                 zmq_strerror(zmq_errno()));
+        rc = zmq_errno(); /* closing the socket may set another */
+        ps_fail(&trouble, 0, "cannot connect to '%.300s': %s; allowed is tcp://HOST:PORT", url,
+                zmq_strerror(rc));
         close_socket(v, 0);
-        if (zmq_errno() == EINVAL || zmq_errno() == EPROTONOSUPPORT)
-            end_session(v->c, PSC_EINVAL, sentence);
+        if (rc == EINVAL || rc == EPROTONOSUPPORT)
+            end_session(v->c, PSC_EINVAL, trouble.text);
+        else
+            note_trouble(v->c, &trouble);
         return;
     }
     send_hello(v);
@@ -413,7 +425,7 @@ static void forgive_own_sleep(struct service *v)
 }
 
 /* What is due by the clock. */
-static void keep_time(struct service *v, enum psc_state state)
+static void keep_time(struct service *v, enum psc_state state, bool draining)
 {
     const struct psc_options *opt = &v->c->opt;
     uint64_t now = now_ms();
@@ -424,6 +436,8 @@ static void keep_time(struct service *v, enum psc_state state)
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
                  (double)silent_ms / 1e3, opt->timeout_ms);
         end_session(v->c, PSC_EGONE, sentence);
+    } else if (state != PSC_STATE_ENDED && draining && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+        end_session(v->c, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
     } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
@@ -454,8 +468,9 @@ static void *run(void *arg)
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;
+        bool draining = c->shared.draining;
         pthread_mutex_unlock(&c->shared.lock);
-        keep_time(&v, state);
+        keep_time(&v, state, draining);
     }
     close_socket(&v, 0);
     if (v.context != NULL)

@@ -37,7 +37,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
 {
     struct psc *open = (struct psc *)(uintptr_t)c;
     struct psc_info full;
-    size_t size = info->size;
+    size_t size = info != NULL ? info->size : 0;
 
     if (size < sizeof info->size || size > 65536)
         return psc_fail(open, PSC_EINVAL, "psc_info: set info->size to sizeof (struct psc_info) first");

@@ -57,20 +57,38 @@ static int exchange(struct psc *c, const float *message, float *target, size_t n
     return rc;
 }
 
+/* The vector that is exchanged: x itself, which an optimizer that looks ahead keeps apart from the caller's
+ * array. */
+static float *own_x(struct psc *c, float *at)
+{
+    if (!c->optimizer->has_state)
+        return at;
+    if (c->fresh) {
+        memcpy(c->x, at, c->shard.n_floats * sizeof *at);
+        memset(c->v, 0, c->shard.n_floats * sizeof *at);
+        c->fresh = false;
+    }
+    return c->x;
+}
+
 static void local_step(struct psc *c, float *x, const float *g)
 {
+    struct psc_point p = {.at = x, .x = c->x, .v = c->v, .g = g, .n = c->shard.n_floats};
     double begin = psc_now_s();
     double eta = ps_schedule_rate(&c->road.hyper.schedule, c->road.hyper.learning_rate, c->clock);
-    c->optimizer->step(c->vec, x, g, (float)eta, c->shard.n_floats);
+    c->optimizer->step(c->vec, &p, (float)eta, (float)c->road.hyper.momentum);
     c->update_s += psc_now_s() - begin;
 }
 
 /* Exchange first, with the x that g was taken at; then the own step. */
 static int step_elastic(struct psc *c, float *x, const float *g, size_t n_samples)
 {
+    float *own = own_x(c, x);
     int rc = PSC_OK;
     if (c->clock % c->road.hyper.period == 0)
-        rc = exchange(c, x, x, n_samples, half_elastic);
+        rc = exchange(c, own, own, n_samples, half_elastic);
+    if (rc == PSC_EVALUE)
+        c->fresh = true; /* diverged: from wherever the caller goes on */
     if (rc != PSC_OK)
         return rc;
     local_step(c, x, g);

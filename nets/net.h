@@ -98,6 +98,13 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 /* The sentence of the last call on this net that failed; "" before one does. */
 const char *cnn_net_error(const struct cnn_net *net);
 
+/* For main, before anything else, of a program that runs nets on more than one thread. OpenMP's threads wait
+ * for each other by spinning, and one busy neighbour on the same cores then costs a factor of about ten. On
+ * free cores spinning is faster (OMP_WAIT_POLICY=active). OpenMP reads its settings as the program is loaded,
+ * so this sets OMP_WAIT_POLICY=passive and starts the program anew; it returns at once where the user (or the
+ * first start) has set the policy, or where that fails. */
+void cnn_threads_sleep(char **argv);
+
 const char *cnn_net_backend(const struct cnn_net *net);
 /* Names of the backends in this build, fastest first; NULL past the last. */
 const char *cnn_backend_name(size_t index);

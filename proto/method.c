@@ -10,8 +10,16 @@ const struct ps_rule_info ps_rules[] = {
     {.name = NULL},
 };
 
+const struct ps_optimizer_info ps_optimizers[] = {
+    {"none", .steps = false, .uses_momentum = false},
+    {"sgd", .steps = true, .uses_momentum = false},
+    {"nesterov", .steps = true, .uses_momentum = true},
+    {.name = NULL},
+};
+
 const struct ps_method ps_methods[] = {
     {"async-easgd", "elastic", "fcfs", "sgd", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 1"},
+    {"eamsgd", "elastic", "fcfs", "nesterov", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 2"},
     {"async-sgd", "sgd", "fcfs", "none", "none", "You, Buluc, Demmel 2017; dist-ASGD of Mamidala et al."},
     {.name = NULL},
 };
@@ -21,6 +29,14 @@ const struct ps_rule_info *ps_rule_find(const char *name)
     for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++)
         if (strcmp(r->name, name) == 0)
             return r;
+    return NULL;
+}
+
+const struct ps_optimizer_info *ps_optimizer_find(const char *name)
+{
+    for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
+        if (strcmp(o->name, name) == 0)
+            return o;
     return NULL;
 }
 

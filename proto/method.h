@@ -12,7 +12,7 @@
 #include "proto/error.h"
 
 enum ps_message_kind { PS_MESSAGE_X, PS_MESSAGE_GRADIENT }; /* what a worker sends */
-enum ps_half { PS_HALF_ELASTIC, PS_HALF_ADOPT };       /* what it does with the answer */
+enum ps_half { PS_HALF_ELASTIC, PS_HALF_ADOPT };            /* what it does with the answer */
 
 /* What both ends must know of a rule. */
 struct ps_rule_info {
@@ -21,6 +21,13 @@ struct ps_rule_info {
     enum ps_half half;
     bool needs_alpha;        /* exactly one of alpha, rho, beta must be given */
     bool exchange_each_step; /* the period is 1: a gradient is never kept back */
+};
+
+/* What both ends must know of a worker's own optimizer. */
+struct ps_optimizer_info {
+    const char *name;
+    bool steps;         /* moves the worker's x itself */
+    bool uses_momentum; /* needs a momentum above 0 and below 1 */
 };
 
 struct ps_method {
@@ -34,8 +41,10 @@ struct ps_method {
 
 /* NULL when there is no such row. The tables end with a row whose name is NULL. */
 extern const struct ps_rule_info ps_rules[];
+extern const struct ps_optimizer_info ps_optimizers[];
 extern const struct ps_method ps_methods[];
 const struct ps_rule_info *ps_rule_find(const char *name);
+const struct ps_optimizer_info *ps_optimizer_find(const char *name);
 const struct ps_method *ps_method_find(const char *name);
 
 /* Learning-rate schedules: eta(t) for a worker's own step count t. */

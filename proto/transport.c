@@ -5,6 +5,12 @@
 static const struct ps_transport *const transports[] = {&ps_transport_tcp};
 #define N_TRANSPORTS (sizeof transports / sizeof *transports)
 
+const struct ps_transport *const *ps_transport_rows(size_t *n)
+{
+    *n = N_TRANSPORTS;
+    return transports;
+}
+
 const struct ps_transport *ps_transport_find(const char *name)
 {
     for (size_t i = 0; i < N_TRANSPORTS; i++)

@@ -49,8 +49,8 @@ struct ps_transport {
     /* Never waits. -EAGAIN: nothing there. -EBADMSG: something that is not a header and
      * a body: m can only be answered or dropped. */
     int (*port_recv)(struct ps_port *port, struct ps_message *m);
-    /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of PS_FRAME_BYTES.
-     * -ENOMEM. */
+    /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of
+     * PS_FRAME_BYTES. -ENOMEM. */
     int (*message_body)(struct ps_message *m, size_t len_bytes);
     /* Sends header and body back to where m came from and consumes m, also on failure. Never waits: -EAGAIN
      * when the peer does not read its answers, -EHOSTUNREACH when it has gone. */
@@ -71,6 +71,8 @@ struct ps_transport {
     int (*links_wait)(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 };
 
+/* The roads built into this program; *n of them. */
+const struct ps_transport *const *ps_transport_rows(size_t *n);
 /* By name or by a URL's scheme; NULL: no such transport. */
 const struct ps_transport *ps_transport_find(const char *name);
 const struct ps_transport *ps_transport_of_url(const char *url);

@@ -41,6 +41,18 @@ static void elastic(float *restrict x, const float *restrict center, float a, si
         x[i] -= a * (x[i] - center[i]);
 }
 
+static void nesterov(float *restrict at, float *restrict x, float *restrict v, const float *restrict g,
+                     float eta, float delta, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float speed = delta * v[i] - eta * g[i];
+        float point = x[i] + speed;
+        v[i] = speed;
+        x[i] = point;
+        at[i] = point + delta * speed;
+    }
+}
+
 static size_t exchange_elastic(float *restrict center, float *restrict m, float a, size_t n)
 {
     uint32_t bad = 0;
@@ -88,6 +100,7 @@ const struct ps_vec PS_VEC_ROW = {
     .first_nonfinite = first_nonfinite,
     .axpy = axpy,
     .elastic = elastic,
+    .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
     .exchange_descend = exchange_descend,
     .copy_finite = copy_finite,

@@ -257,7 +257,7 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
     size_t len;
     int rc;
 
-    assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_CHECKPOINT_MAX_LANES);
+    assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_MAX_LANES);
     snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = join(path, size, dir, name, err)) < 0)
         return rc;

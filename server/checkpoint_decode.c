@@ -363,8 +363,8 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.generation", 0, UINT32_MAX, &generation)) < 0 ||
         (rc = get_number(d, "psd.incarnation", 0, UINT32_MAX, &incarnation)) < 0 ||
         (rc = get_number(d, "psd.saved_at", 0, UINT64_MAX, &s->saved_at_s)) < 0 ||
-        (rc = get_number(d, "psd.lanes", 1, PSD_CHECKPOINT_MAX_LANES, &lanes)) < 0 ||
-        (rc = get_number(d, "psd.chunk_floats", 1, UINT32_MAX, &chunk_floats)) < 0 ||
+        (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
+        (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
         (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)

@@ -13,10 +13,10 @@
 
 #include "proto/error.h"
 #include "server/checkpoint.h"
+#include "server/config.h"
 
 #define PSD_CHECKPOINT_MAX_HEADER 100000000 /* bytes; safetensors' own bound */
 #define PSD_CHECKPOINT_MAX_STATE  16        /* state vectors of a rule; none has more than two */
-#define PSD_CHECKPOINT_MAX_LANES  1024
 #define PSD_CHECKPOINT_STATE      "psd.state."
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little-endian");

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "server/config_table.h"
+#include "server/preset.h"
 #include "server/url.h"
 
 /* What this version has built, beside the rules and presets of proto/method.h. */
 static const char *const admissions[] = {"fcfs", NULL};
-static const char *const optimizers[] = {"sgd", "none", NULL};
 static const char *const averagings[] = {"none", NULL};
 
 void psd_config_defaults(struct psd_config *cfg)
@@ -60,6 +60,17 @@ static int check_rule(const char *found, struct ps_error *err)
     for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++)
         used = append(allowed, sizeof allowed, used, r->name);
     return fail_not_built(err, "rule", found, allowed);
+}
+
+static int check_optimizer(const char *found, struct ps_error *err)
+{
+    char allowed[200] = "";
+    size_t used = 0;
+    if (ps_optimizer_find(found) != NULL)
+        return 0;
+    for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
+        used = append(allowed, sizeof allowed, used, o->name);
+    return fail_not_built(err, "optimizer", found, allowed);
 }
 
 static int check_method(const char *found, struct ps_error *err)
@@ -140,20 +151,25 @@ static int check_parameters(const struct psd_config *cfg, const struct ps_rule_i
                        "parameters.period: found %u; rule %s takes every gradient, so allowed is 1",
                        h->period, rule->name);
     /* A rule that takes gradients makes the step at the server; one that takes x needs it at the worker. */
-    bool steps = strcmp(cfg->optimizer, "none") != 0;
-    if (rule->message == PS_MESSAGE_GRADIENT && steps)
+    const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
+    if (rule->message == PS_MESSAGE_GRADIENT && optimizer->steps)
         return ps_fail(err, -EINVAL,
                        "optimizer: found %s; rule %s makes the step with the gradient, so allowed is none",
                        cfg->optimizer, rule->name);
-    if (rule->message == PS_MESSAGE_X && !steps)
-        return ps_fail(err, -EINVAL,
-                       "optimizer: found none; rule %s takes x from workers that step, so allowed is sgd",
-                       rule->name);
-    if (h->momentum != 0)
+    if (rule->message == PS_MESSAGE_X && !optimizer->steps)
+        return ps_fail(
+            err, -EINVAL,
+            "optimizer: found none; rule %s takes x from workers that step, so allowed are sgd and nesterov",
+            rule->name);
+    if (!optimizer->uses_momentum && h->momentum != 0)
         return ps_fail(err, -EINVAL,
                        "parameters.momentum: found %g; neither rule %s nor optimizer %s uses momentum, so "
                        "allowed is 0",
                        h->momentum, rule->name, cfg->optimizer);
+    if (optimizer->uses_momentum && (h->momentum <= 0 || h->momentum >= 1))
+        return ps_fail(err, -EINVAL,
+                       "parameters.momentum: found %g; optimizer %s needs one above 0 and below 1",
+                       h->momentum, cfg->optimizer);
     return 0;
 }
 
@@ -219,9 +235,9 @@ int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_err
     if (warning != NULL)
         warning->text[0] = 0;
     if ((rc = check_method(cfg->method, err)) < 0 || (rc = resolve(cfg, err)) < 0 ||
-        (rc = check_rule(cfg->rule, err)) < 0 ||
+        (rc = psd_preset_apply(cfg, err)) < 0 || (rc = check_rule(cfg->rule, err)) < 0 ||
         (rc = check_word("admission", cfg->admission, admissions, err)) < 0 ||
-        (rc = check_word("optimizer", cfg->optimizer, optimizers, err)) < 0 ||
+        (rc = check_optimizer(cfg->optimizer, err)) < 0 ||
         (rc = check_word("averaging", cfg->averaging, averagings, err)) < 0 ||
         (rc = check_parameters(cfg, ps_rule_find(cfg->rule), err)) < 0 ||
         (rc = check_addresses(cfg, err)) < 0)

@@ -11,6 +11,10 @@
 #include "proto/error.h"
 #include "proto/method.h"
 
+/* Bounds that a checkpoint's lane map keeps to as well, because a resumed job takes it over. */
+#define PSD_MAX_LANES        64
+#define PSD_MAX_CHUNK_FLOATS 1048576
+
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
                         one */
@@ -40,6 +44,7 @@ struct psd_config {
         uint32_t drain_s; /* longest wait for workers to finish when draining */
     } limits;
     char log_level[16];
+    uint64_t given; /* bit k: row k of the key table was given another value than `preset` */
 };
 
 /* Fills *cfg with the defaults. */
@@ -48,6 +53,9 @@ void psd_config_defaults(struct psd_config *cfg);
 /* Reads the YAML file over *cfg. An error names file, line, key, what was found and what is allowed; *cfg is
  * then unspecified. Unknown keys, duplicate keys and ill-typed values are errors. */
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
+
+/* The same for a text in memory; errors name it by `place`. */
+int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len, struct ps_error *err);
 
 /* Applies one "key=value" or "group.key=value" as given by --set: "period" is enough for "parameters.period".
  * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */

@@ -14,7 +14,7 @@ static const char *const schedule_kinds[] = {"constant", "step", "inv-sqrt", NUL
 
 /* A group's row stands before the rows of its keys. */
 const struct psd_config_key psd_config_keys[] = {
-    {"method", PSD_CONFIG_STRING, RELOAD, TEXT(method), .value = "async-sgd",
+    {"method", PSD_CONFIG_STRING, RELOAD, TEXT(method), .value = "async-easgd",
      .help = "a published algorithm: a preset of rule, admission, optimizer and averaging"},
     {"rule", PSD_CONFIG_STRING, RELOAD, TEXT(rule), .value = "preset",
      .help = "how a message moves the center"},
@@ -27,18 +27,19 @@ const struct psd_config_key psd_config_keys[] = {
 
     {"parameters", PSD_CONFIG_GROUP, RELOAD, .help = "the method's hyper-parameters"},
     {"parameters.learning_rate", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.learning_rate), .min = 0, .max = 1000,
-     .above_min = true, .value = "0.05", .help = "eta, the initial step size"},
+     .above_min = true, .value = "preset", .fallback = "0.05", .help = "eta, the initial step size"},
     {"parameters.alpha", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.alpha), .min = 0, .max = 2, .word = "none",
-     .word_value = NAN, .value = "none", .help = "elastic moving rate"},
+     .word_value = NAN, .value = "preset", .fallback = "none", .help = "elastic moving rate"},
     {"parameters.rho", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.rho), .min = 0, .max = 1e6, .word = "none",
-     .word_value = NAN, .value = "none", .help = "elastic penalty: alpha = learning_rate * rho"},
+     .word_value = NAN, .value = "preset", .fallback = "none",
+     .help = "elastic penalty: alpha = learning_rate * rho"},
     {"parameters.beta", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.beta), .min = 0, .max = 2, .word = "none",
-     .word_value = NAN, .value = "none",
+     .word_value = NAN, .value = "preset", .fallback = "none",
      .help = "elastic rate of all workers together: alpha = beta / (workers * period)"},
-    {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000, .value = "1",
-     .help = "tau, a worker's steps between two exchanges"},
-    {"parameters.momentum", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.momentum), .min = 0, .max = 1, .value = "0",
-     .help = "delta or mu, of the optimizer or rule that has it"},
+    {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000,
+     .value = "preset", .fallback = "1", .help = "tau, a worker's steps between two exchanges"},
+    {"parameters.momentum", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.momentum), .min = 0, .max = 1,
+     .value = "preset", .fallback = "0", .help = "delta or mu, of the optimizer or rule that has it"},
     {"parameters.weight_decay", PSD_CONFIG_DOUBLE, RELOAD, .min = 0, .max = 1, .value = "0",
      .help = "L2 penalty added to the gradient", .refusal = "this version has no weight decay"},
     {"parameters.overlap", PSD_CONFIG_BOOL, RELOAD, .value = "false",
@@ -46,13 +47,14 @@ const struct psd_config_key psd_config_keys[] = {
      .refusal = "this version does not overlap exchanges with computing"},
     {"parameters.schedule", PSD_CONFIG_GROUP, RELOAD, .help = "how the learning rate changes with steps"},
     {"parameters.schedule.kind", PSD_CONFIG_SCHEDULE, RELOAD, AT(hyper.schedule.kind),
-     .choices = schedule_kinds, .value = "constant", .help = "the schedule's formula"},
+     .choices = schedule_kinds, .value = "preset", .fallback = "constant", .help = "the schedule's formula"},
     {"parameters.schedule.gamma", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.schedule.gamma), .min = 0, .max = 1000,
-     .value = "0.1", .help = "its factor"},
+     .value = "preset", .fallback = "0.1", .help = "its factor"},
     {"parameters.schedule.step_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.step_steps), .min = 1,
-     .max = 1e12, .value = "10000", .help = "step: worker's steps between two factors"},
+     .max = 1e12, .value = "preset", .fallback = "10000", .help = "step: worker's steps between two factors"},
     {"parameters.schedule.warmup_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.warmup_steps), .min = 0,
-     .max = 1e12, .value = "0", .help = "first steps over which the rate grows linearly"},
+     .max = 1e12, .value = "preset", .fallback = "0",
+     .help = "first steps over which the rate grows linearly"},
 
     {"listen", PSD_CONFIG_STRING, RESTART, TEXT(listen), .value = "tcp://127.0.0.1:0",
      .help = "where workers connect"},
@@ -60,9 +62,9 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "host that workers are told"},
     {"insecure", PSD_CONFIG_BOOL, RESTART, AT(insecure), .value = "false",
      .help = "listen beyond loopback without authentication"},
-    {"lanes", PSD_CONFIG_U32, RESTART, AT(lanes), .min = 1, .max = 64, .word = "auto", .word_value = 0,
-     .value = "auto", .help = "threads that own a slice of the center each"},
-    {"chunk_floats", PSD_CONFIG_U32, RESTART, AT(chunk_floats), .min = 1024, .max = 1048576,
+    {"lanes", PSD_CONFIG_U32, RESTART, AT(lanes), .min = 1, .max = PSD_MAX_LANES, .word = "auto",
+     .word_value = 0, .value = "auto", .help = "threads that own a slice of the center each"},
+    {"chunk_floats", PSD_CONFIG_U32, RESTART, AT(chunk_floats), .min = 1024, .max = PSD_MAX_CHUNK_FLOATS,
      .value = "131072", .help = "values in one message"},
     {"window_chunks", PSD_CONFIG_U32, RESTART, AT(window_chunks), .min = 1, .max = 64, .value = "4",
      .help = "chunks in flight per client and lane"},
@@ -101,6 +103,8 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "longest wait for workers when draining"},
     {.name = NULL},
 };
+_Static_assert(sizeof psd_config_keys / sizeof *psd_config_keys <= 64,
+               "psd_config.given has a bit for each row");
 
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len)
 {

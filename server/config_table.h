@@ -37,6 +37,8 @@ struct psd_config_key {
     const char *const *choices; /* words that are allowed, NULL at the end */
     const char *value;          /* the default, as the file would give it; NULL for a group */
     const char *help;
+    const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one. The row's
+                             default is then "preset", and it is known whether it was given */
     const char *refusal; /* this version takes the default only, and why; it has no place in the struct */
 };
 
@@ -63,6 +65,12 @@ const struct psd_config_key *psd_config_key_nearest(const char *group, const cha
  * whatever it looks like. -EINVAL: "found …; allowed is …", without the place and the key. */
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,
                           struct psd_config *cfg, struct ps_error *err);
+
+/* Rows with a fallback: whether a file or --set gave another value than `preset`. */
+bool psd_config_key_given(const struct psd_config_key *key, const struct psd_config *cfg);
+
+/* Bytes of the row's member of struct psd_config. */
+size_t psd_config_key_bytes(const struct psd_config_key *key);
 
 /* "a number from 1 to 64 or auto": what the row allows. */
 void psd_config_value_allowed(const struct psd_config_key *key, char *text, size_t size);

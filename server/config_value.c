@@ -39,6 +39,10 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
                  key->word != NULL ? " or " : "", key->word != NULL ? key->word : "");
         break;
     }
+    if (key->fallback != NULL) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, " or preset");
+    }
 }
 
 /* A whole number is digits and nothing else: no sign, no 0x, no 1e3. */
@@ -184,6 +188,39 @@ static void store(const struct psd_config_key *key, const union value *v, struct
     }
 }
 
+size_t psd_config_key_bytes(const struct psd_config_key *key)
+{
+    const union value *v = NULL;
+    switch (key->type) {
+    case PSD_CONFIG_STRING:
+    case PSD_CONFIG_WORD:
+        return key->size;
+    case PSD_CONFIG_SCHEDULE:
+        return sizeof v->schedule;
+    case PSD_CONFIG_BOOL:
+        return sizeof v->flag;
+    case PSD_CONFIG_U32:
+        return sizeof v->u32;
+    case PSD_CONFIG_U64:
+        return sizeof v->u64;
+    case PSD_CONFIG_DOUBLE:
+        return sizeof v->real;
+    case PSD_CONFIG_GROUP:
+        break;
+    }
+    return 0;
+}
+
+static uint64_t given_bit(const struct psd_config_key *key)
+{
+    return UINT64_C(1) << (key - psd_config_keys);
+}
+
+bool psd_config_key_given(const struct psd_config_key *key, const struct psd_config *cfg)
+{
+    return (cfg->given & given_bit(key)) != 0;
+}
+
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,
                           struct psd_config *cfg, struct ps_error *err)
 {
@@ -198,6 +235,11 @@ int psd_config_value_read(const struct psd_config_key *key, const char *text, si
         return ps_fail(err, -EINVAL, "found a text with a zero byte in it; allowed is %s", allowed);
     if (len == 0 && !quoted)
         return ps_fail(err, -EINVAL, "found nothing; allowed is %s", allowed);
+    if (key->fallback != NULL) {
+        bool given = quoted || strcmp(text, "preset") != 0;
+        cfg->given = given ? cfg->given | given_bit(key) : cfg->given & ~given_bit(key);
+        text = given ? text : key->fallback;
+    }
     if (read_value(key, text, quoted, &v) < 0)
         return ps_fail(err, -EINVAL, "found %s%.80s%s%s; allowed is %s", mark, text, len > 80 ? "…" : "",
                        mark, allowed);

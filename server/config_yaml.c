@@ -215,6 +215,13 @@ delete_parser:
     return rc;
 }
 
+int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len,
+                         struct ps_error *err)
+{
+    struct reader r = {.place = place, .lines = true, .cfg = cfg, .err = err};
+    return read_text(&r, NULL, text, len);
+}
+
 /* At most MAX_FILE_BYTES + 1 bytes, so that the caller sees one too many. */
 static int read_bytes(int fd, char *text, size_t *len)
 {
@@ -234,7 +241,6 @@ static int read_bytes(int fd, char *text, size_t *len)
 
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err)
 {
-    struct reader r = {.place = path, .lines = true, .cfg = cfg, .err = err};
     struct stat st;
     size_t len;
     int rc;
@@ -256,7 +262,7 @@ int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *e
         rc =
             ps_fail(err, -EFBIG, "%s: more than %d bytes; allowed are at most so many", path, MAX_FILE_BYTES);
     else
-        rc = read_text(&r, NULL, text, len);
+        rc = psd_config_read_text(cfg, path, text, len, err);
     free(text);
 close_file:
     close(fd);

@@ -10,6 +10,7 @@
 
 #include "proto/control.h"
 #include "proto/log.h"
+#include "server/checkpoint.h"
 
 enum { BATCH = 256 };
 
@@ -117,6 +118,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
     }
     if (rc == 0)
         rc = ps_manifest_create(tensors, b->n_tensors, d->cfg.limits.floats, out, err);
+    if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
+        ps_manifest_destroy(*out);
     free(tensors);
     if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
         ps_manifest_destroy(*out);

@@ -96,6 +96,14 @@ static void answer_center(struct psd_lane *lane, struct psd_arrival *a, float ra
     answer(lane, a, rate, flags);
 }
 
+static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags)
+{
+    if (lane->transport->message_body(&a->message, 0) < 0)
+        lane->transport->message_drop(&a->message);
+    else
+        answer(lane, a, 0, flags);
+}
+
 /* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
  * that a restart cut in two, leaves nothing behind that the next would inherit. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
@@ -217,6 +225,10 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
     psd_count(&lane->stats.replays, 1);
+    if (a->frame.kind == PS_FRAME_PUSH) {
+        answer_nothing(lane, a, PS_FLAG_REPLAYED);
+        return false;
+    }
     move = move_of(lane, &a->frame);
     answer_center(lane, a, lane->center->rule->rate(&move), PS_FLAG_REPLAYED);
     return false;
@@ -241,14 +253,6 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
     if (n_bad > 0)
         refuse_values(lane, a, n_bad);
     return n_bad == 0;
-}
-
-static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags)
-{
-    if (lane->transport->message_body(&a->message, 0) < 0)
-        lane->transport->message_drop(&a->message);
-    else
-        answer(lane, a, 0, flags);
 }
 
 static void serve_push(struct psd_lane *lane, struct psd_arrival *a)

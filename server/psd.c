@@ -13,15 +13,14 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include <malloc.h>
 
 #include "proto/log.h"
+#include "proto/memory.h"
 #include "server/endpoint.h"
 
-enum { TICK_MS = 200, LEAVE_MS = 500, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
-enum {
-    INCARNATION_MASK = 0x3fffffff
-}; /* where a job's incarnations start: room for many of them and resumes */
+enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+
+#define INCARNATION_MASK 0x3fffffffu /* where a job's incarnations start: room for many of them and resumes */
 
 /* One datagram to the service manager, if there is one (sd_notify(3)). */
 static void notify_service_manager(const char *state)
@@ -98,32 +97,30 @@ static int start_lanes(struct psd *d, struct ps_error *err)
     return 0;
 }
 
-static void end_sessions(struct psd *d, uint32_t begin, uint32_t end, const char *why)
+static void end_all(struct psd *d, bool observers)
 {
-    for (uint32_t i = begin; i < end; i++) {
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_VACANT)
+        if (s->state == PSD_SESSION_VACANT || s->observer != observers)
             continue;
         psd_control_error(d, s, PS__CODE__DRAINING, true, "psd has drained and ends: the session is over");
-        psd_job_end(d, s, PS__CODE__DRAINING, why);
+        psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
     }
 }
 
-/* Drained, or the workers' time is up: the last checkpoint, then the end. */
+/* Drained, or the workers' time is up: the last checkpoint. Observers may look at that center until the time
+ * is up; then the end. */
 static void stop_when_possible(struct psd *d)
 {
-    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 ||
-                                           uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1)) {
-        end_sessions(d, 0, d->sessions.n_workers_max, "did not leave in time");
+    bool now = uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
+    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
+        end_all(d, false);
         d->state = PSD_STATE_STOPPING;
-        d->drain_deadline_ms =
-            uv_now(&d->loop) + LEAVE_MS; /* observers may look once more at the last center */
         psd_saver_start(d, NULL);
     }
-    bool observed = psd_sessions_count(&d->sessions, true) == 0 || uv_now(&d->loop) >= d->drain_deadline_ms ||
-                    d->n_stops > 1;
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && observed) {
-        end_sessions(d, d->sessions.n_workers_max, d->sessions.n_slots, "psd ends");
+    if (d->state == PSD_STATE_STOPPING && !d->saver.busy &&
+        (psd_sessions_count(&d->sessions, true) == 0 || now)) {
+        end_all(d, true);
         uv_stop(&d->loop);
     }
 }
@@ -310,9 +307,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
         free(d);
         return PSD_EXIT_SYSTEM;
     }
-    /* Chunks come and go in libzmq's buffers: keep them on the heap rather than mapping each anew. */
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    ps_memory_keep_buffers();
     d->cfg = *cfg;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes();

@@ -1,13 +1,12 @@
 /* The worker takes no step of its own: the center does. */
 #include "client/psc.h"
 
-static void step(const struct ps_vec *vec, float *x, const float *g, float eta, size_t n)
+static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
 {
     (void)vec;
-    (void)x;
-    (void)g;
+    (void)p;
     (void)eta;
-    (void)n;
+    (void)delta;
 }
 
-const struct psc_optimizer psc_optimizer_none = {.name = "none", .step = step};
+const struct psc_optimizer psc_optimizer_none = {.name = "none", .has_state = false, .step = step};

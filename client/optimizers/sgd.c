@@ -1,9 +1,10 @@
 /* Gradient descent: x <- x - eta g. */
 #include "client/psc.h"
 
-static void step(const struct ps_vec *vec, float *x, const float *g, float eta, size_t n)
+static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
 {
-    vec->axpy(x, g, -eta, n);
+    (void)delta;
+    vec->axpy(p->at, p->g, -eta, p->n);
 }
 
-const struct psc_optimizer psc_optimizer_sgd = {.name = "sgd", .step = step};
+const struct psc_optimizer psc_optimizer_sgd = {.name = "sgd", .has_state = false, .step = step};

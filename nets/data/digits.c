@@ -24,8 +24,8 @@ enum { GRID = 4, LINE_PIECES = 3, CURVE_PIECES = 3, MAX_VERTICES = 96 };
 #define MAX_SCALE  1.05f
 #define MAX_ASPECT 0.10f /* of the logarithm */
 #define MAX_SHEAR  0.20f
-#define MAX_SHIFT  2.75f /* px */
-#define MAX_BEND   0.04f /* digit heights */
+#define MAX_SHIFT  2.0f  /* px */
+#define MAX_BEND   0.11f /* digit heights */
 #define MIN_STROKE 1.2f  /* px */
 #define MAX_STROKE 3.2f
 #define MAX_NOISE  0.12f /* standard deviation; ink is 1 */

@@ -32,7 +32,7 @@ static int open_either(struct reader *r, const char *dir, const char *name)
         if (errno != ENOENT)
             return cnn_fail(r->err, -errno, "%.200s: cannot be opened: %s", r->path, strerror(errno));
     }
-    return cnn_fail(r->err, -ENOENT, "%.200s: no such file, nor one without .gz", r->path);
+    return cnn_fail(r->err, -ENOENT, "%.160s/%s: no such file, nor one with .gz", dir, name);
 }
 
 /* The reason of zlib when reading stopped, NULL when the file simply ended. */

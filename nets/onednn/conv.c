@@ -9,6 +9,7 @@ struct conv {
         dbias;                                               /* weight, bias of x; dweight, dbias of g */
     dnnl_memory_t weight_forward, weight_back, dweight_back; /* in the library's formats */
     struct cnn_dnnl_op to_forward, forward, to_back, back_data, back_weights, from_back;
+    struct cnn_dnnl_pooled *pooled; /* NULL: the library goes backward */
 };
 
 struct shapes {
@@ -138,15 +139,24 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
         (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &c->out, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &c->weight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &c->bias, err)) < 0 ||
-        (rc = cnn_dnnl_memory(d, l, &s.out, (void *)(uintptr_t)l->dout, &c->dout, err)) < 0 ||
+        (rc = create_forward(d, l, &s, &desc, err)) < 0)
+        return rc;
+    if (l->pool != NULL)
+        return cnn_dnnl_pooled_create(d, l, &c->pooled, err);
+
+    if ((rc = cnn_dnnl_memory(d, l, &s.out, (void *)(uintptr_t)l->dout, &c->dout, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &c->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &c->dbias, err)) < 0 ||
-        (rc = create_forward(d, l, &s, &desc, err)) < 0 ||
         (rc = create_back_weights(d, l, &s, desc, err)) < 0 || l->din == NULL)
         return rc;
     if ((rc = cnn_dnnl_memory(d, l, &s.in, l->din, &c->din, err)) < 0)
         return rc;
     return create_back_data(d, l, &s, desc, err);
+}
+
+static void destroy(struct cnn_dnnl_layer *l)
+{
+    cnn_dnnl_pooled_destroy(((struct conv *)l->state)->pooled);
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
@@ -166,7 +176,10 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 {
     struct conv *c = l->state;
 
-    (void)x;
+    if (c->pooled != NULL) {
+        cnn_dnnl_pooled_backward(d, l, c->pooled, x, g);
+        return 0;
+    }
     cnn_dnnl_bind(c->dweight, g + l->plan->weight_at);
     cnn_dnnl_bind(c->dbias, g + l->plan->bias_at);
     if (cnn_dnnl_run(d, &c->back_weights) != dnnl_success || cnn_dnnl_run(d, &c->from_back) != dnnl_success)
@@ -178,4 +191,4 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
                : 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_conv = {sizeof(struct conv), create, NULL, forward, backward};
+const struct cnn_dnnl_kind cnn_dnnl_conv = {sizeof(struct conv), create, destroy, forward, backward};

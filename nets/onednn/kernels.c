@@ -3,24 +3,7 @@
 
 #include <string.h>
 
-#define LANES 16
-
-/* As wide as AVX-512; GCC and clang split them on narrower sets. Loads and stores need no alignment. */
-typedef float floats __attribute__((vector_size(4 * LANES)));
-typedef int32_t ints __attribute__((vector_size(4 * LANES)));
-typedef uint8_t bytes __attribute__((vector_size(LANES)));
-
-static inline floats load(const float *p)
-{
-    floats v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline void store(float *p, floats v)
-{
-    memcpy(p, &v, sizeof v);
-}
+#include "nets/onednn/vec.h"
 
 /* A window, clipped to the input. */
 struct window {
@@ -189,11 +172,6 @@ static void transpose(const float *from, float *to, size_t rows, size_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
-static bool is_usable(void)
-{
-    return CNN_ISA_IS_USABLE;
-}
-
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA, is_usable, maxpool,  maxpool_back,
-                                        relu,    relu_back, transpose};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,   maxpool_back, relu,
+                                        relu_back, transpose, CNN_POOLED};

@@ -18,9 +18,52 @@ struct cnn_pool {
     size_t c_step, place_step;
 };
 
+/* A convolution without padding whose output goes straight into a max-pool. Only the maxima have a gradient,
+ * one an output of the pool, so backward needs a quarter of the dense work after a 2 x 2 pool, and the
+ * gradient of the convolution's output is never written out. */
+struct cnn_pooled {
+    struct cnn_shape in;  /* of the convolution, [H][W][C] */
+    uint32_t n_out;       /* channels of the convolution and of the pool */
+    uint32_t kernel;      /* of the convolution */
+    uint32_t n_places;    /* of the pool's output */
+    uint32_t n_positions; /* of the convolution's output */
+    uint32_t
+        row_vectors; /* of one row of a patch, kernel * in.c floats that lie together; padded with zeros */
+    size_t row_step; /* floats from one row of the input to the next */
+    const int32_t *place_at; /* [n_places]: position where the window starts; may lie in the pool's padding */
+    const int32_t *argmax_at;                  /* [window places]: position of an argmax from there */
+    const int32_t *in_at;                      /* [n_positions]: float of the input where the patch starts */
+    const int32_t *place_in_at, *argmax_in_at; /* as place_at and argmax_at, in floats of the input */
+    size_t c_step, place_step;                 /* of dout, as in struct cnn_pool */
+};
+
+/* A maximum's gradient and the channel it belongs to. */
+struct cnn_pooled_entry {
+    float d;
+    uint32_t channel;
+};
+
+/* What one image needs while its input gradient is computed. */
+struct cnn_pooled_work {
+    struct cnn_pooled_entry *entries; /* [n_places * n_out], sorted by position */
+    uint32_t *first;                  /* [n_positions + 1]: where the entries of a position start */
+    float *din;                       /* one image and a vector more */
+};
+
+struct cnn_pooled_kernels {
+    /* Adds the images' gradients to channels c0 to c1 of dweight [n_out][kernel][row_vectors vectors] and
+     * dbias. Reads a vector past the end of `in`. */
+    void (*back_weights)(const struct cnn_pooled *p, uint32_t n_images, const float *in, const float *dout,
+                         const uint8_t *argmax, uint32_t c0, uint32_t c1, float *dweight, float *dbias);
+    /* din of one image, overwritten, from weight [kernel][n_out][row_vectors vectors]. */
+    void (*back_data)(const struct cnn_pooled *p, const float *dout, const uint8_t *argmax,
+                      const float *weight, struct cnn_pooled_work *work, float *din);
+};
+
+extern const struct cnn_pooled_kernels cnn_pooled_avx512;
+
 struct cnn_kernels {
     const char *isa;
-    bool (*is_usable)(void);
     /* argmax [place][C]: where in its window (ky * kernel + kx) the first largest value lies. */
     void (*maxpool)(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax);
     /* din [H][W][C] is overwritten. */
@@ -29,9 +72,10 @@ struct cnn_kernels {
     void (*relu_back)(float *dx, const float *out, size_t n); /* in place: 0 where out is not positive */
     /* to [cols][rows] from [rows][cols] */
     void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
+    const struct cnn_pooled_kernels *pooled; /* NULL: too few registers to gain from them */
 };
 
-/* The widest set this machine has. */
+/* The widest set this machine has, or ONEDNN_MAX_CPU_ISA allows. */
 const struct cnn_kernels *cnn_kernels_pick(void);
 
 #endif

@@ -1,20 +1,31 @@
+/* kernels_pick.c: the widest loops that the library would use itself, so that ONEDNN_MAX_CPU_ISA holds both.
+ */
 #include "nets/onednn/kernels.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+struct row {
+    unsigned needs; /* bits of dnnl_cpu_isa_t, a wider set having those of the narrower */
+    const struct cnn_kernels *kernels;
+};
 
 extern const struct cnn_kernels cnn_kernels_avx512, cnn_kernels_avx2, cnn_kernels_base;
 
-/* Widest first; base is usable everywhere. */
-static const struct cnn_kernels *const sets[] = {
+/* Widest first; base runs everywhere. */
+static const struct row rows[] = {
 #ifdef __x86_64__
-    &cnn_kernels_avx512,
-    &cnn_kernels_avx2,
+    {dnnl_cpu_isa_avx512_core, &cnn_kernels_avx512},
+    {dnnl_cpu_isa_avx2, &cnn_kernels_avx2},
 #endif
-    &cnn_kernels_base,
+    {0, &cnn_kernels_base},
 };
 
 const struct cnn_kernels *cnn_kernels_pick(void)
 {
+    unsigned has = dnnl_get_effective_cpu_isa();
     size_t i = 0;
-    while (!sets[i]->is_usable())
+
+    while ((has & rows[i].needs) != rows[i].needs)
         i++;
-    return sets[i];
+    return rows[i].kernels;
 }

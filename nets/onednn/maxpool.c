@@ -32,6 +32,11 @@ static void destroy(struct cnn_dnnl_layer *l)
     free(((struct maxpool *)l->state)->argmax);
 }
 
+const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l)
+{
+    return ((const struct maxpool *)l->state)->argmax;
+}
+
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct maxpool *m = l->state;
@@ -50,6 +55,8 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     size_t n_in = cnn_shape_count(l->plan->in), n_out = cnn_shape_count(l->plan->out);
 
     (void)x, (void)g;
+    if (l->is_pooled)
+        return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++)
         d->kernels->maxpool_back(&m->pool, l->dout + i * n_out, m->argmax + i * n_out, l->din + i * n_in);

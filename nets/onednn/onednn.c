@@ -31,10 +31,10 @@ static size_t n_computed(const struct cnn_dnnl *d)
     return d->plan->n_layers - 1;
 }
 
-/* Zeroed, on a cache line; NULL without memory. */
+/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. */
 static void *buffer(size_t bytes)
 {
-    size_t rounded = (bytes + 63) / 64 * 64;
+    size_t rounded = (bytes + 63) / 64 * 64 + 64;
     void *p = aligned_alloc(64, rounded);
     return p != NULL ? memset(p, 0, rounded) : NULL;
 }
@@ -102,6 +102,15 @@ static void lay_out(struct cnn_dnnl *d)
     }
 }
 
+static void pair_with_pools(struct cnn_dnnl *d)
+{
+    for (size_t i = 0; i + 1 < n_computed(d); i++)
+        if (cnn_dnnl_can_pool(d, &d->plan->layers[i], &d->plan->layers[i + 1])) {
+            d->layers[i].pool = &d->layers[i + 1];
+            d->layers[i + 1].is_pooled = true;
+        }
+}
+
 static int create_activations(struct cnn_dnnl *d)
 {
     size_t largest = 0;
@@ -122,14 +131,15 @@ static int create_activations(struct cnn_dnnl *d)
     return d->dact[0] != NULL && d->dact[1] != NULL ? 0 : -ENOMEM;
 }
 
-/* Backward, each layer reads one of the two gradient buffers and writes the other; ReLU works in place. */
+/* Backward, each layer reads one of the two gradient buffers and writes the other; ReLU works in place, and a
+ * pooled max-pool leaves what it gets to its convolution. */
 static void assign_gradients(struct cnn_dnnl *d)
 {
     float *from = d->dact[0], *to = d->dact[1];
 
     for (size_t i = n_computed(d); i-- > 0;) {
         struct cnn_dnnl_layer *l = &d->layers[i];
-        bool in_place = l->plan->spec->kind == CNN_RELU;
+        bool in_place = l->plan->spec->kind == CNN_RELU || l->is_pooled;
         l->dout = from;
         l->din = !l->plan->wants_din ? NULL : in_place ? from : to;
         if (!in_place) {
@@ -202,6 +212,7 @@ static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads,
         d->layers[i].kind = kinds[plan->layers[i].spec->kind];
     }
     lay_out(d);
+    pair_with_pools(d);
     if (create_activations(d) < 0) {
         rc = cnn_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", batch);
         goto failed;
@@ -219,7 +230,8 @@ failed:
     return rc;
 }
 
-/* The caller's images where they are, if the first layer can read them there. */
+/* The caller's images where they are, if the first layer can read them there: it does not write them, nor
+ * read past their end. */
 static const float *place_input(struct cnn_dnnl *d, const float *images, uint32_t n)
 {
     struct cnn_shape s = d->plan->layers[0].in;
@@ -228,7 +240,7 @@ static const float *place_input(struct cnn_dnnl *d, const float *images, uint32_
     if (!d->layers[0].in_is_flat)
         for (uint32_t i = 0; i < n; i++)
             d->kernels->transpose(images + i * n_in, d->input + i * n_in, s.c, places);
-    else if (n < d->batch || d->plan->layers[0].spec->kind == CNN_RELU)
+    else if (n < d->batch || d->layers[0].pool != NULL || d->plan->layers[0].spec->kind == CNN_RELU)
         memcpy(d->input, images, n * n_in * sizeof *images);
     else
         return images;

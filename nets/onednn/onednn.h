@@ -39,7 +39,9 @@ struct cnn_dnnl_layer {
     float *out;
     bool in_is_flat, out_is_flat; /* [C*H*W], not [H][W][C]; where both are the same, flat */
     const float *dout;
-    float *din; /* NULL: not wanted */
+    float *din;                  /* NULL: not wanted */
+    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool with which it goes backward as one */
+    bool is_pooled;              /* of that max-pool: the convolution goes backward for it */
     void *state;
 };
 
@@ -77,9 +79,21 @@ int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dn
 /* A primitive with its arguments, ended by one whose arg is 0. */
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                 const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct cnn_error *err);
-/* A reorder; nothing to do, and *to is `from`, when both lie the same way. */
+/* A reorder; nothing to do when `from` and `to` are one memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct cnn_error *err);
+
+const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l);
+
+/* The way back of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
+ * l->dout the gradient of the pool's output. */
+struct cnn_dnnl_pooled;
+bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next);
+int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled **out,
+                           struct cnn_error *err);
+void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s);
+void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
+                              const float *x, float *g);
 
 /* The library's memories are not const; inputs are only read. */
 static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)

@@ -10,6 +10,9 @@
 #include "nets/worker/progress.h"
 #include "proto/log.h"
 
+#define LEAVE_S 5.0 /* workers of a draining job leave within a step */
+#define LOOK_S  0.2
+
 struct evaluation {
     struct cnn_job *job;
     float *images; /* the whole test set */
@@ -123,7 +126,16 @@ static int evaluate_center(struct evaluation *e)
     return CNN_EXIT_OK;
 }
 
-/* On a drain or a signal the center is looked at a last time, so that the history ends with the result. */
+/* The last center is the one that the last worker has left. */
+static void wait_for_workers(struct cnn_job *job)
+{
+    double end = cnn_now() + LEAVE_S;
+    while (psc_size(job->psc) > 0 && cnn_now() < end && !cnn_stop_wait(job->stop, LOOK_S))
+        continue;
+}
+
+/* On a drain or a signal the center is looked at a last time, so that the history ends with the result;
+ * unless the server was gone sooner. */
 static int loop(struct evaluation *e, bool last)
 {
     struct cnn_job *job = e->job;
@@ -133,9 +145,16 @@ static int loop(struct evaluation *e, bool last)
         int rc = psc_pull(job->psc, job->x);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
+        if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */
+            ps_log(PS_LOG_INFO, "evaluate.drained", "the server has drained and is gone: %s",
+                   psc_error(job->psc));
+            return CNN_EXIT_OK;
+        }
         if (rc == PSC_DRAINED && !last) {
             ps_log(PS_LOG_INFO, "evaluate.drained", "the server is draining: this is the last evaluation");
+            wait_for_workers(job);
             last = true;
+            continue;
         }
         rc = evaluate_center(e);
         if (rc != CNN_EXIT_OK || last)

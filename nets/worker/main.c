@@ -1,13 +1,17 @@
 /* psworker: trains a net with a parameter server. */
 #include "nets/worker/worker.h"
 
+#include "nets/net.h"
 #include "proto/log.h"
+#include "proto/memory.h"
 
 int main(int argc, char **argv)
 {
     struct cnn_worker_args args;
     struct cnn_error err;
 
+    cnn_threads_sleep(argv);
+    ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {
         fprintf(stderr, "psworker: %s\n", err.text);

@@ -140,7 +140,8 @@ static void message_drop(struct ps_message *m)
         zmq_msg_close(&p->part[i]);
 }
 
-/* Reads the parts of one message from `first` on. With another number of parts m can still be answered or dropped. */
+/* Reads the parts of one message from `first` on. With another number of parts m can still be answered or
+ * dropped. */
 static int recv_parts(void *socket, struct ps_message *m, int first)
 {
     struct parts *p = (struct parts *)m->storage;
@@ -191,16 +192,16 @@ static int message_body(struct ps_message *m, size_t len_bytes)
 }
 
 /* libzmq learns only now and then that a peer has read; before calling the pipe full, let it look. */
-static int send_first(void *socket, zmq_msg_t *id)
+static int send_first(void *socket, zmq_msg_t *part)
 {
     int events;
     size_t size = sizeof events;
-    if (zmq_msg_send(id, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0)
+    if (zmq_msg_send(part, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0)
         return 0;
     if (zmq_errno() != EAGAIN)
         return -zmq_errno();
     zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size);
-    return zmq_msg_send(id, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 ? 0 : -zmq_errno();
+    return zmq_msg_send(part, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 ? 0 : -zmq_errno();
 }
 
 static int port_reply(struct ps_port *port, struct ps_message *m)
@@ -264,20 +265,26 @@ static void link_close(struct ps_link *link)
 
 static int link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
 {
-    zmq_msg_t msg;
+    zmq_msg_t first, second;
     int rc;
 
-    if (body == NULL)
-        zmq_msg_init(&msg);
-    else if (zmq_msg_init_data(&msg, (void *)(uintptr_t)body, body_bytes, let_go, link->lent) != 0)
+    if (zmq_msg_init_size(&first, PS_FRAME_BYTES) != 0)
         return -ENOMEM;
-    else
+    memcpy(zmq_msg_data(&first), head, PS_FRAME_BYTES);
+    if (body == NULL) {
+        zmq_msg_init(&second);
+    } else if (zmq_msg_init_data(&second, (void *)(uintptr_t)body, body_bytes, let_go, link->lent) != 0) {
+        zmq_msg_close(&first);
+        return -ENOMEM;
+    } else {
         atomic_fetch_add_explicit(&link->lent->n, 1, memory_order_relaxed);
-    if (zmq_send(link->socket, head, PS_FRAME_BYTES, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 &&
-        zmq_msg_send(&msg, link->socket, ZMQ_DONTWAIT) >= 0)
-        return 0;
-    rc = -zmq_errno();
-    zmq_msg_close(&msg);
+    }
+    if ((rc = send_first(link->socket, &first)) == 0 && zmq_msg_send(&second, link->socket, ZMQ_DONTWAIT) < 0)
+        rc = -zmq_errno();
+    if (rc < 0) {
+        zmq_msg_close(&first);
+        zmq_msg_close(&second);
+    }
     return rc;
 }
 

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nets/net.h"
+#include "proto/memory.h"
 #include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
 
@@ -27,6 +29,8 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+    cnn_threads_sleep(argv);
+    ps_memory_keep_buffers();
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         usage(stdout);
         return 0;

@@ -10,8 +10,8 @@
 
 extern const struct cnn_model *const cases[]; /* ends with NULL; lenet and linear are among them */
 
-/* A model at a random place, with images and labels for a batch; arrays are as long as the batch to the byte,
- * so that the address sanitizer sees a read past them. */
+/* A model at a random place, with images and labels for a batch. Each array ends where a page begins that
+ * nobody may touch: a read or write past it ends the test, also from code that was generated at run time. */
 struct bed {
     const struct cnn_model *model;
     uint32_t batch;

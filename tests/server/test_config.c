@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "server/config_table.h"
-#include "server/url.h"
+#include "server/preset.h"
 
 static const char file_name[] = "test-config.yaml";
 static char directory[] = "/tmp/psd-test-config-XXXXXX";
@@ -351,21 +351,31 @@ static const struct {
     {"method: async-easgd\nparameters: {alpha: 0.2}\n", {NULL}, NULL},
     {"method: async-easgd\nparameters: {rho: 2}\n", {NULL}, NULL},
     {"method: async-easgd\nparameters: {beta: 0.9, period: 8}\n", {NULL}, NULL},
-    {"method: async-easgd\n", {"exactly one of alpha, rho and beta", "found none"}, NULL},
+    {"method: async-easgd\n", {NULL}, NULL}, /* the preset gives what is needed */
+    {"parameters: {alpha: none}\n", {"exactly one of alpha, rho and beta", "found none"}, NULL},
     {"method: async-easgd\nparameters: {alpha: 0.2, beta: 0.9}\n",
      {"exactly one", "found alpha, beta"},
      NULL},
-    {"parameters: {alpha: 0.2}\n", {"parameters.alpha: ", "rule sgd has no moving rate"}, NULL},
-    {"parameters: {period: 2}\n", {"parameters.period: found 2", "rule sgd", "allowed is 1"}, NULL},
-    {"parameters: {momentum: 0.9}\n", {"parameters.momentum: found 0.9", "rule sgd", "allowed is 0"}, NULL},
-    {"method: eamsgd\n", {"method: 'eamsgd' is not built", "async-easgd, async-sgd"}, NULL},
+    {"method: async-sgd\nparameters: {alpha: 0.2}\n",
+     {"parameters.alpha: ", "rule sgd has no moving rate"},
+     NULL},
+    {"method: async-sgd\nparameters: {period: 2}\n",
+     {"parameters.period: found 2", "rule sgd", "allowed is 1"},
+     NULL},
+    {"method: async-sgd\nparameters: {momentum: 0.9}\n",
+     {"parameters.momentum: found 0.9", "rule sgd", "allowed is 0"},
+     NULL},
+    {"method: diloco\n", {"method: 'diloco' is not built", "async-easgd, eamsgd, async-sgd"}, NULL},
+    {"method: eamsgd\nparameters: {momentum: 1}\n", {"parameters.momentum: found 1", "nesterov"}, NULL},
     {"method: preset\n", {"method: 'preset' is not built"}, NULL},
     {"rule: adam\n", {"rule: 'adam' is not built", "elastic, sgd"}, NULL},
     {"admission: sync\n", {"admission: 'sync' is not built", "fcfs"}, NULL},
-    {"optimizer: nesterov\n", {"optimizer: 'nesterov' is not built", "sgd, none"}, NULL},
+    {"optimizer: heavy-ball\n", {"optimizer: 'heavy-ball' is not built", "none, sgd, nesterov"}, NULL},
     {"averaging: mean\n", {"averaging: 'mean' is not built", "none"}, NULL},
-    {"optimizer: sgd\n", {"optimizer: found sgd", "rule sgd", "none"}, NULL},
-    {"rule: elastic\nparameters: {alpha: 0.1}\n", {"optimizer: found none", "rule elastic", "sgd"}, NULL},
+    {"method: async-sgd\noptimizer: sgd\n", {"optimizer: found sgd", "rule sgd", "none"}, NULL},
+    {"method: async-sgd\nrule: elastic\nparameters: {alpha: 0.1}\n",
+     {"optimizer: found none", "rule elastic", "sgd"},
+     NULL},
     {"method: custom\nrule: sgd\n", {"admission: found none", "custom needs"}, NULL},
     {"listen: tcp://0.0.0.0:0\n", {"listen: tcp://0.0.0.0:0", "insecure: true", "loopback"}, NULL},
     {"listen: tcp://localhost.example.org:0\n", {"listen: ", "insecure: true"}, NULL},
@@ -380,7 +390,7 @@ static const struct {
     {"advertise: tcp://a:1\n", {"advertise: ", "without scheme"}, NULL},
     {"method: async-easgd\nparameters: {alpha: 1.5}\n", {NULL}, "alpha is 1.5"},
     {"method: async-easgd\nparameters: {alpha: 0.97, learning_rate: 0.2}\n", {NULL}, "0.9474"},
-    {"method: async-easgd\nparameters: {beta: 1.9}\n", {NULL}, "with one worker"},
+    {"method: async-easgd\nparameters: {beta: 1.9, period: 1}\n", {NULL}, "with one worker"},
     {"method: async-easgd\nparameters: {alpha: 0.1, learning_rate: 3}\n", {NULL}, "learning_rate: 3"},
 };
 
@@ -411,11 +421,12 @@ START_TEST(parts_make_a_method)
     struct psd_config cfg;
     struct ps_error err;
 
-    ck_assert_int_eq(read_text(&cfg,
-                               "rule: elastic\nadmission: fcfs\noptimizer: sgd\naveraging: none\n"
-                               "parameters: {alpha: 0.1}\n",
-                               &err),
-                     0);
+    ck_assert_int_eq(
+        read_text(&cfg,
+                  "method: custom\nrule: elastic\nadmission: fcfs\noptimizer: sgd\naveraging: none\n"
+                  "parameters: {alpha: 0.1}\n",
+                  &err),
+        0);
     ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
     ck_assert_str_eq(cfg.method, "custom");
     ck_assert_str_eq(cfg.rule, "elastic");
@@ -425,6 +436,37 @@ START_TEST(parts_make_a_method)
     ck_assert_str_eq(cfg.method, "async-sgd");
     ck_assert_str_eq(cfg.admission, "fcfs");
     ck_assert_str_eq(cfg.optimizer, "none");
+}
+END_TEST
+
+/* What a configuration leaves to its method comes from configs/methods; what it says goes over it. */
+START_TEST(presets_fill_what_is_left_out)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        const struct psd_preset *p = psd_presets;
+        while (p->name != NULL && strcmp(p->name, m->name) != 0)
+            p++;
+        ck_assert_msg(p->name != NULL,
+                      "configs/methods has no %s.yaml, or server/meson.build does not name it", m->name);
+        psd_config_defaults(&cfg);
+        snprintf(cfg.method, sizeof cfg.method, "%s", m->name);
+        ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+        ck_assert_msg(cfg.hyper.schedule.warmup_steps > 0, "%s: these rates diverge without warm-up",
+                      m->name);
+    }
+    ck_assert_int_eq(read_text(&cfg, "parameters: {beta: 0.8, period: 2}\n", &err), 0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert(isnan(cfg.hyper.alpha));
+    ck_assert_double_eq(cfg.hyper.beta, 0.8);
+    ck_assert_uint_eq(cfg.hyper.period, 2);
+    ck_assert_double_eq(cfg.hyper.learning_rate, 0.1); /* the preset's */
+    ck_assert_int_eq(read_text(&cfg, "parameters: {learning_rate: preset}\n", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "learning_rate=0.3", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "learning_rate=preset", &err), 0);
+    ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+    ck_assert_double_eq(cfg.hyper.learning_rate, 0.1);
 }
 END_TEST
 
@@ -449,49 +491,6 @@ START_TEST(json_has_every_key)
 }
 END_TEST
 
-static const struct {
-    const char *text, *host;
-    int port; /* -1: refused */
-    bool loopback;
-} urls[] = {
-    {"tcp://127.0.0.1:0", "127.0.0.1", 0, true},
-    {"tcp://127.9.9.9:1", "127.9.9.9", 1, true},
-    {"tcp://[::1]:65535", "::1", 65535, true},
-    {"tcp://localhost:80", "localhost", 80, true},
-    {"tcp://*:80", "*", 80, false},
-    {"tcp://[::]:80", "::", 80, false},
-    {"tcp://10.0.0.1:80", "10.0.0.1", 80, false},
-    {"tcp://head-node.cluster:80", "head-node.cluster", 80, false},
-    {"tcp://127.0.0.1", "", -1, false},
-    {"tcp://127.0.0.1:", "", -1, false},
-    {"tcp://127.0.0.1:+1", "", -1, false},
-    {"tcp://127.0.0.1:655360", "", -1, false},
-    {"tcp://:80", "", -1, false},
-    {"tcp://::1:80", "", -1, false},
-    {"tcp://[::1:80", "", -1, false},
-    {"tcp://[127.0.0.1]:80", "", -1, false},
-    {"tcp://a b:80", "", -1, false},
-    {"http://127.0.0.1:80", "", -1, false},
-    {"", "", -1, false},
-};
-
-START_TEST(url_is_taken_apart)
-{
-    struct psd_url url;
-    struct ps_error err;
-    int rc = psd_url_parse(urls[_i].text, &url, &err);
-    if (urls[_i].port < 0) {
-        ck_assert_int_eq(rc, -EINVAL);
-        assert_says(&err, "tcp://HOST:PORT");
-        return;
-    }
-    ck_assert_int_eq(rc, 0);
-    ck_assert_str_eq(url.host, urls[_i].host);
-    ck_assert_int_eq(url.port, urls[_i].port);
-    ck_assert_int_eq(psd_url_is_loopback(&url), urls[_i].loopback);
-}
-END_TEST
-
 #define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
 
 int main(void)
@@ -511,8 +510,8 @@ int main(void)
     tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
     tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
     tcase_add_test(tc, parts_make_a_method);
+    tcase_add_test(tc, presets_fill_what_is_left_out);
     tcase_add_test(tc, json_has_every_key);
-    tcase_add_loop_test(tc, url_is_taken_apart, 0, ROWS(urls));
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

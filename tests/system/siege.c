@@ -12,6 +12,7 @@
 
 static const char *const settings[] = {"method=async-sgd",
                                        "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0",
                                        "chunk_floats=16384",
                                        "lanes=2",
                                        "checkpoint.every_s=0",

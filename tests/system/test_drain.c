@@ -12,11 +12,16 @@
 
 enum { FLOATS = 100003, WORKERS = 4 };
 
-static const char *const settings[] = {"method=async-sgd",   "parameters.learning_rate=1",
-                                       "limits.drain_s=2",   "checkpoint.every_s=0",
-                                       "chunk_floats=16384", NULL};
-static const char *const patient[] = {"method=async-sgd", "parameters.learning_rate=1", "limits.drain_s=600",
-                                      "checkpoint.every_s=0", NULL};
+static const char *const settings[] = {"method=async-sgd",
+                                       "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0",
+                                       "limits.drain_s=2",
+                                       "checkpoint.every_s=0",
+                                       "chunk_floats=16384",
+                                       NULL};
+static const char *const patient[] = {
+    "method=async-sgd",   "parameters.learning_rate=1", "parameters.schedule.warmup_steps=0",
+    "limits.drain_s=600", "checkpoint.every_s=0",       NULL};
 
 static void start(struct daemon *d, const char *const *with)
 {

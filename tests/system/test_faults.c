@@ -8,9 +8,13 @@
 
 #define FLOATS 1000003 /* 4 MB: an exchange takes milliseconds, so that a kill lands inside one */
 
-static const char *const settings[] = {"method=async-sgd",   "parameters.learning_rate=1",
-                                       "limits.silence_s=2", "checkpoint.every_s=0",
-                                       "chunk_floats=65536", NULL};
+static const char *const settings[] = {"method=async-sgd",
+                                       "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0",
+                                       "limits.silence_s=2",
+                                       "checkpoint.every_s=0",
+                                       "chunk_floats=65536",
+                                       NULL};
 
 static void start(struct daemon *d)
 {

@@ -12,8 +12,13 @@
 
 enum { FLOATS = 100003 }; /* two lanes of four chunks each */
 
-static const char *const settings[] = {"method=async-sgd", "parameters.learning_rate=1", "chunk_floats=16384",
-                                       "lanes=2",          "checkpoint.every_s=0",       NULL};
+static const char *const settings[] = {"method=async-sgd",
+                                       "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0",
+                                       "chunk_floats=16384",
+                                       "lanes=2",
+                                       "checkpoint.every_s=0",
+                                       NULL};
 
 static void start(struct daemon *d)
 {
@@ -197,6 +202,7 @@ enum { CUT_WORKERS = 3, CUT_EXCHANGES = 500, CUT_EVERY_MS = 40 };
 
 static const char *const advertised[] = {"method=async-sgd",
                                          "parameters.learning_rate=1",
+                                         "parameters.schedule.warmup_steps=0",
                                          "chunk_floats=16384",
                                          "lanes=2",
                                          "checkpoint.every_s=0",

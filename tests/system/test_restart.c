@@ -16,9 +16,13 @@
 
 enum { FLOATS = 200003, WORKERS = 2, HEARTBEAT_MS = 250 };
 
-static const char *const settings[] = {"method=async-sgd",    "parameters.learning_rate=1",
-                                       "limits.silence_s=20", "checkpoint.every_s=0",
-                                       "chunk_floats=16384",  NULL};
+static const char *const settings[] = {"method=async-sgd",
+                                       "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0",
+                                       "limits.silence_s=20",
+                                       "checkpoint.every_s=0",
+                                       "chunk_floats=16384",
+                                       NULL};
 
 static void start(struct daemon *d)
 {

@@ -164,8 +164,8 @@ static uint32_t checksum(const char *spec, enum cnn_split split, uint64_t seed, 
  * no longer be compared. Whoever changes the generator on purpose writes the new values. */
 START_TEST(digits_are_the_same_everywhere)
 {
-    ck_assert_uint_eq(checksum("digits", CNN_TEST, 0, 0, 0, 500), 0x1d8f3540);
-    ck_assert_uint_eq(checksum("digits", CNN_TRAIN, 1, 3, 0, 500), 0x51f64a28);
+    ck_assert_uint_eq(checksum("digits", CNN_TEST, 0, 0, 0, 500), 0x4e3a6afb);
+    ck_assert_uint_eq(checksum("digits", CNN_TRAIN, 1, 3, 0, 500), 0xc19f474a);
 }
 END_TEST
 

@@ -11,6 +11,7 @@ struct fake_plan {
     int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
     uint64_t step_from, pull_from;
     uint64_t raise_at; /* psc_step number raise_at sends the process SIGTERM; 0: never */
+    const char *error; /* what psc_error says; NULL: "" */
     float rate;        /* of plain SGD; NaN makes every vector not finite */
 };
 

@@ -191,9 +191,26 @@ START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
     fake_plan.pull_from = 3;
     snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
     ck_assert_int_eq(run(line), CNN_EXIT_OK);
-    ck_assert_uint_eq(fake_seen.pulls, 3);
+    ck_assert_uint_eq(fake_seen.pulls, 4); /* the third tells of the drain, the fourth sees the last center */
     ck_assert_uint_eq(fake_seen.reports, 3);
     ck_assert_int_eq(count_lines(path, &accuracy), 3);
+    unlink(path);
+}
+END_TEST
+
+/* The last pull got no answer: what x holds must not go down in history as the center. */
+START_TEST(evaluating_ends_when_a_drained_server_is_gone)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
+    double accuracy;
+    close(mkstemp(path));
+    fake_plan.pull = PSC_DRAINED;
+    fake_plan.pull_from = 2;
+    fake_plan.error = "the server has gone";
+    snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.pulls, 2);
+    ck_assert_int_eq(count_lines(path, &accuracy), 1);
     unlink(path);
 }
 END_TEST
@@ -274,6 +291,7 @@ int main(void)
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
     tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
+    tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
     tcase_add_test(tc, good_arguments);

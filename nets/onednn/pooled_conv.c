@@ -1,0 +1,191 @@
+/* pooled_conv.c: the way back through a max-pool and the convolution before it, in one: see struct
+ * cnn_pooled. Threads share channels for weights and images for the input's gradient, so the sums, and with
+ * them the bits, are the same for any number of threads. */
+#include "nets/onednn/onednn.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16 /* floats of a vector of the kernels */
+
+struct cnn_dnnl_pooled {
+    struct cnn_pooled p;
+    int32_t *tables; /* what p points to */
+    float *weight;   /* [kernel][n_out][row_vectors * LANES]; the padding stays 0 */
+    float *dweight;  /* [n_out][kernel][row_vectors * LANES] */
+    uint32_t n_works;
+    struct cnn_pooled_work *works; /* one a thread; only where the input's gradient is wanted */
+};
+
+bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next)
+{
+    return d->kernels->pooled != NULL && conv->spec->kind == CNN_CONV && conv->spec->pad == 0 &&
+           next->spec->kind == CNN_MAXPOOL && next->spec->stride >= 2;
+}
+
+static void fill_tables(struct cnn_dnnl_pooled *s, const struct cnn_layer *conv, const struct cnn_layer *pool)
+{
+    struct cnn_pooled *p = &s->p;
+    int32_t kernel = (int32_t)pool->spec->kernel, stride = (int32_t)pool->spec->stride;
+    int32_t pad = (int32_t)pool->spec->pad, out_w = (int32_t)conv->out.w;
+    int32_t down = (int32_t)(conv->spec->stride * p->row_step),
+            right = (int32_t)(conv->spec->stride * conv->in.c);
+    int32_t *place_at = s->tables, *place_in_at = place_at + p->n_places;
+    int32_t *argmax_at = place_in_at + p->n_places, *argmax_in_at = argmax_at + kernel * kernel;
+    int32_t *in_at = argmax_in_at + kernel * kernel;
+
+    for (int32_t k = 0; k < (int32_t)p->n_places; k++) {
+        int32_t y = k / (int32_t)pool->out.w * stride - pad, x = k % (int32_t)pool->out.w * stride - pad;
+        place_at[k] = y * out_w + x;
+        place_in_at[k] = y * down + x * right;
+    }
+    for (int32_t k = 0; k < kernel * kernel; k++) {
+        argmax_at[k] = k / kernel * out_w + k % kernel;
+        argmax_in_at[k] = k / kernel * down + k % kernel * right;
+    }
+    for (int32_t k = 0; k < (int32_t)p->n_positions; k++)
+        in_at[k] = k / out_w * down + k % out_w * right;
+    p->place_at = place_at;
+    p->place_in_at = place_in_at;
+    p->argmax_at = argmax_at;
+    p->argmax_in_at = argmax_in_at;
+    p->in_at = in_at;
+}
+
+static bool create_works(struct cnn_dnnl_pooled *s, uint32_t threads)
+{
+    const struct cnn_pooled *p = &s->p;
+
+    s->works = calloc(threads, sizeof *s->works);
+    if (s->works == NULL)
+        return false;
+    for (s->n_works = 0; s->n_works < threads; s->n_works++) {
+        struct cnn_pooled_work *w = &s->works[s->n_works];
+        w->entries = malloc((size_t)p->n_places * p->n_out * sizeof *w->entries);
+        w->first = malloc((p->n_positions + 1) * sizeof *w->first);
+        w->din = calloc(cnn_shape_count(p->in) + LANES, sizeof *w->din);
+        if (w->entries == NULL || w->first == NULL || w->din == NULL) {
+            s->n_works++; /* destroy frees what this one has */
+            return false;
+        }
+    }
+    return true;
+}
+
+int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled **out,
+                           struct cnn_error *err)
+{
+    const struct cnn_layer *conv = l->plan, *pool = l->pool->plan;
+    struct cnn_dnnl_pooled *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        goto no_memory;
+    s->p = (struct cnn_pooled){
+        .in = conv->in,
+        .n_out = conv->out.c,
+        .kernel = conv->spec->kernel,
+        .n_places = pool->out.h * pool->out.w,
+        .n_positions = conv->out.h * conv->out.w,
+        .row_vectors = (conv->spec->kernel * conv->in.c + LANES - 1) / LANES,
+        .row_step = (size_t)conv->in.w * conv->in.c,
+        .c_step = l->pool->out_is_flat ? (size_t)pool->out.h * pool->out.w : 1,
+        .place_step = l->pool->out_is_flat ? 1 : pool->out.c,
+    };
+    size_t n_window = (size_t)pool->spec->kernel * pool->spec->kernel;
+    size_t n_weights = (size_t)s->p.kernel * s->p.n_out * s->p.row_vectors * LANES;
+    s->tables = calloc(2 * (s->p.n_places + n_window) + s->p.n_positions, sizeof *s->tables);
+    s->dweight = aligned_alloc(64, n_weights * sizeof *s->dweight);
+    s->weight = aligned_alloc(64, n_weights * sizeof *s->weight);
+    if (s->tables == NULL || s->dweight == NULL || s->weight == NULL ||
+        (l->din != NULL && !create_works(s, d->threads)))
+        goto no_memory;
+    memset(s->weight, 0, n_weights * sizeof *s->weight);
+    fill_tables(s, conv, pool);
+    *out = s;
+    return 0;
+
+no_memory:
+    cnn_dnnl_pooled_destroy(s);
+    return cnn_fail(err, -ENOMEM, "no memory for layer '%s'", conv->spec->name);
+}
+
+void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->n_works; i++) {
+        free(s->works[i].entries);
+        free(s->works[i].first);
+        free(s->works[i].din);
+    }
+    free(s->works);
+    free(s->tables);
+    free(s->weight);
+    free(s->dweight);
+    free(s);
+}
+
+/* weight[ky][o][kx * C + c] from flat [o][c][ky][kx] */
+static void pack(const struct cnn_pooled *p, const float *flat, float *weight)
+{
+    size_t row = (size_t)p->row_vectors * LANES;
+
+    for (uint32_t o = 0; o < p->n_out; o++)
+        for (uint32_t c = 0; c < p->in.c; c++)
+            for (uint32_t ky = 0; ky < p->kernel; ky++)
+                for (uint32_t kx = 0; kx < p->kernel; kx++)
+                    weight[(ky * p->n_out + o) * row + kx * p->in.c + c] = *flat++;
+}
+
+/* flat [o][c][ky][kx] of channels o0 to o1 from dweight[o][ky][kx * C + c] */
+static void unpack(const struct cnn_pooled *p, const float *dweight, uint32_t o0, uint32_t o1, float *flat)
+{
+    size_t row = (size_t)p->row_vectors * LANES;
+
+    flat += (size_t)o0 * p->in.c * p->kernel * p->kernel;
+    for (uint32_t o = o0; o < o1; o++)
+        for (uint32_t c = 0; c < p->in.c; c++)
+            for (uint32_t ky = 0; ky < p->kernel; ky++)
+                for (uint32_t kx = 0; kx < p->kernel; kx++)
+                    *flat++ = dweight[(o * p->kernel + ky) * row + kx * p->in.c + c];
+}
+
+static void back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s, float *g)
+{
+    const struct cnn_pooled *p = &s->p;
+    const uint8_t *argmax = cnn_dnnl_maxpool_argmax(l->pool);
+    float *dbias = g + l->plan->bias_at;
+    size_t channel_floats = (size_t)p->kernel * p->row_vectors * LANES;
+
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t t = 0; t < d->threads; t++) {
+        uint32_t c0 = (uint32_t)((uint64_t)p->n_out * t / d->threads);
+        uint32_t c1 = (uint32_t)((uint64_t)p->n_out * (t + 1) / d->threads);
+        memset(s->dweight + c0 * channel_floats, 0, (c1 - c0) * channel_floats * sizeof *s->dweight);
+        memset(dbias + c0, 0, (c1 - c0) * sizeof *dbias);
+        d->kernels->pooled->back_weights(p, d->batch, l->in, l->dout, argmax, c0, c1, s->dweight, dbias);
+        unpack(p, s->dweight, c0, c1, g + l->plan->weight_at);
+    }
+}
+
+static void back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s, const float *x)
+{
+    const uint8_t *argmax = cnn_dnnl_maxpool_argmax(l->pool);
+    size_t n_in = cnn_shape_count(s->p.in), n_out = (size_t)s->p.n_places * s->p.n_out;
+
+    pack(&s->p, x + l->plan->weight_at, s->weight);
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->pooled->back_data(&s->p, l->dout + i * n_out, argmax + i * n_out, s->weight,
+                                      &s->works[omp_get_thread_num()], l->din + i * n_in);
+}
+
+void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
+                              const float *x, float *g)
+{
+    back_weights(d, l, s, g);
+    if (l->din != NULL)
+        back_data(d, l, s, x);
+}

@@ -1,0 +1,27 @@
+/* vec.h: vectors as wide as AVX-512; GCC and clang split them on narrower sets. Private to kernel files. */
+#ifndef CNN_VEC_H
+#define CNN_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
+/* Loads and stores need no alignment. */
+static inline floats load(const float *p)
+{
+    floats v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store(float *p, floats v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+#endif

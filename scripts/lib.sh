@@ -1,0 +1,74 @@
+# shellcheck shell=bash disable=SC2154
+# lib.sh: what the scripts of this folder share. Sourced, never run.
+
+# Debian 12 names; DESIGN section 10.
+PACKAGES=(
+    gcc libc6-dev meson ninja-build pkg-config
+    libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev
+    libjansson-dev libxxhash-dev libcurl4-openssl-dev libhwloc-dev libdnnl-dev zlib1g-dev
+    check gnuplot-nox
+)
+
+say() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+}
+
+die() {
+    say "$*"
+    exit 1
+}
+
+missing_packages() {
+    local package
+    for package in "${PACKAGES[@]}"; do
+        # shellcheck disable=SC2016 # dpkg-query's own variable
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || echo "$package"
+    done
+}
+
+# Installs what is missing, or says what is and ends.
+ensure_packages() {
+    local missing sudo=()
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        say "this is no Debian: going on with what is here; needed by their Debian names: ${PACKAGES[*]}"
+        return
+    fi
+    mapfile -t missing < <(missing_packages)
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+    if [[ $(id -u) -ne 0 ]]; then
+        command -v sudo >/dev/null ||
+            die "missing packages, and neither root nor sudo to install them: apt-get install ${missing[*]}"
+        sudo=(sudo)
+    fi
+    say "installing ${missing[*]}"
+    "${sudo[@]}" apt-get update -qq || say "apt-get update failed: trying with the lists that are here"
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
+        die "apt-get could not install: ${missing[*]}"
+}
+
+# root: the sourcing script's variable, the top of the tree.
+# ensure_build FOLDER TARGET... -- SETUP-OPTION...: configures FOLDER unless it is, and compiles the targets
+# (all of them, when none is named). What the compiler says is shown only when it fails.
+ensure_build() {
+    local folder=$1 targets=() log
+    shift
+    while [[ $# -gt 0 && $1 != -- ]]; do
+        targets+=("$1")
+        shift
+    done
+    [[ $# -eq 0 ]] || shift
+    log=$(mktemp)
+    if [[ ! -f $folder/build.ninja ]]; then
+        say "configuring $folder"
+        meson setup "$folder" "$root" "$@" >"$log" 2>&1 || fail_build "meson setup" "$log"
+    fi
+    say "compiling in $folder"
+    meson compile -C "$folder" "${targets[@]}" >"$log" 2>&1 || fail_build "meson compile" "$log"
+    rm -f "$log"
+}
+
+fail_build() {
+    tail -n 40 "$2" >&2
+    rm -f "$2"
+    die "$1 failed; its last lines are above"
+}

@@ -1,0 +1,423 @@
+/* The library against a server that the test scripts: what a real psd would not say, or say wrong. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+#include "client/psclient.h"
+#include "proto/control.h"
+#include "proto/frame.h"
+#include "tests/support/unit.h"
+
+enum { N = 5000, CHUNK = 1024 };
+
+/* What the server does wrong. */
+struct script {
+    void (*spoil)(Ps__Welcome *w);
+    uint32_t hello_error; /* Ps__Code: answers Hello with an error */
+    bool garbage;         /* answers Hello with bytes that are no message */
+    int lose;             /* loses every lose-th answer of the lane; 0: none */
+    bool shift;           /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
+    uint16_t data_error;  /* answers exchanges with this code */
+    bool short_answers;   /* answers lack a float */
+};
+
+struct fake {
+    struct script script;
+    void *context, *control, *lane;
+    char url[64], lane_url[64];
+    pthread_t thread;
+    atomic_bool stop;
+    atomic_int hellos, requests, landed;
+    bool seen[3][16]; /* by seq, chunk: what landed */
+    float center[N];
+};
+
+static void send_control(struct fake *f, zmq_msg_t *id, int what, void *message)
+{
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    m.what_case = (Ps__ToClient__WhatCase)what;
+    m.welcome = message; /* a union of pointers */
+    zmq_msg_send(id, f->control, ZMQ_SNDMORE);
+    ps_control_send(f->control, &m.base);
+}
+
+static void on_hello(struct fake *f, zmq_msg_t *id)
+{
+    Ps__Welcome w = PS__WELCOME__INIT;
+    Ps__Method method = PS__METHOD__INIT;
+    Ps__Schedule schedule = PS__SCHEDULE__INIT;
+    Ps__Error error = PS__ERROR__INIT;
+    char *lanes[] = {f->lane_url};
+    atomic_fetch_add(&f->hellos, 1);
+    if (f->script.garbage) {
+        zmq_msg_send(id, f->control, ZMQ_SNDMORE);
+        zmq_send(f->control, "\xff\xff\xff", 3, 0);
+        return;
+    }
+    if (f->script.hello_error != 0) {
+        error.code = (Ps__Code)f->script.hello_error;
+        error.sentence = "protocol version 1; this psd speaks 99";
+        error.fatal = true;
+        send_control(f, id, PS__TO_CLIENT__WHAT_ERROR, &error);
+        return;
+    }
+    method.name = "async-sgd", method.rule = "sgd", method.optimizer = "none";
+    method.learning_rate = 1, method.period = 1;
+    method.schedule = &schedule;
+    w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
+    w.lanes = lanes, w.n_lanes = 1, w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 1000;
+    if (f->script.spoil != NULL)
+        f->script.spoil(&w);
+    send_control(f, id, PS__TO_CLIENT__WHAT_WELCOME, &w);
+}
+
+static void on_control(struct fake *f)
+{
+    zmq_msg_t id, body;
+    zmq_msg_init(&id);
+    zmq_msg_init(&body);
+    zmq_msg_recv(&id, f->control, 0);
+    zmq_msg_recv(&body, f->control, 0);
+    Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
+    Ps__Begun begun = PS__BEGUN__INIT;
+    Ps__Alive alive = PS__ALIVE__INIT;
+    begun.offer = true;
+    alive.workers = 1;
+    if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
+        on_hello(f, &id);
+    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
+        send_control(f, &id, PS__TO_CLIENT__WHAT_BEGUN, &begun);
+    else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
+        send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
+    ps_control_free_to_server(m);
+    zmq_msg_close(&id);
+    zmq_msg_close(&body);
+}
+
+static void send_data(struct fake *f, zmq_msg_t *id, const struct ps_frame *frame, const void *body,
+                      size_t len)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    zmq_msg_t copy;
+    zmq_msg_init(&copy);
+    zmq_msg_copy(&copy, id);
+    ps_frame_pack(frame, head);
+    zmq_msg_send(&copy, f->lane, ZMQ_SNDMORE);
+    zmq_send(f->lane, head, sizeof head, ZMQ_SNDMORE);
+    zmq_send(f->lane, body, len, 0);
+}
+
+/* Moves the center as rule sgd does with a rate of 1, each chunk of an exchange once. */
+static void land(struct fake *f, const struct ps_frame *frame, const float *body)
+{
+    bool *seen = &f->seen[frame->seq % 3][frame->begin / (CHUNK - 64)];
+    if (frame->kind == PS_FRAME_PULL || *seen)
+        return;
+    *seen = true;
+    atomic_fetch_add(&f->landed, 1);
+    for (uint32_t i = 0; i < frame->count; i++)
+        f->center[frame->begin + i] =
+            frame->kind == PS_FRAME_OFFER ? body[i] : f->center[frame->begin + i] - body[i];
+}
+
+static void on_data(struct fake *f)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    float body[CHUNK];
+    struct ps_frame frame;
+    zmq_msg_t id;
+    zmq_msg_init(&id);
+    zmq_msg_recv(&id, f->lane, 0);
+    int head_bytes = zmq_recv(f->lane, head, sizeof head, 0);
+    zmq_recv(f->lane, body, sizeof body, 0);
+    int n = atomic_fetch_add(&f->requests, 1) + 1;
+    if (ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
+        bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
+        land(f, &frame, body);
+        struct ps_frame stray = {.kind = PS_FRAME_ANSWER, .count = 1};
+        if (f->script.shift)
+            send_data(f, &id, &stray, "0123456789", (size_t)n % 8);
+        frame.kind = PS_FRAME_ANSWER;
+        frame.rate = 1;
+        size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
+        if (exchange && f->script.data_error != 0) {
+            frame.kind = PS_FRAME_ERROR;
+            frame.code = f->script.data_error;
+            send_data(f, &id, &frame, "the fake says no", 16);
+        } else if (f->script.lose == 0 || n % f->script.lose != 0) {
+            send_data(f, &id, &frame, f->center + frame.begin, len);
+        }
+    }
+    zmq_msg_close(&id);
+}
+
+static void *run(void *arg)
+{
+    struct fake *f = arg;
+    while (!atomic_load(&f->stop)) {
+        zmq_pollitem_t items[] = {{.socket = f->control, .events = ZMQ_POLLIN},
+                                  {.socket = f->lane, .events = ZMQ_POLLIN}};
+        zmq_poll(items, 2, 10);
+        if (items[0].revents)
+            on_control(f);
+        if (items[1].revents)
+            on_data(f);
+    }
+    return NULL;
+}
+
+static void *bind_router(struct fake *f, char *url, size_t size)
+{
+    int zero = 0;
+    void *socket = zmq_socket(f->context, ZMQ_ROUTER);
+    zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
+    ck_assert_int_eq(zmq_bind(socket, "tcp://127.0.0.1:*"), 0);
+    zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, url, &size);
+    return socket;
+}
+
+static void fake_open(struct fake *f, const struct script *script)
+{
+    memset(f, 0, sizeof *f);
+    f->script = *script;
+    f->context = zmq_ctx_new();
+    f->control = bind_router(f, f->url, sizeof f->url);
+    f->lane = bind_router(f, f->lane_url, sizeof f->lane_url);
+    ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
+}
+
+static void fake_close(struct fake *f)
+{
+    atomic_store(&f->stop, true);
+    pthread_join(f->thread, NULL);
+    zmq_close(f->control);
+    zmq_close(f->lane);
+    zmq_ctx_term(f->context);
+}
+
+static int join(struct fake *f, struct psc **c)
+{
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = f->url;
+    opt.timeout_ms = 5000;
+    opt.retry_ms = 50;
+    opt.heartbeat_ms = 50;
+    return psc_open(&opt, c);
+}
+
+static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
+static float x[N], g[N];
+static struct fake fake;
+
+static struct psc *begin(const struct script *script)
+{
+    struct psc *c;
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 100);
+        g[i] = (float)(i % 3);
+    }
+    fake_open(&fake, script);
+    ck_assert_msg(join(&fake, &c) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_begin(c, &model, 1, x) == PSC_OK, "%s", psc_error(c));
+    return c;
+}
+
+START_TEST(other_protocol_version_is_told)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.hello_error = PS__CODE__VERSION});
+    ck_assert_int_eq(join(&fake, &c), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "protocol version 1; this psd speaks 99");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+START_TEST(bytes_that_are_no_message_end_the_session)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.garbage = true});
+    ck_assert_int_eq(join(&fake, &c), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "no control message");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+static void without_method(Ps__Welcome *w)
+{
+    w->method = NULL;
+}
+
+static void without_schedule(Ps__Welcome *w)
+{
+    w->method->schedule = NULL;
+}
+
+static void without_lanes(Ps__Welcome *w)
+{
+    w->n_lanes = 0;
+}
+
+static void without_window(Ps__Welcome *w)
+{
+    w->window_chunks = 0;
+}
+
+static void without_incarnation(Ps__Welcome *w)
+{
+    w->incarnation = 0;
+}
+
+static void without_period(Ps__Welcome *w)
+{
+    w->method->period = 0;
+}
+
+static void with_schedule(Ps__Welcome *w)
+{
+    w->method->schedule->kind = 77;
+}
+
+static void with_rule(Ps__Welcome *w)
+{
+    w->method->rule = "quantum";
+}
+
+static void with_optimizer(Ps__Welcome *w)
+{
+    w->method->optimizer = "quantum";
+}
+
+static void with_transport(Ps__Welcome *w)
+{
+    w->transport = "pigeon";
+}
+
+static void (*const spoilers[])(Ps__Welcome *w) = {
+    without_method, without_schedule, without_lanes, without_window, without_incarnation,
+    without_period, with_schedule,    with_rule,     with_optimizer, with_transport};
+
+START_TEST(welcome_that_cannot_be_worked_with_is_refused)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.spoil = spoilers[_i]});
+    ck_assert_int_eq(join(&fake, &c), PSC_EUNSUPPORTED);
+    ck_assert_uint_gt(strlen(psc_error(c)), 10);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+static void with_odd_chunks(Ps__Welcome *w)
+{
+    w->chunk_floats = 1000;
+}
+
+static void with_huge_chunks(Ps__Welcome *w)
+{
+    w->chunk_floats = UINT32_MAX;
+}
+
+static void (*const bad_cuts[])(Ps__Welcome *w) = {with_odd_chunks, with_huge_chunks};
+
+START_TEST(lane_map_that_is_not_possible_is_refused)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.spoil = bad_cuts[_i]});
+    ck_assert_int_eq(join(&fake, &c), PSC_OK);
+    ck_assert_int_eq(psc_begin(c, &model, 1, x), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "lane map is not possible");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* Under the undefined behaviour sanitizer this shows a float read where none may be. */
+START_TEST(answers_may_lie_at_odd_addresses)
+{
+    struct psc *c = begin(&(struct script){.shift = true});
+    for (int step = 1; step <= 2; step++) {
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+        for (int i = 0; i < N; i++)
+            ck_assert_float_eq(x[i], (float)(i % 100) - (float)step * (float)(i % 3));
+    }
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* Every third answer is lost: what is not answered is sent again under the same name, until all is. */
+START_TEST(lost_answers_are_asked_for_again)
+{
+    struct psc *c = begin(&(struct script){.lose = 3});
+    struct psc_info info = {.size = sizeof info};
+    for (int step = 1; step <= 2; step++) {
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+        for (int i = 0; i < N; i++)
+            ck_assert_float_eq(x[i], (float)(i % 100) - (float)step * (float)(i % 3));
+    }
+    ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+    ck_assert_uint_gt(info.retries, 0);
+    ck_assert_int_eq(fake.landed, 3 * 5); /* the offer and two exchanges of five chunks, each once */
+    ck_assert_int_eq(fake.hellos, 1);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+static const struct {
+    uint16_t code;
+    int want;
+} data_errors[] = {{PS__CODE__RANGE, PSC_EREFUSED},     {PS__CODE__VALUE, PSC_EEVICTED},
+                   {PS__CODE__EVICTED, PSC_EEVICTED},   {PS__CODE__DRAINING, PSC_DRAINED},
+                   {PS__CODE__CODEC, PSC_EUNSUPPORTED}, {999, PSC_EREFUSED}};
+
+/* After a transfer that failed no byte of the caller's vector is read any more: the address sanitizer looks.
+ */
+START_TEST(refused_exchange_gives_the_vector_back)
+{
+    struct psc *c = begin(&(struct script){.data_error = data_errors[_i].code});
+    float *mine = malloc(sizeof g);
+    memcpy(mine, g, sizeof g);
+    ck_assert_int_eq(psc_step(c, x, mine, 1), data_errors[_i].want);
+    free(mine);
+    assert_says(psc_error(c), "the fake says no");
+    assert_says(psc_error(c), "floats 0 +");
+    ck_assert_uint_eq(psc_clock(c), 0);
+    unit_nap_ms(20);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+START_TEST(answer_of_another_length_is_refused)
+{
+    struct psc *c = begin(&(struct script){.short_answers = true});
+    ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "lane 0 answered floats 0 +");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-fake");
+    TCase *tc = tcase_create("fake");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, other_protocol_version_is_told);
+    tcase_add_test(tc, bytes_that_are_no_message_end_the_session);
+    tcase_add_loop_test(tc, welcome_that_cannot_be_worked_with_is_refused, 0, ROWS(spoilers));
+    tcase_add_loop_test(tc, lane_map_that_is_not_possible_is_refused, 0, ROWS(bad_cuts));
+    tcase_add_test(tc, answers_may_lie_at_odd_addresses);
+    tcase_add_test(tc, lost_answers_are_asked_for_again);
+    tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
+    tcase_add_test(tc, answer_of_another_length_is_refused);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

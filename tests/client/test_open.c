@@ -1,0 +1,323 @@
+/* The library's face: options, arguments, what opening to nowhere says, the header and the symbols. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/psclient.h"
+#include "tests/support/unit.h"
+
+static struct psc_options quick(const char *server)
+{
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = server;
+    opt.timeout_ms = 300;
+    return opt;
+}
+
+/* Opens, expects the failure, and leaves the sentence in `sentence`. */
+static void fail_open(const struct psc_options *opt, int want, char *sentence, size_t size)
+{
+    struct psc *c = NULL;
+    int rc = psc_open(opt, &c);
+    ck_assert_ptr_nonnull(c);
+    snprintf(sentence, size, "%s", psc_error(c));
+    ck_assert_msg(rc == want, "%s: %s", psc_result_name(rc), sentence);
+    psc_close(c);
+}
+
+START_TEST(defaults_are_as_the_header_says)
+{
+    struct psc_options opt;
+    memset(&opt, 0xff, sizeof opt);
+    psc_options_init(&opt, sizeof opt);
+    ck_assert_uint_eq(opt.size, sizeof opt);
+    ck_assert_ptr_null(opt.server);
+    ck_assert_int_eq(opt.kind, PSC_WORKER);
+    ck_assert_int_eq(opt.rank, -1);
+    ck_assert_ptr_null(opt.name);
+    ck_assert_uint_eq(opt.timeout_ms, 60000);
+    ck_assert_uint_eq(opt.retry_ms, 2000);
+    ck_assert_uint_eq(opt.heartbeat_ms, 1000);
+    ck_assert(opt.log == NULL && opt.log_arg == NULL);
+}
+END_TEST
+
+/* Memory of that size, which the compiler need not know: an older program's struct. */
+static void *short_struct(volatile size_t size)
+{
+    return malloc(size);
+}
+
+/* A program built with a header that ended before `timeout_ms`, and one of the future. */
+START_TEST(struct_of_another_size_is_understood)
+{
+    enum { OLD = offsetof(struct psc_options, timeout_ms) };
+    unsigned char future[sizeof(struct psc_options) + 64];
+    struct psc_options *opt = short_struct(OLD), *old = opt;
+    struct psc *c;
+    char sentence[600];
+
+    psc_options_init(opt, OLD);
+    ck_assert_uint_eq(opt->size, OLD);
+    opt->server = "";
+    ck_assert_int_eq(psc_open(opt, &c),
+                     PSC_EINVAL); /* nothing beyond its end is read: the address sanitizer */
+    assert_says(psc_error(c), "server is missing");
+    psc_close(c);
+    free(old);
+
+    opt = (struct psc_options *)(void *)future;
+    memset(future, 0xff, sizeof future);
+    psc_options_init(opt, sizeof future);
+    for (size_t i = sizeof *opt; i < sizeof future; i++)
+        ck_assert_uint_eq(future[i], 0);
+    opt->server = "tcp://127.0.0.1:1";
+    opt->timeout_ms = 200;
+    fail_open(opt, PSC_EGONE, sentence, sizeof sentence);
+}
+END_TEST
+
+START_TEST(options_without_a_size_are_refused)
+{
+    const size_t sizes[] = {0, 1, sizeof(size_t), offsetof(struct psc_options, kind) - 1, 4097, SIZE_MAX};
+    char sentence[600];
+    for (size_t i = 0; i < ROWS(sizes); i++) {
+        struct psc_options opt = quick("tcp://127.0.0.1:1");
+        opt.size = sizes[i];
+        fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+        assert_says(sentence, "psc_options_init first");
+    }
+    fail_open(NULL, PSC_EINVAL, sentence, sizeof sentence);
+}
+END_TEST
+
+static const struct {
+    const char *server;
+    int32_t kind, rank;
+    uint32_t timeout_ms, retry_ms, heartbeat_ms;
+    const char *says;
+} bad_options[] = {
+    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT and @FILE"},
+    {"", 0, -1, 100, 10, 10, "server is missing"},
+    {"tcp://h:1", 2, -1, 100, 10, 10, "kind 2; allowed are PSC_WORKER and PSC_OBSERVER"},
+    {"tcp://h:1", -1, -1, 100, 10, 10, "kind -1"},
+    {"tcp://h:1", 0, -2, 100, 10, 10, "rank -2; allowed are 0 to 1023"},
+    {"tcp://h:1", 0, 1024, 100, 10, 10, "rank 1024"},
+    {"tcp://h:1", 0, -1, 99, 10, 10, "timeout_ms 99"},
+    {"tcp://h:1", 0, -1, 100, 9, 10, "retry_ms 9"},
+    {"tcp://h:1", 0, -1, 100, 10, 9, "heartbeat_ms 9"},
+    {"bogus", 0, -1, 2000, 10, 10, "'bogus'"},
+    {"tcp://", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+    {"tcp://127.0.0.1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+    {"tcp://127.0.0.1:port", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+    {"pigeon://127.0.0.1:1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+};
+
+START_TEST(bad_option_is_named)
+{
+    struct psc_options opt = quick(bad_options[_i].server);
+    char sentence[600];
+    opt.kind = bad_options[_i].kind;
+    opt.rank = bad_options[_i].rank;
+    opt.timeout_ms = bad_options[_i].timeout_ms;
+    opt.retry_ms = bad_options[_i].retry_ms;
+    opt.heartbeat_ms = bad_options[_i].heartbeat_ms;
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, bad_options[_i].says);
+}
+END_TEST
+
+START_TEST(long_server_is_refused)
+{
+    char server[600], sentence[600];
+    memset(server, 'x', sizeof server - 1);
+    server[sizeof server - 1] = 0;
+    struct psc_options opt = quick(server);
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    server[500] = 0;
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence); /* fits, and is no URL */
+}
+END_TEST
+
+/* Bounds are generous: the machine may be busy. What is asserted is that timeout_ms is what decides. */
+START_TEST(nowhere_times_out)
+{
+    struct psc_options opt = quick("tcp://127.0.0.1:1");
+    char sentence[600];
+    double begin = unit_now_s();
+    fail_open(&opt, PSC_EGONE, sentence, sizeof sentence);
+    double took = unit_now_s() - begin;
+    ck_assert_double_ge(took, 0.25);
+    ck_assert_double_le(took, 5);
+    assert_says(sentence, "no answer from tcp://127.0.0.1:1");
+    assert_says(sentence, "timeout_ms: 300");
+}
+END_TEST
+
+START_TEST(endpoint_file_that_is_no_use_is_named)
+{
+    char path[] = "/tmp/psd-test-endpoint-XXXXXX", server[64], sentence[600];
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    snprintf(server, sizeof server, "@%s", path);
+    struct psc_options opt = quick(server);
+    fail_open(&opt, PSC_EGONE, sentence, sizeof sentence); /* empty: psd may be about to write it */
+    assert_says(sentence, path);
+    assert_says(sentence, "holds no URL");
+    ck_assert_int_eq((int)write(fd, "\n", 1), 1);
+    fail_open(&opt, PSC_EGONE, sentence, sizeof sentence);
+    assert_says(sentence, "holds no URL");
+    ck_assert_int_eq((int)pwrite(fd, "pigeon://x\n", 11, 0), 11);
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "'pigeon://x'");
+    close(fd);
+    unlink(path);
+    fail_open(&opt, PSC_EGONE, sentence, sizeof sentence);
+    assert_says(sentence, path);
+    assert_says(sentence, "No such file");
+}
+END_TEST
+
+/* Every call on a handle whose open failed: a typed error with a sentence, never a crash. */
+START_TEST(handle_that_never_opened_refuses_everything)
+{
+    const struct psc_tensor t = {"w", 0, {4}, 1, PSC_PARAM};
+    struct psc_options bad = quick(""), nowhere = quick("tcp://127.0.0.1:1");
+    struct psc_metrics m = {.size = sizeof m};
+    struct psc_info info = {.size = sizeof info};
+    float x[4] = {0}, g[4] = {0};
+    for (int i = 0; i < 2; i++) {
+        struct psc *c;
+        ck_assert_int_lt(psc_open(i == 0 ? &bad : &nowhere, &c), 0);
+        ck_assert_int_lt(psc_begin(c, &t, 1, x), 0);
+        ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EINVAL);
+        assert_says(psc_error(c), "psc_step: psc_begin comes first");
+        ck_assert_int_eq(psc_exchange(c, g, x, 1), PSC_EINVAL);
+        assert_says(psc_error(c), "psc_exchange: psc_begin comes first");
+        ck_assert_int_eq(psc_pull(c, x), PSC_EINVAL);
+        assert_says(psc_error(c), "psc_pull: needs psc_begin");
+        ck_assert_int_eq(psc_push(c, x), PSC_EINVAL);
+        assert_says(psc_error(c), "psc_push: psc_begin comes first");
+        psc_report(c, &m);
+        ck_assert_int_eq(psc_rank(c), -1);
+        ck_assert_int_eq(psc_size(c), 0);
+        ck_assert_uint_eq(psc_clock(c), 0);
+        ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+        ck_assert_uint_eq(info.n_floats, 0);
+        psc_close(c);
+    }
+    psc_close(NULL);
+    ck_assert_str_eq(psc_error(NULL), "no memory for a handle");
+}
+END_TEST
+
+START_TEST(info_and_metrics_carry_their_size)
+{
+    struct psc_options opt = quick("");
+    struct psc *c;
+    unsigned char *small = short_struct(24), large[sizeof(struct psc_info) + 32];
+    struct psc_info *info = (struct psc_info *)(void *)small;
+    psc_open(&opt, &c);
+    ck_assert_int_eq(psc_info(c, NULL), PSC_EINVAL);
+    assert_says(psc_error(c), "psc_info");
+    memset(small, 0x77, 24);
+    info->size = 0;
+    ck_assert_int_eq(psc_info(c, info), PSC_EINVAL);
+    info->size = 16; /* an older program's: nothing beyond is written */
+    ck_assert_int_eq(psc_info(c, info), PSC_OK);
+    ck_assert_uint_eq(info->size, 16);
+    for (int i = 16; i < 24; i++)
+        ck_assert_uint_eq(small[i], 0x77);
+    free(small);
+    info = (struct psc_info *)(void *)large;
+    info->size = sizeof large;
+    ck_assert_int_eq(psc_info(c, info), PSC_OK);
+    ck_assert_uint_eq(info->size, sizeof large);
+    ck_assert_int_eq(psc_report(c, NULL), PSC_EINVAL);
+    assert_says(psc_error(c), "psc_report");
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(results_have_names)
+{
+    static const char *const names[] = {"PSC_OK",       "PSC_EINVAL",       "PSC_ENOMEM",    "PSC_EGONE",
+                                        "PSC_EEVICTED", "PSC_EVALUE",       "PSC_EMANIFEST", "PSC_ERANK",
+                                        "PSC_EREFUSED", "PSC_EUNSUPPORTED", "PSC_ESYSTEM"};
+    for (int i = 0; i < (int)ROWS(names); i++)
+        ck_assert_str_eq(psc_result_name(-i), names[i]);
+    ck_assert_str_eq(psc_result_name(PSC_DRAINED), "PSC_DRAINED");
+    ck_assert_ptr_nonnull(psc_result_name(99));
+}
+END_TEST
+
+START_TEST(library_exports_its_functions_and_nothing_else)
+{
+    static const char *const functions[] = {"psc_options_init", "psc_open",        "psc_begin", "psc_step",
+                                            "psc_exchange",     "psc_pull",        "psc_push",  "psc_report",
+                                            "psc_rank",         "psc_size",        "psc_clock", "psc_info",
+                                            "psc_error",        "psc_result_name", "psc_close"};
+    char line[400], name[300], type;
+    size_t found = 0;
+    void *library = dlopen(PSC_TEST_LIBRARY, RTLD_NOW);
+    ck_assert_msg(library != NULL, "%s", dlerror());
+    for (size_t i = 0; i < ROWS(functions); i++)
+        ck_assert_msg(dlsym(library, functions[i]) != NULL, "%s is missing", functions[i]);
+    dlclose(library);
+
+    FILE *nm = popen("nm -D --defined-only " PSC_TEST_LIBRARY " 2>/dev/null", "r");
+    ck_assert_ptr_nonnull(nm);
+    while (fgets(line, sizeof line, nm) != NULL)
+        if (sscanf(line, "%*s %c %299s", &type, name) == 2 && type != 'A') {
+            ck_assert_msg(strncmp(name, "psc_", 4) == 0, "%s is exported", name);
+            found++;
+        }
+    pclose(nm);
+    if (found > 0) /* there is an nm */
+        ck_assert_uint_ge(found, ROWS(functions));
+}
+END_TEST
+
+static void check_header(const char *compiler, const char *flags)
+{
+    char command[PATH_MAX + 300];
+    snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", compiler);
+    if (system(command) != 0)
+        return;
+    snprintf(command, sizeof command, "%s %s -Wall -Wextra -Werror -pedantic -fsyntax-only " PSC_TEST_HEADER,
+             compiler, flags);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+START_TEST(header_compiles_alone)
+{
+    check_header("cc", "-x c -std=c99");
+    check_header("cc", "-x c -std=c11");
+    check_header("c++", "-x c++ -std=c++11");
+    check_header("c++", "-x c++ -std=c++17");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-open");
+    TCase *tc = tcase_create("open");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, defaults_are_as_the_header_says);
+    tcase_add_test(tc, struct_of_another_size_is_understood);
+    tcase_add_test(tc, options_without_a_size_are_refused);
+    tcase_add_loop_test(tc, bad_option_is_named, 0, ROWS(bad_options));
+    tcase_add_test(tc, long_server_is_refused);
+    tcase_add_test(tc, nowhere_times_out);
+    tcase_add_test(tc, endpoint_file_that_is_no_use_is_named);
+    tcase_add_test(tc, handle_that_never_opened_refuses_everything);
+    tcase_add_test(tc, info_and_metrics_carry_their_size);
+    tcase_add_test(tc, results_have_names);
+    tcase_add_test(tc, library_exports_its_functions_and_nothing_else);
+    tcase_add_test(tc, header_compiles_alone);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

@@ -1,0 +1,358 @@
+/* Sessions with a real psd: joining, what is refused and by which sentence, pulling and pushing. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/psclient.h"
+#include "tests/support/daemon.h"
+#include "tests/support/unit.h"
+
+enum { N = 5000 };
+
+static const char *const settings[] = {"method=async-sgd",
+                                       "schedule={kind: constant, warmup_steps: 0}",
+                                       "lanes=2",
+                                       "chunk_floats=1024",
+                                       "learning_rate=1",
+                                       "limits.clients=3",
+                                       NULL};
+static struct daemon psd;
+static float x[N], y[N], zeros[N], ones[N];
+
+static void start_psd(void)
+{
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 100);
+        ones[i] = 1;
+    }
+}
+
+static void stop_psd(void)
+{
+    daemon_remove(&psd);
+}
+
+static const struct psc_tensor model[] = {{"conv1", 0, {40, 100}, 2, PSC_PARAM},
+                                          {"fc1", 4000, {1000}, 1, PSC_PARAM}};
+
+static int join(struct psc **c, int32_t kind, int32_t rank)
+{
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.kind = kind;
+    opt.rank = rank;
+    opt.timeout_ms = 10000;
+    opt.heartbeat_ms = 100;
+    return psc_open(&opt, c);
+}
+
+#define assert_ok(c, call)                                                                                   \
+    do {                                                                                                     \
+        int rc_ = (call);                                                                                    \
+        ck_assert_msg(rc_ == PSC_OK, "%s: %s", psc_result_name(rc_), psc_error(c));                          \
+    } while (0)
+
+#define assert_fails(c, call, want, says)                                                                    \
+    do {                                                                                                     \
+        int rc_ = (call);                                                                                    \
+        ck_assert_msg(rc_ == (want), "%s: %s", psc_result_name(rc_), psc_error(c));                          \
+        assert_says(psc_error(c), says);                                                                     \
+    } while (0)
+
+static struct psc *worker(int32_t rank)
+{
+    struct psc *c;
+    assert_ok(c, join(&c, PSC_WORKER, rank));
+    assert_ok(c, psc_begin(c, model, 2, x));
+    return c;
+}
+
+START_TEST(first_x_becomes_the_center_and_the_others_start_from_it)
+{
+    struct psc *a = worker(-1), *b;
+    ck_assert_int_eq(psc_rank(a), 0);
+    assert_ok(b, join(&b, PSC_WORKER, -1));
+    for (int i = 0; i < N; i++)
+        y[i] = 77;
+    assert_ok(b, psc_begin(b, model, 2, y));
+    ck_assert_int_eq(psc_rank(b), 1);
+    ck_assert_int_eq(psc_size(b), 2);
+    ck_assert_mem_eq(x, y, sizeof x);
+    psc_close(a);
+    psc_close(b);
+}
+END_TEST
+
+START_TEST(arguments_are_checked)
+{
+    struct psc *c;
+    assert_ok(c, join(&c, PSC_WORKER, 2));
+    ck_assert_int_eq(psc_rank(c), 2);
+    assert_fails(c, psc_step(c, x, ones, 1), PSC_EINVAL, "psc_step: psc_begin comes first");
+    assert_fails(c, psc_begin(c, model, 2, NULL), PSC_EINVAL, "a vector");
+    assert_fails(c, psc_begin(c, NULL, 2, x), PSC_EMANIFEST, "tensors");
+    assert_fails(c, psc_begin(c, model, 0, x), PSC_EMANIFEST, "0 tensors");
+    assert_ok(c, psc_begin(c, model, 2, x));
+    assert_fails(c, psc_begin(c, model, 2, x), PSC_EINVAL, "comes once");
+    assert_fails(c, psc_step(c, NULL, ones, 1), PSC_EINVAL, "psc_step: a vector is missing");
+    assert_fails(c, psc_step(c, x, NULL, 1), PSC_EINVAL, "psc_step: a vector is missing");
+    assert_fails(c, psc_exchange(c, NULL, y, 1), PSC_EINVAL, "psc_exchange: a vector is missing");
+    assert_fails(c, psc_exchange(c, x, NULL, 1), PSC_EINVAL, "psc_exchange: a vector is missing");
+    assert_fails(c, psc_exchange(c, x, x, 1), PSC_EINVAL, "overlap");
+    assert_fails(c, psc_exchange(c, x, x + N - 1, 1), PSC_EINVAL, "overlap");
+    assert_fails(c, psc_pull(c, NULL), PSC_EINVAL, "psc_pull");
+    assert_fails(c, psc_push(c, NULL), PSC_EINVAL, "psc_push: a vector is missing");
+    assert_ok(c, psc_step(c, x, ones, 1)); /* and nothing of that hurt */
+    psc_close(c);
+}
+END_TEST
+
+/* Each is refused before anything is sent, and the same handle can begin with a good model afterwards. */
+START_TEST(bad_model_can_be_put_right)
+{
+    static const struct {
+        struct psc_tensor second;
+        int want;
+        const char *says;
+    } bad[] = {
+        {{"fc1", 4001, {999}, 1, PSC_PARAM}, PSC_EMANIFEST, "tensor 1 'fc1': offset 4001"},
+        {{"fc1", 3999, {1001}, 1, PSC_PARAM}, PSC_EMANIFEST, "tensor 1 'fc1': offset 3999"},
+        {{"conv1", 4000, {1000}, 1, PSC_PARAM}, PSC_EMANIFEST, "'conv1'"},
+        {{NULL, 4000, {1000}, 1, PSC_PARAM}, PSC_EMANIFEST, "tensor 1"},
+        {{"fc1", 4000, {0}, 1, PSC_PARAM}, PSC_EMANIFEST, "dimension 0 is 0"},
+        {{"fc1", 4000, {1000}, 9, PSC_PARAM}, PSC_EMANIFEST, "9 dimensions"},
+        {{"fc1", 4000, {1000}, 1, 7}, PSC_EMANIFEST, "role 7"},
+        {{"fc1", 4000, {1000}, 1, PSC_BUFFER}, PSC_EUNSUPPORTED, "'fc1'"},
+        {{"fc1", 4000, {1000}, 1, PSC_FROZEN}, PSC_EUNSUPPORTED, "'fc1'"},
+    };
+    struct psc *c;
+    assert_ok(c, join(&c, PSC_WORKER, -1));
+    for (size_t i = 0; i < ROWS(bad); i++) {
+        struct psc_tensor tensors[] = {model[0], bad[i].second};
+        assert_fails(c, psc_begin(c, tensors, 2, x), bad[i].want, bad[i].says);
+    }
+    x[4321] = NAN;
+    assert_fails(c, psc_begin(c, model, 2, x), PSC_EVALUE, "x[4321]");
+    x[4321] = 1;
+    assert_ok(c, psc_begin(c, model, 2, x));
+    assert_ok(c, psc_pull(c, y));
+    ck_assert_mem_eq(x, y, sizeof x);
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(another_model_is_named)
+{
+    struct psc_tensor other[] = {model[0], model[1]};
+    struct psc *a = worker(-1), *b;
+    other[1].name = "fc2";
+    assert_ok(b, join(&b, PSC_WORKER, -1));
+    assert_fails(b, psc_begin(b, other, 2, x), PSC_EMANIFEST,
+                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job");
+    psc_close(b);
+    assert_ok(b, join(&b, PSC_OBSERVER, -1));
+    assert_fails(b, psc_begin(b, model, 1, x), PSC_EMANIFEST, "1 tensors here, 2 in the job");
+    psc_close(b);
+    assert_ok(a, psc_step(a, x, ones, 1)); /* the job goes on */
+    psc_close(a);
+}
+END_TEST
+
+START_TEST(ranks_are_given_once)
+{
+    struct psc *a = worker(1), *b, *c;
+    ck_assert_int_eq(psc_rank(a), 1);
+    assert_fails(b, join(&b, PSC_WORKER, 1), PSC_ERANK, "rank 1 is taken");
+    ck_assert_int_eq(psc_rank(b), -1);
+    psc_close(b);
+    assert_fails(b, join(&b, PSC_WORKER, 3), PSC_ERANK, "rank 3; allowed are 0 to 2");
+    psc_close(b);
+    assert_ok(b, join(&b, PSC_WORKER, -1));
+    ck_assert_int_eq(psc_rank(b), 0);
+    assert_ok(c, join(&c, PSC_WORKER, -1));
+    ck_assert_int_eq(psc_rank(c), 2);
+    struct psc *d;
+    assert_fails(d, join(&d, PSC_WORKER, -1), PSC_EREFUSED, "limits.clients");
+    psc_close(d);
+    psc_close(b);
+    psc_close(c);
+    psc_close(a);
+    for (int i = 0; i < 100 && join(&b, PSC_WORKER, 1) != PSC_OK; i++) { /* a rank that left is free again */
+        psc_close(b);
+        unit_nap_ms(20);
+    }
+    ck_assert_int_eq(psc_rank(b), 1);
+    psc_close(b);
+}
+END_TEST
+
+START_TEST(observer_pulls_and_nothing_else)
+{
+    struct psc *a = worker(-1), *o;
+    assert_ok(o, join(&o, PSC_OBSERVER, -1));
+    ck_assert_int_eq(psc_rank(o), -1);
+    y[7] = NAN; /* only written */
+    assert_ok(o, psc_begin(o, model, 2, y));
+    ck_assert_mem_eq(x, y, sizeof x);
+    assert_fails(o, psc_step(o, y, ones, 1), PSC_EINVAL, "psc_step: an observer only pulls");
+    assert_fails(o, psc_exchange(o, ones, y, 1), PSC_EINVAL, "psc_exchange: an observer only pulls");
+    assert_fails(o, psc_push(o, y), PSC_EINVAL, "psc_push: an observer only pulls");
+    assert_ok(a, psc_step(a, x, ones, 1));
+    assert_ok(o, psc_pull(o, y));
+    ck_assert_mem_eq(x, y, sizeof x);
+    ck_assert_int_eq(psc_size(o), 1);
+    psc_close(o);
+    psc_close(a);
+}
+END_TEST
+
+START_TEST(values_that_are_not_finite_are_never_sent)
+{
+    static const size_t places[] = {0, 3999, 4000, N - 1};
+    static const float bad[] = {NAN, INFINITY, -INFINITY, NAN};
+    struct psc *c = worker(-1);
+    struct psc_info info = {.size = sizeof info};
+    for (size_t i = 0; i < ROWS(places); i++) {
+        char says[64];
+        snprintf(says, sizeof says, "[%zu], in tensor '%s'", places[i], places[i] < 4000 ? "conv1" : "fc1");
+        zeros[places[i]] = bad[i];
+        memcpy(y, x, sizeof y);
+        assert_fails(c, psc_step(c, y, zeros, 1), PSC_EVALUE, says);
+        assert_fails(c, psc_exchange(c, zeros, y, 1), PSC_EVALUE, says);
+        assert_fails(c, psc_push(c, zeros), PSC_EVALUE, says);
+        zeros[places[i]] = 0;
+    }
+    ck_assert_uint_eq(psc_clock(c), 0);
+    assert_ok(c, psc_pull(c, y));
+    ck_assert_mem_eq(x, y, sizeof x);
+    assert_ok(c, psc_step(c, y, ones, 1)); /* the session lives */
+    ck_assert_uint_eq(psc_clock(c), 1);
+    ck_assert_float_eq(y[3], x[3] - 1);
+    ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+    ck_assert_uint_eq(info.exchanges, 1);
+    ck_assert_uint_eq(info.reconnects, 0);
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(push_sets_what_others_pull)
+{
+    struct psc *a = worker(-1), *b = worker(-1);
+    for (int i = 0; i < N; i++)
+        y[i] = (float)i * 3;
+    assert_ok(a, psc_push(a, y));
+    assert_ok(b, psc_pull(b, x));
+    ck_assert_mem_eq(x, y, sizeof x);
+    psc_close(a);
+    psc_close(b);
+}
+END_TEST
+
+START_TEST(info_tells_what_happened)
+{
+    struct psc *c = worker(-1);
+    struct psc_info info = {.size = sizeof info};
+    for (int i = 0; i < 3; i++)
+        assert_ok(c, psc_step(c, x, ones, 32));
+    ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+    ck_assert_uint_eq(info.n_floats, N);
+    ck_assert_uint_eq(info.exchanges, 3);
+    ck_assert_uint_eq(info.center_version, 3);
+    ck_assert_uint_eq(info.bytes_sent, 4 * sizeof x); /* the offer and three gradients */
+    ck_assert_uint_eq(info.bytes_received, 3 * sizeof x);
+    ck_assert_uint_eq(info.retries, 0);
+    ck_assert_double_eq(info.learning_rate, 1);
+    ck_assert_double_eq(info.alpha, 0);
+    ck_assert_uint_eq(info.period, 1);
+    ck_assert_str_eq(info.method, "async-sgd");
+    ck_assert_str_eq(info.optimizer, "none");
+    ck_assert_str_eq(info.transport, "tcp");
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(report_reaches_the_status_page)
+{
+    struct psc *c = worker(-1);
+    struct psc_metrics m = {.size = offsetof(struct psc_metrics, samples_per_second),
+                            .loss = 0.5,
+                            .accuracy = 0.25,
+                            .samples_per_second = 9}; /* an older program's: the last is not read */
+    double loss = NAN;
+    assert_ok(c, psc_report(c, &m));
+    for (int i = 0; i < 200 && isnan(loss); i++) {
+        unit_nap_ms(20);
+        loss = daemon_number(&psd, "/workers", "workers.0.loss");
+    }
+    ck_assert_double_eq(loss, 0.5);
+    ck_assert_double_eq(daemon_number(&psd, "/workers", "workers.0.accuracy"), 0.25);
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(draining_is_told_and_no_error)
+{
+    struct psc *c = worker(-1), *late;
+    int rc = PSC_OK;
+    kill(psd.pid, SIGTERM);
+    for (int i = 0; i < 1000 && rc == PSC_OK; i++) {
+        unit_nap_ms(5);
+        rc = psc_step(c, x, ones, 1);
+    }
+    ck_assert_msg(rc == PSC_DRAINED, "%s: %s", psc_result_name(rc), psc_error(c));
+    rc = join(&late, PSC_WORKER, -1);
+    ck_assert_msg(rc == PSC_DRAINED, "%s: %s", psc_result_name(rc), psc_error(late));
+    psc_close(late);
+    psc_close(c);
+    ck_assert_int_eq(daemon_stop(&psd, 0, 10), 0);
+}
+END_TEST
+
+/* The worker's half of one rule is not another's: x would be taken for a gradient. */
+START_TEST(server_that_comes_back_with_another_method_is_left)
+{
+    static const char *const other[] = {"method=async-easgd", "alpha=0.5", "period=1", "lanes=2",
+                                        "chunk_floats=1024",  NULL};
+    struct psc *c = worker(-1);
+    char *body;
+    assert_ok(c, psc_step(c, x, ones, 1));
+    body = daemon_ask(&psd, "POST", "/checkpoint");
+    free(body);
+    for (int i = 0; i < 200 && daemon_number(&psd, "/status", "checkpoint.last_version") != 1; i++)
+        unit_nap_ms(20);
+    daemon_stop(&psd, SIGKILL, 5);
+    psd.settings = other;
+    ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+    memcpy(y, x, sizeof y);
+    assert_fails(c, psc_step(c, x, ones, 1), PSC_EEVICTED,
+                 "another method, 'async-easgd' instead of 'async-sgd'");
+    psc_close(c);
+    psd.settings = settings;
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-session");
+    TCase *tc = tcase_create("session");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, start_psd, stop_psd);
+    tcase_add_test(tc, first_x_becomes_the_center_and_the_others_start_from_it);
+    tcase_add_test(tc, arguments_are_checked);
+    tcase_add_test(tc, bad_model_can_be_put_right);
+    tcase_add_test(tc, another_model_is_named);
+    tcase_add_test(tc, ranks_are_given_once);
+    tcase_add_test(tc, observer_pulls_and_nothing_else);
+    tcase_add_test(tc, values_that_are_not_finite_are_never_sent);
+    tcase_add_test(tc, push_sets_what_others_pull);
+    tcase_add_test(tc, info_tells_what_happened);
+    tcase_add_test(tc, report_reaches_the_status_page);
+    tcase_add_test(tc, server_that_comes_back_with_another_method_is_left);
+    tcase_add_test(tc, draining_is_told_and_no_error);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

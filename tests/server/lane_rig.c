@@ -1,0 +1,266 @@
+#include "tests/server/lane_rig.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+#include "proto/log.h"
+#include "tests/support/unit.h"
+
+enum { PATIENCE_MS = 5000 };
+
+static void lane_open(struct rig *r, uint32_t i)
+{
+    struct ps_error err = {""};
+    const struct ps_road_limits limits = {RIG_MAX_BODY, 8};
+    const struct psd_lane_options opt = {.index = i,
+                                         .url = "tcp://127.0.0.1:0",
+                                         .transport = r->transport,
+                                         .hub = r->hub,
+                                         .limits = limits,
+                                         .admission = psd_admission_find("fcfs"),
+                                         .shared = &r->shared};
+    ck_assert_msg(psd_lane_create(&opt, &r->lanes[i], &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
+    ck_assert_msg(r->transport->link_open(r->client_hub, r->transport->port_url(r->lanes[i]->port), &limits,
+                                          &r->links[i], &err) == 0,
+                  "%s", err.text);
+}
+
+static void raw_open(struct rig *r)
+{
+    int zero = 0, patience = PATIENCE_MS;
+    r->context = zmq_ctx_new();
+    r->raw = zmq_socket(r->context, ZMQ_DEALER);
+    zmq_setsockopt(r->raw, ZMQ_LINGER, &zero, sizeof zero);
+    zmq_setsockopt(r->raw, ZMQ_RCVTIMEO, &patience, sizeof patience);
+    ck_assert_int_eq(zmq_connect(r->raw, r->transport->port_url(r->lanes[0]->port)), 0);
+}
+
+void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+{
+    struct ps_error err = {""};
+    ps_log_setup("rig", PS_LOG_ERROR);
+    *r = (struct rig){.n_lanes = n_lanes, .transport = ps_transport_find("tcp")};
+    psd_config_defaults(&r->cfg);
+    snprintf(r->cfg.rule, sizeof r->cfg.rule, "%s", rule);
+    snprintf(r->cfg.method, sizeof r->cfg.method, "custom");
+    r->cfg.hyper.learning_rate = 1;
+    for (; settings != NULL && *settings != NULL; settings++)
+        ck_assert_msg(psd_config_set(&r->cfg, *settings, &err) == 0, "%s", err.text);
+    r->cfg.lanes = n_lanes;
+    r->cfg.chunk_floats = RIG_CHUNK;
+    r->shared.n_slots = RIG_SLOTS;
+    r->shared.alpha = ps_rule_find(rule)->needs_alpha ? (float)ps_hyper_alpha(&r->cfg.hyper, 1) : 0;
+    r->shared.lanes_done = calloc(RIG_SLOTS, sizeof *r->shared.lanes_done);
+    ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
+    ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
+    for (uint32_t i = 0; i < n_lanes; i++)
+        lane_open(r, i);
+    raw_open(r);
+}
+
+void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note)
+{
+    psd_ring_push(r->lanes[lane]->in, note);
+}
+
+static void tell_all(struct rig *r, const struct psd_note *note)
+{
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        rig_tell(r, i, note);
+}
+
+void rig_fill(struct rig *r, uint64_t n_floats, const float *x)
+{
+    struct ps_tensor t = {"model", 0, {n_floats}, 1, PS_ROLE_PARAM};
+    struct ps_manifest *manifest;
+    struct ps_error err = {""};
+    ck_assert_int_eq(ps_manifest_create(&t, 1, n_floats, &manifest, &err), 0);
+    ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
+    if (x != NULL)
+        memcpy(r->center->x, x, n_floats * sizeof *x);
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+}
+
+void rig_resume(struct rig *r, struct psd_snapshot *s)
+{
+    struct ps_error err = {""};
+    ck_assert_msg(psd_center_resume(&r->cfg, s, &r->center, &err) == 0, "%s", err.text);
+    atomic_store(&r->shared.version, s->version);
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+}
+
+void rig_close(struct rig *r)
+{
+    zmq_close(r->raw);
+    zmq_ctx_term(r->context);
+    for (uint32_t i = 0; i < r->n_lanes; i++) {
+        r->transport->link_close(r->links[i]);
+        psd_lane_destroy(r->lanes[i]);
+    }
+    r->transport->hub_destroy(r->client_hub);
+    r->transport->hub_destroy(r->hub);
+    psd_center_destroy(r->center);
+    free(r->shared.lanes_done);
+}
+
+void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep)
+{
+    tell_all(
+        r, &(struct psd_note){
+               .kind = PSD_NOTE_ADMIT, .client = client, .incarnation = incarnation, .a = phase, .b = keep});
+}
+
+bool rig_heard(struct rig *r, uint32_t lane)
+{
+    struct psd_ring *out = r->lanes[lane]->out;
+    return atomic_load(&out->pushed) != atomic_load(&out->taken);
+}
+
+struct psd_note rig_hear(struct rig *r, uint32_t lane)
+{
+    struct psd_note note = {0};
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    while (!psd_ring_take(r->lanes[lane]->out, &note)) {
+        struct pollfd fd = {.fd = r->lanes[lane]->out->wake_fd, .events = POLLIN};
+        ck_assert_msg(unit_now_s() < deadline, "lane %u says nothing", lane);
+        poll(&fd, 1, 10);
+        psd_ring_calm(r->lanes[lane]->out);
+    }
+    return note;
+}
+
+const float *rig_center(struct rig *r)
+{
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &r->center->snapshot});
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        ck_assert_int_eq(rig_hear(r, i).kind, PSD_NOTE_SNAPPED);
+    return r->center->snapshot.center;
+}
+
+static void copy_replay(const struct psd_lane *lane, struct psd_snapshot *out)
+{
+    for (size_t k = 0; k < lane->n_snap_replay; k++) {
+        struct psd_replay_entry e = lane->snap_replay[k];
+        e.landed = malloc(e.n_words * sizeof *e.landed);
+        memcpy(e.landed, lane->snap_replay[k].landed, e.n_words * sizeof *e.landed);
+        out->replay[out->n_replay++] = e;
+    }
+}
+
+void rig_snapshot(struct rig *r, struct psd_snapshot *out)
+{
+    uint64_t n = r->center->manifest->n_floats;
+    const float *x = rig_center(r);
+    *out = r->center->snapshot;
+    ck_assert_int_eq(ps_manifest_create(r->center->manifest->tensors, 1, n, &out->manifest, NULL), 0);
+    out->version = atomic_load(&r->shared.version);
+    out->center = malloc(n * sizeof *x);
+    memcpy(out->center, x, n * sizeof *x);
+    out->state = NULL;
+    out->lane_clocks = malloc(r->n_lanes * sizeof *out->lane_clocks);
+    memcpy(out->lane_clocks, r->center->snapshot.lane_clocks, r->n_lanes * sizeof *out->lane_clocks);
+    out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);
+    out->n_replay = 0;
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        copy_replay(r->lanes[i], out);
+}
+
+void rig_snapshot_free(struct psd_snapshot *s)
+{
+    psd_snapshot_finish(s);
+}
+
+struct ps_frame rig_frame(const struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation,
+                          uint64_t seq, uint32_t lane, uint32_t k)
+{
+    struct ps_range chunk = ps_shard_chunk(&r->center->shard, lane, k);
+    return (struct ps_frame){.kind = kind,
+                             .client = client,
+                             .incarnation = incarnation,
+                             .seq = seq,
+                             .begin = chunk.begin,
+                             .count = (uint32_t)chunk.count,
+                             .samples = 64,
+                             .clock = seq};
+}
+
+static void take_reply(struct reply *reply, const void *head, size_t head_bytes, const void *body,
+                       size_t body_bytes)
+{
+    struct ps_error err = {""};
+    ck_assert_msg(ps_frame_parse(&reply->f, head, head_bytes, &err) == 0, "%s", err.text);
+    reply->body_bytes = body_bytes;
+    reply->sentence[0] = 0;
+    if (reply->f.kind == PS_FRAME_ERROR) {
+        ck_assert_uint_le(body_bytes, PS_MAX_SENTENCE);
+        memcpy(reply->sentence, body, body_bytes);
+        reply->sentence[body_bytes] = 0;
+        ck_assert_uint_gt(reply->f.code, 0);
+        ck_assert_uint_gt(body_bytes, 10);
+    } else {
+        ck_assert_uint_le(body_bytes, sizeof reply->x);
+        memcpy(reply->x, body, body_bytes);
+    }
+}
+
+void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
+             struct reply *reply)
+{
+    const struct ps_transport *t = r->transport;
+    unsigned char head[PS_FRAME_BYTES];
+    struct ps_message m;
+    int rc;
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    ps_frame_pack(f, head);
+    ck_assert_int_eq(t->link_send(r->links[lane], head, body, body_bytes), 0);
+    while ((rc = t->link_recv(r->links[lane], &m)) == -EAGAIN) {
+        ck_assert_msg(unit_now_s() < deadline, "lane %u does not answer", lane);
+        t->links_wait(&r->links[lane], 1, -1, 10);
+    }
+    ck_assert_int_eq(rc, 0);
+    take_reply(reply, m.head, m.head_bytes, m.body, m.body_bytes);
+    t->message_drop(&m);
+}
+
+void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,
+                    struct reply *reply)
+{
+    rig_ask(r, lane, f, vector + f->begin, f->count * sizeof *vector, reply);
+}
+
+void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
+{
+    ck_assert_int_ge(zmq_send(r->raw, head, head_bytes, ZMQ_SNDMORE), 0);
+    ck_assert_int_ge(zmq_send(r->raw, body, body_bytes, 0), 0);
+}
+
+void rig_raw_recv(struct rig *r, struct reply *reply)
+{
+    unsigned char head[PS_FRAME_BYTES], body[RIG_MAX_BODY];
+    int head_bytes = zmq_recv(r->raw, head, sizeof head, 0), body_bytes, more = 1;
+    size_t size = sizeof more;
+    ck_assert_int_eq(head_bytes, PS_FRAME_BYTES);
+    body_bytes = zmq_recv(r->raw, body, sizeof body, 0);
+    ck_assert_int_ge(body_bytes, 0);
+    zmq_getsockopt(r->raw, ZMQ_RCVMORE, &more, &size);
+    ck_assert_int_eq(more, 0);
+    take_reply(reply, head, sizeof head, body, (size_t)body_bytes);
+}
+
+void rig_exchange(struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation, uint64_t seq,
+                  const float *vector, uint16_t flags)
+{
+    struct reply reply;
+    for (uint32_t lane = 0; lane < r->n_lanes; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
+            struct ps_frame f = rig_frame(r, kind, client, incarnation, seq, lane, k);
+            rig_ask_vector(r, lane, &f, vector, &reply);
+            ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+            ck_assert_uint_eq(reply.f.flags, flags);
+            ck_assert_uint_eq(reply.body_bytes, kind == PS_FRAME_EXCHANGE ? f.count * sizeof *vector : 0);
+        }
+}

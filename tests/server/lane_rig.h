@@ -1,0 +1,73 @@
+/* lane_rig.h: real lanes in their threads behind a real port, without psd around them. The test is the loop
+ * (it pushes and takes notes) and the clients (it sends frames). */
+#ifndef TEST_LANE_RIG_H
+#define TEST_LANE_RIG_H
+
+#include <stdbool.h>
+
+#include "server/lane.h"
+
+enum { RIG_SLOTS = 4, RIG_MAX_LANES = 4, RIG_CHUNK = 1024, RIG_MAX_BODY = 4 * RIG_CHUNK + 64 };
+
+struct rig {
+    struct psd_shared shared;
+    struct psd_config cfg;
+    struct psd_center *center;
+    struct psd_lane *lanes[RIG_MAX_LANES];
+    uint32_t n_lanes;
+    const struct ps_transport *transport;
+    struct ps_hub *hub, *client_hub;
+    struct ps_link *links[RIG_MAX_LANES];
+    void *context, *raw; /* a bare DEALER at lane 0, for what a link would never send */
+};
+
+/* What a lane answered. */
+struct reply {
+    struct ps_frame f;
+    size_t body_bytes;
+    float x[RIG_CHUNK];                 /* of an answer with floats */
+    char sentence[PS_MAX_SENTENCE + 1]; /* of an error */
+};
+
+/* Starts the lanes. settings: "key=value" of the configuration, NULL-terminated; learning_rate is 1 unless
+ * given. */
+void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
+/* Hands out a center of n floats: x, or zeros for NULL. Call once. */
+void rig_fill(struct rig *r, uint64_t n_floats, const float *x);
+/* Hands out what the snapshot of another rig held, as psd does when it resumes. Takes over the vectors of s,
+ * which must outlive the rig. */
+void rig_resume(struct rig *r, struct psd_snapshot *s);
+void rig_close(struct rig *r);
+
+void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep);
+void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note);
+/* The next note of a lane; fails the test when none comes. */
+struct psd_note rig_hear(struct rig *r, uint32_t lane);
+/* Whether a lane has said something. */
+bool rig_heard(struct rig *r, uint32_t lane);
+
+/* The center as it is when every lane has served what it has: a snapshot's. Owned by the rig, until the next.
+ */
+const float *rig_center(struct rig *r);
+/* The same with replay entries, for rig_resume: a deep copy. */
+void rig_snapshot(struct rig *r, struct psd_snapshot *out);
+void rig_snapshot_free(struct psd_snapshot *s);
+
+/* A request for chunk k of a lane. */
+struct ps_frame rig_frame(const struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation,
+                          uint64_t seq, uint32_t lane, uint32_t k);
+/* Sends and waits for the answer. */
+void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
+             struct reply *reply);
+/* rig_ask with the chunk of the whole vector that f names. */
+void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,
+                    struct reply *reply);
+/* The same over the bare socket: a header of any length. head NULL: send nothing, only wait. */
+void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
+void rig_raw_recv(struct rig *r, struct reply *reply);
+
+/* One whole exchange over all lanes and chunks; fails the test unless each is answered, with the flags. */
+void rig_exchange(struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation, uint64_t seq,
+                  const float *vector, uint16_t flags);
+
+#endif

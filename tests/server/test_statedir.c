@@ -1,0 +1,212 @@
+/* The state directory: its owner, and the checkpoints that stay, are found and survive a failing write. */
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/statedir.h"
+#include "tests/server/checkpoint_fixture.h"
+
+static char
+    skipped_text[2048]; /* what read_newest reported, one sentence a line; each test has its process */
+
+static void note_skipped(const char *sentence)
+{
+    strncat(skipped_text, sentence, sizeof skipped_text - strlen(skipped_text) - 2);
+    strcat(skipped_text, "\n");
+}
+
+START_TEST(newest_are_kept)
+{
+    static const char junk[] = "not a checkpoint";
+    store(".center.tmp-99999", junk, sizeof junk);
+    store("center-000000000009.safetensors", junk, sizeof junk);
+    store("center-other.safetensors", junk, sizeof junk);
+    for (uint64_t v = 1; v <= 5; v++)
+        write_snapshot(v, 1000 + v, 2);
+    ck_assert_int_eq(access("center-000000000005.safetensors", F_OK), 0);
+    ck_assert_int_eq(access("center-000000000004.safetensors", F_OK), 0);
+    ck_assert_int_ne(access("center-000000000003.safetensors", F_OK), 0);
+    ck_assert_int_ne(access(".center.tmp-99999", F_OK), 0); /* left by a writer that died */
+    ck_assert_int_eq(count_files(), 4);                     /* what is not ours, or damaged, stays */
+    write_snapshot(5, 1006, 0);
+    ck_assert_int_eq(access("center-000000000005.safetensors", F_OK), 0);
+    ck_assert_int_eq(count_files(), 3);
+}
+END_TEST
+
+/* A run that started anew beside the files of a longer one: its files are the newest all the same. */
+START_TEST(newest_is_by_time)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    write_snapshot(10000, 1000, 3);
+    write_snapshot(20, 2000, 3);
+    write_snapshot(30, 2000, 3);
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, note_skipped, &err), 0);
+    ck_assert_uint_eq(s.version, 30);
+    ck_assert_str_eq(path, "./center-000000000030.safetensors");
+    psd_snapshot_finish(&s);
+    write_snapshot(40, 3000, 2);
+    ck_assert_int_ne(access("center-000000010000.safetensors", F_OK), 0);
+}
+END_TEST
+
+START_TEST(damaged_newest_falls_back)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    size_t len;
+
+    for (uint64_t v = 1; v <= 3; v++)
+        write_snapshot(v, 1000 + v, 3);
+    unsigned char *bytes = load("center-000000000003.safetensors", &len);
+    bytes[len - 3] ^= 4; /* in the data */
+    store("center-000000000003.safetensors", bytes, len);
+    store("center-000000000002.safetensors", bytes, 100); /* in the header; newest by the file's time */
+    free(bytes);
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, note_skipped, &err), 0);
+    ck_assert_uint_eq(s.version, 1);
+    psd_snapshot_finish(&s);
+    ck_assert_ptr_nonnull(strstr(skipped_text, "center-000000000003.safetensors: the data"));
+    ck_assert_ptr_nonnull(strstr(skipped_text, "center-000000000002.safetensors: byte 0 says a header of"));
+
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 44, &s, path, sizeof path, NULL, &err), -EFBIG);
+    ck_assert_int_eq(truncate("center-000000000001.safetensors", 0), 0);
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), -EBADMSG);
+    assert_says(&err, "none of 3 checkpoints is readable");
+}
+END_TEST
+
+START_TEST(empty_directory_has_none)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), -ENOENT);
+    assert_says(&err, "no checkpoint");
+    ck_assert_int_eq(psd_checkpoint_read_newest("missing", 1000, &s, path, sizeof path, NULL, &err), -ENOENT);
+    assert_says(&err, "missing: cannot read the checkpoint directory");
+    ck_assert_int_eq(psd_checkpoint_read("missing", 1000, &s, &err), -ENOENT);
+    ck_assert_int_eq(psd_checkpoint_read(".", 1000, &s, &err), -EBADMSG);
+    assert_says(&err, "not a regular file");
+}
+END_TEST
+
+START_TEST(failed_write_leaves_the_old_file)
+{
+    struct psd_snapshot s, back;
+    struct ps_error err;
+    char path[256];
+
+    make_snapshot(&s, 1, 1);
+    ck_assert_int_eq(psd_checkpoint_write("missing", &s, 1, path, sizeof path, &err), -ENOENT);
+    assert_says(&err, "missing: ");
+    write_snapshot(1, 1, 1);
+    s.version = 2;
+    ck_assert_int_eq(mkdir("center-000000000002.safetensors", 0700), 0); /* rename cannot replace it */
+    ck_assert_int_lt(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), 0);
+    assert_says(&err, "center-000000000002.safetensors: cannot write the checkpoint: ");
+    ck_assert_int_eq(rmdir("center-000000000002.safetensors"), 0);
+    ck_assert_int_eq(count_files(), 1);
+
+    if (geteuid() != 0) { /* permissions do not bind root */
+        ck_assert_int_eq(chmod(".", 0500), 0);
+        ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EACCES);
+        ck_assert_int_eq(chmod(".", 0700), 0);
+    }
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, 20, &err), -ENAMETOOLONG);
+    ck_assert_int_eq(psd_checkpoint_read("center-000000000001.safetensors", 1000, &back, &err), 0);
+    psd_snapshot_finish(&back);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
+/* A write that stops in the middle: the file-size limit stands in for a full disk. */
+START_TEST(short_write_leaves_nothing)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    write_snapshot(1, 1, 1);
+    make_snapshot(&s, 2, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        int rc = psd_checkpoint_write(".", &s, 1, path, sizeof path, &err);
+        _exit(rc == -EFBIG && strstr(err.text, "cannot write the checkpoint") != NULL ? 0 : 1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(count_files(), 1);
+    ck_assert_int_eq(access("center-000000000001.safetensors", F_OK), 0);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
+START_TEST(state_directory_has_one_owner)
+{
+    struct ps_error err;
+    struct stat st;
+    char want[64];
+    int first, second;
+
+    ck_assert_msg(psd_state_lock("state", &first, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(stat("state", &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0700);
+    ck_assert_int_eq(psd_state_lock("state", &second, &err), -EBUSY);
+    snprintf(want, sizeof want, "in use by the psd with pid %ld", (long)getpid());
+    assert_says(&err, want);
+    psd_state_unlock(first);
+    ck_assert_int_eq(psd_state_lock("state", &second, &err), 0);
+    psd_state_unlock(second);
+
+    pid_t child = fork(); /* one that dies without a word */
+    if (child == 0)
+        _exit(psd_state_lock("state", &first, &err) == 0 ? 0 : 1);
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(psd_state_lock("state", &first, &err), 0);
+    psd_state_unlock(first);
+    unlink("state/lock");
+
+    ck_assert_int_eq(psd_state_lock("a/b", &first, &err), -ENOENT);
+    assert_says(&err, "a/b: cannot make the state directory");
+    store("file", "x", 1);
+    ck_assert_int_eq(psd_state_lock("file", &first, &err), -ENOTDIR);
+    assert_says(&err, "file: cannot use it");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server-statedir");
+    TCase *tc = tcase_create("statedir");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, enter_directory, leave_directory);
+    tcase_add_test(tc, newest_are_kept);
+    tcase_add_test(tc, newest_is_by_time);
+    tcase_add_test(tc, damaged_newest_falls_back);
+    tcase_add_test(tc, empty_directory_has_none);
+    tcase_add_test(tc, failed_write_leaves_the_old_file);
+    tcase_add_test(tc, short_write_leaves_nothing);
+    tcase_add_test(tc, state_directory_has_one_owner);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,62 @@
+/* Addresses: taken apart, or refused. */
+#include <check.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "server/url.h"
+
+static const struct {
+    const char *text, *host;
+    int port; /* -1: refused */
+    bool loopback;
+} urls[] = {
+    {"tcp://127.0.0.1:0", "127.0.0.1", 0, true},
+    {"tcp://127.9.9.9:1", "127.9.9.9", 1, true},
+    {"tcp://[::1]:65535", "::1", 65535, true},
+    {"tcp://localhost:80", "localhost", 80, true},
+    {"tcp://*:80", "*", 80, false},
+    {"tcp://[::]:80", "::", 80, false},
+    {"tcp://10.0.0.1:80", "10.0.0.1", 80, false},
+    {"tcp://head-node.cluster:80", "head-node.cluster", 80, false},
+    {"tcp://127.0.0.1", "", -1, false},
+    {"tcp://127.0.0.1:", "", -1, false},
+    {"tcp://127.0.0.1:+1", "", -1, false},
+    {"tcp://127.0.0.1:655360", "", -1, false},
+    {"tcp://:80", "", -1, false},
+    {"tcp://::1:80", "", -1, false},
+    {"tcp://[::1:80", "", -1, false},
+    {"tcp://[127.0.0.1]:80", "", -1, false},
+    {"tcp://a b:80", "", -1, false},
+    {"http://127.0.0.1:80", "", -1, false},
+    {"", "", -1, false},
+};
+
+START_TEST(url_is_taken_apart)
+{
+    struct psd_url url;
+    struct ps_error err;
+    int rc = psd_url_parse(urls[_i].text, &url, &err);
+    if (urls[_i].port < 0) {
+        ck_assert_int_eq(rc, -EINVAL);
+        ck_assert_ptr_nonnull(strstr(err.text, "tcp://HOST:PORT"));
+        return;
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_str_eq(url.host, urls[_i].host);
+    ck_assert_int_eq(url.port, urls[_i].port);
+    ck_assert_int_eq(psd_url_is_loopback(&url), urls[_i].loopback);
+}
+END_TEST
+int main(void)
+{
+    Suite *suite = suite_create("server-url");
+    TCase *tc = tcase_create("url");
+    tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

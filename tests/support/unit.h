@@ -1,0 +1,71 @@
+/* unit.h: what every Check program of ours ends with, and numbers that are the same at every run. */
+#ifndef TEST_UNIT_H
+#define TEST_UNIT_H
+
+#include <check.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#define ROWS(table) (sizeof(table) / sizeof *(table))
+
+/* Runs the suite and frees it; main's return value. */
+static inline int unit_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
+
+/* SplitMix64 (Steele, Lea, Flood 2014): any seed gives a good sequence. */
+struct dice {
+    uint64_t state;
+};
+
+static inline uint64_t dice_bits(struct dice *d)
+{
+    uint64_t z = (d->state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* 0 to n - 1 */
+static inline uint64_t dice_below(struct dice *d, uint64_t n)
+{
+    return dice_bits(d) % n;
+}
+
+/* In [-2, 2), over several binades. */
+static inline float dice_float(struct dice *d)
+{
+    float v = (float)((double)(dice_bits(d) >> 11) * 0x1p-52 - 1.0);
+    return v * 2.0f / (float)(1u << dice_below(d, 8));
+}
+
+static inline double unit_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void unit_nap_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* For the insides of long loops: Check writes down every assertion that it passes. */
+#define assert_quick(condition)                                                                              \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            ck_abort_msg("'%s' does not hold", #condition);                                                  \
+    } while (0)
+
+/* Fails with the whole sentence when `part` is not in it. */
+#define assert_says(sentence, part)                                                                          \
+    ck_assert_msg(strstr((sentence), (part)) != NULL, "'%s' does not say '%s'", (sentence), (part))
+
+#endif
