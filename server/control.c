@@ -112,7 +112,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
                          i, t->role);
         else {
             tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role};
-            memcpy(tensors[i].shape, t->shape, t->n_shape * sizeof t->shape[0]);
+            for (size_t k = 0; k < t->n_shape; k++)
+                tensors[i].shape[k] = t->shape[k];
         }
     }
     if (rc == 0)
