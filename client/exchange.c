@@ -183,7 +183,8 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
     p->n_answered++;
     p->in_flight -= p->in_flight > 0;
-    c->center_version = f.center_version;
+    if (f.center_version >= c->transfer_version) /* lanes answer in any order */
+        c->transfer_version = c->center_version = f.center_version;
     if (t->kind == PS_FRAME_EXCHANGE)
         c->rate = f.rate;
     c->bytes_received += m->body_bytes;
@@ -266,6 +267,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
 {
     double begin = psc_now_s();
     c->seq++;
+    c->transfer_version = 0;
     start_lanes(c);
     int rc = run(c, t);
     if (rc != PSC_OK) /* a drain may end it too: nothing of the caller's vector may still be on its way */

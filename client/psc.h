@@ -112,7 +112,8 @@ struct psc {
     float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq, clock, exchanges, retries, bytes_sent, bytes_received;
     uint64_t center_version;
-    float rate; /* as the server last applied it */
+    uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
+    float rate;                /* as the server last applied it */
     double exchange_s, update_s;
 };
 

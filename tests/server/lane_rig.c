@@ -91,6 +91,7 @@ void rig_resume(struct rig *r, struct psd_snapshot *s)
     ck_assert_msg(psd_center_resume(&r->cfg, s, &r->center, &err) == 0, "%s", err.text);
     atomic_store(&r->shared.version, s->version);
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+    rig_center(r); /* every lane has restored */
 }
 
 void rig_close(struct rig *r)
