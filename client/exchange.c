@@ -5,6 +5,7 @@
  * not answered is sent again under the same name; the server recognises what had landed. */
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
@@ -220,6 +221,18 @@ static double own_sleep_s(const struct psc *c, double *looked_s)
     return passed > SLEPT_S + c->opt.retry_ms / 1e3 ? passed : 0;
 }
 
+/* A small vector's answers come soon: looks for them for a moment. */
+static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
+{
+    double end = psc_now_s() + PS_LINGER_NS * 1e-9;
+    int rc = PSC_OK;
+    do {
+        sched_yield();
+        rc = pump(c, t, progress);
+    } while (rc == PSC_OK && !all_answered(c) && psc_now_s() < end);
+    return rc;
+}
+
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
  * silent. */
 static int run(struct psc *c, const struct psc_transfer *t)
@@ -236,6 +249,9 @@ static int run(struct psc *c, const struct psc_transfer *t)
     while (true) {
         bool progress = false;
         if ((rc = pump(c, t, &progress)) != PSC_OK || all_answered(c))
+            return rc;
+        if (c->shard.n_floats <= PS_LINGER_FLOATS &&
+            ((rc = linger(c, t, &progress)) != PSC_OK || all_answered(c)))
             return rc;
         int waited = c->links.transport != NULL
                          ? c->links.transport->links_wait(c->links.link, c->road.n_lanes, c->wake_fd,

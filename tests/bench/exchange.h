@@ -1,8 +1,10 @@
-/* exchange.h: psbench exchange. Workers against a real psd, beside what sockets and memory can do in the same run. */
+/* exchange.h: psbench exchange. Workers against a real psd, beside what sockets and memory can do in the same
+ * run. */
 #ifndef BENCH_EXCHANGE_H
 #define BENCH_EXCHANGE_H
 
-/* Options: see bench_exchange_help. Prints to stdout; errors go to stderr. Exit code: 0, 1 failed, 2 usage. */
+/* Options: see bench_exchange_help. Prints to stdout; errors go to stderr. Exit code: 0, 1 failed, 2 usage.
+ */
 int bench_exchange(int argc, char **argv);
 
 extern const char bench_exchange_help[];

@@ -146,6 +146,39 @@ double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, ui
     return moved * 1e-9 / (now_s() - begin);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double limit_tcp_p50_us(size_t bytes, double seconds)
+{
+    enum { MAX_TRIPS = 200000 };
+    struct echo e = {.bytes = bytes, .chunk = bytes, .window = 1};
+    double *trips = malloc(MAX_TRIPS * sizeof *trips), end = now_s() + seconds, p50 = NAN;
+    char *buffer = calloc(1, bytes);
+    size_t n = 0;
+    if (connect_pair(&e)) {
+        pthread_create(&e.threads[0], NULL, serve, &e);
+        while (n < MAX_TRIPS && now_s() < end) {
+            double begin = now_s();
+            if (!all(e.client, buffer, bytes, true) || !all(e.client, buffer, bytes, false))
+                break;
+            trips[n++] = now_s() - begin;
+        }
+        shutdown(e.client, SHUT_RDWR);
+        pthread_join(e.threads[0], NULL);
+        close(e.client);
+        close(e.server);
+        qsort(trips, n, sizeof *trips, by_value);
+        p50 = n > 0 ? trips[n / 2] * 1e6 : NAN;
+    }
+    free(buffer);
+    free(trips);
+    return p50;
+}
+
 double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds)
 {
     const struct ps_vec *vec = ps_vec_best();
