@@ -55,7 +55,8 @@ void psd_config_defaults(struct psd_config *cfg);
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
 
 /* The same for a text in memory; errors name it by `place`. */
-int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len, struct ps_error *err);
+int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len,
+                         struct ps_error *err);
 
 /* Applies one "key=value" or "group.key=value" as given by --set: "period" is enough for "parameters.period".
  * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */

@@ -37,9 +37,9 @@ struct psd_config_key {
     const char *const *choices; /* words that are allowed, NULL at the end */
     const char *value;          /* the default, as the file would give it; NULL for a group */
     const char *help;
-    const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one. The row's
-                             default is then "preset", and it is known whether it was given */
-    const char *refusal; /* this version takes the default only, and why; it has no place in the struct */
+    const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one.
+                             The row's default is then "preset", and it is known whether it was given */
+    const char *refusal;  /* this version takes the default only, and why; it has no place in the struct */
 };
 
 /* Ends with a row whose name is NULL. */

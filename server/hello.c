@@ -117,7 +117,7 @@ static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *pee
 {
     struct psd_sessions *t = &d->sessions;
     if (m->observer || m->any_rank) {
-        struct psd_session *s = psd_sessions_vacant(t, m->observer);
+        struct psd_session *s = psd_sessions_vacant(t, m->observer, uv_now(&d->loop));
         if (s == NULL)
             refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken",
                     m->observer ? PSD_OBSERVERS : t->n_workers_max,

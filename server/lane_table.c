@@ -146,6 +146,8 @@ void psd_lane_take_notes(struct psd_lane *lane)
         case PSD_NOTE_END:
             lane->clients[note.client].phase = PSD_PHASE_ENDED;
             lane->clients[note.client].end_code = (uint32_t)note.a;
+            if (note.a == PS__CODE__NO_SESSION)
+                lane->clients[note.client].seq = 0; /* it left: nothing of it will be retried */
             break;
         case PSD_NOTE_SNAPSHOT:
             snapshot(lane, note.p);

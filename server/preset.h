@@ -1,5 +1,5 @@
-/* preset.h: configs/methods/NAME.yaml, built in. What a configuration leaves out of its parameters, the file of its method
- * gives. */
+/* preset.h: configs/methods/NAME.yaml, built in. What a configuration leaves out of its parameters, the file
+ * of its method gives. */
 #ifndef PSD_PRESET_H
 #define PSD_PRESET_H
 
@@ -13,8 +13,9 @@ struct psd_preset {
 /* Ends with a row whose name is NULL. */
 extern const struct psd_preset psd_presets[];
 
-/* Gives every parameter that cfg leaves to its method the preset's value. alpha, rho and beta count as one: giving one of
- * them leaves out the preset's. Nothing to do for method custom. -EINVAL: a preset of ours is invalid. */
+/* Gives every parameter that cfg leaves to its method the preset's value. alpha, rho and beta count as one:
+ * giving one of them leaves out the preset's. Nothing to do for method custom. -EINVAL: a preset of ours is
+ * invalid. */
 int psd_preset_apply(struct psd_config *cfg, struct ps_error *err);
 
 #endif

@@ -20,7 +20,8 @@
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
-#define INCARNATION_MASK 0x3fffffffu /* where a job's incarnations start: room for many of them and resumes */
+#define INCARNATION_MASK 0x3fffffffu /* where a job's incarnations start: room for many of them and resumes  \
+                                      */
 
 /* One datagram to the service manager, if there is one (sd_notify(3)). */
 static void notify_service_manager(const char *state)
@@ -166,6 +167,10 @@ static int resume(struct psd *d, struct ps_error *err)
     atomic_store(&d->shared.version, d->resumed.version);
     /* Sessions that began after the checkpoint have numbers up to here: they are not given out again. */
     d->sessions.incarnation = d->resumed.incarnation + PSD_INCARNATION_SLACK;
+    for (size_t i = 0; i < d->resumed.n_replay; i++)
+        if (d->resumed.replay[i].client < d->sessions.n_slots)
+            d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
+                uv_now(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
     if (d->resumed.lanes != d->cfg.lanes || d->resumed.chunk_floats != d->cfg.chunk_floats)
         ps_log(
             PS_LOG_WARN, "checkpoint.lanes",

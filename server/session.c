@@ -43,10 +43,11 @@ struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t tok
     return NULL;
 }
 
-struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer)
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < s->n_slots; i++)
-        if (s->slots[i].observer == observer && s->slots[i].state == PSD_SESSION_VACANT)
+        if (s->slots[i].observer == observer && s->slots[i].state == PSD_SESSION_VACANT &&
+            now_ms >= s->slots[i].reserved_until_ms)
             return &s->slots[i];
     return NULL;
 }

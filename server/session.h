@@ -33,6 +33,8 @@ struct psd_session {
     size_t peer_bytes;
     uint64_t last_heard_ms; /* loop's clock */
     uint64_t joined_ms;
+    uint64_t
+        reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
     uint64_t clock;
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
@@ -51,8 +53,8 @@ void psd_sessions_finish(struct psd_sessions *s);
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);
 /* The live session that began with this token, or NULL. */
 struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t token);
-/* A vacant slot of the kind: the lowest, or NULL when all are taken. */
-struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer);
+/* A slot of the kind that is vacant and not reserved: the lowest, or NULL when there is none. */
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, uint64_t now_ms);
 /* Live workers (p) or observers. */
 uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer);
 uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state);

@@ -296,16 +296,39 @@ START_TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
 }
 END_TEST
 
+/* The one that is slow to come back finds its place: a newcomer that takes any rank gets another. */
+START_TEST(ranks_in_the_checkpoint_are_kept_for_their_workers)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS], newcomer;
+    start(&d);
+    start_crew(&d, crew, WORKERS);
+    go_on(crew, WORKERS, 3);
+    ck_assert(daemon_checkpoint(&d, 10));
+    for (int i = 0; i < WORKERS; i++)
+        crew_signal(&crew[i], SIGSTOP);
+    restart_elsewhere(&d, "--resume");
+    struct crew_task task = {.server = d.endpoint, .rank = -1, .floats = FLOATS, .salt = 9};
+    crew_start(&newcomer, &task);
+    ck_assert_msg(crew_joined(&newcomer, 20), "%s", newcomer.page->error);
+    ck_assert_int_eq(newcomer.page->rank, WORKERS);
+    for (int i = 0; i < WORKERS; i++)
+        crew_signal(&crew[i], SIGCONT);
+    go_on(crew, WORKERS, 3);
+    ck_assert(crew_stop(&newcomer, 10));
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(crew_stop(&crew[i], 10));
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
-        a_killed_psd_resumes_elsewhere,
-        a_psd_that_forgot_says_so,
-        old_workers_do_not_take_over_new_ones,
-        a_state_directory_has_one_psd,
-        a_port_that_is_taken_ends_psd,
-        other_machines_are_not_invited,
-        a_damaged_checkpoint_is_named_and_the_one_before_is_used,
+        a_killed_psd_resumes_elsewhere,        a_psd_that_forgot_says_so,
+        old_workers_do_not_take_over_new_ones, ranks_in_the_checkpoint_are_kept_for_their_workers,
+        a_state_directory_has_one_psd,         a_port_that_is_taken_ends_psd,
+        other_machines_are_not_invited,        a_damaged_checkpoint_is_named_and_the_one_before_is_used,
     };
     return suite_run("restart", tests, sizeof tests / sizeof *tests, 90);
 }
