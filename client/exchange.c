@@ -286,8 +286,10 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     c->transfer_version = 0;
     start_lanes(c);
     int rc = run(c, t);
-    if (rc != PSC_OK) /* a drain may end it too: nothing of the caller's vector may still be on its way */
-        psc_links_close(c), c->links.epoch = 0;
+    if (rc != PSC_OK) { /* a drain may end it too: nothing of the caller's vector may still be on its way */
+        psc_links_close(c);
+        c->links.epoch = 0;
+    }
     c->exchange_s += psc_now_s() - begin;
     pthread_mutex_lock(&c->shared.lock);
     if (c->center_version > c->shared.center_version)

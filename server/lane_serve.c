@@ -105,13 +105,16 @@ static void answer_nothing(struct psd_lane *lane, struct psd_arrival *a, uint16_
 }
 
 /* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
- * that a restart cut in two, leaves nothing behind that the next would inherit. */
+ * that a restart cut in two, leaves nothing behind that the next would inherit. A lane that restores late
+ * does not take back what another has counted since. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
 {
     _Atomic uint64_t *done = &lane->shared->lanes_done[client];
     uint64_t name = (uint64_t)incarnation << 48 | (seq & UINT64_C(0xffffffffff)) << 8;
     uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
     do {
+        if (was >> 48 == name >> 48 && was >> 8 > name >> 8)
+            return false;
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
         !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
