@@ -5,6 +5,7 @@
  * not answered is sent again under the same name; the server recognises what had landed. */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -233,6 +234,16 @@ static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
     return rc;
 }
 
+/* Until a link or the service thread has something to say, for a part of the time between retries. */
+static void wait_for_news(struct psc *c)
+{
+    int ms = (int)c->opt.retry_ms / 4 + 1;
+    if (c->links.transport != NULL)
+        c->links.transport->links_wait(c->links.link, c->road.n_lanes, c->wake_fd, ms);
+    else
+        poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
+}
+
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
  * silent. */
 static int run(struct psc *c, const struct psc_transfer *t)
@@ -253,10 +264,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
         if (c->shard.n_floats <= PS_LINGER_FLOATS &&
             ((rc = linger(c, t, &progress)) != PSC_OK || all_answered(c)))
             return rc;
-        int waited = c->links.transport != NULL
-                         ? c->links.transport->links_wait(c->links.link, c->road.n_lanes, c->wake_fd,
-                                                          (int)c->opt.retry_ms / 4 + 1)
-                         : -ETIMEDOUT;
+        wait_for_news(c);
         if (progress) {
             last_progress_s = psc_now_s();
             backoff = 1;
@@ -266,7 +274,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
             return rc;
         double slept_s = own_sleep_s(c, &looked_s);
         last_progress_s += slept_s;
-        double now = waited == 0 && !moved && slept_s == 0 ? last_progress_s : psc_now_s();
+        double now = psc_now_s();
         if (now - last_progress_s > c->opt.timeout_ms / 1e3)
             return psc_fail(c, PSC_EGONE, "the data road has been silent for %.1f s (timeout_ms: %u)",
                             now - last_progress_s, c->opt.timeout_ms);
