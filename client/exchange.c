@@ -14,6 +14,11 @@
 #include "proto/codec.h"
 
 enum { MAX_BACKOFF = 8 };
+
+/* A small vector's answer comes so soon that to sleep and be woken on another core costs more than the
+ * exchange. The caller then looks for it for a moment, giving way to whoever wants the core, before it
+ * sleeps. Only this end does so: two that hold a core each keep the I/O threads between them waiting. */
+enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 #define SLEPT_S 0.5
 
 void psc_links_close(struct psc *c)
@@ -222,10 +227,10 @@ static double own_sleep_s(const struct psc *c, double *looked_s)
     return passed > SLEPT_S + c->opt.retry_ms / 1e3 ? passed : 0;
 }
 
-/* A small vector's answers come soon: looks for them for a moment. */
+/* Looks for a small vector's answers for a moment. */
 static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
 {
-    double end = psc_now_s() + PS_LINGER_NS * 1e-9;
+    double end = psc_now_s() + LINGER_US * 1e-6;
     int rc = PSC_OK;
     do {
         sched_yield();
@@ -261,7 +266,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
         bool progress = false;
         if ((rc = pump(c, t, &progress)) != PSC_OK || all_answered(c))
             return rc;
-        if (c->shard.n_floats <= PS_LINGER_FLOATS &&
+        if (c->shard.n_floats <= LINGER_FLOATS &&
             ((rc = linger(c, t, &progress)) != PSC_OK || all_answered(c)))
             return rc;
         wait_for_news(c);

@@ -73,12 +73,6 @@ struct ps_transport {
 
 /* The roads built into this program; *n of them. */
 const struct ps_transport *const *ps_transport_rows(size_t *n);
-/* After a small message the next one often comes at once, and to sleep and be woken on another core costs
- * more than the exchange itself. Both ends then look again for a moment, giving way to whoever wants the
- * core, before they sleep. */
-#define PS_LINGER_FLOATS 4096
-#define PS_LINGER_NS     100000
-
 /* By name or by a URL's scheme; NULL: no such transport. */
 const struct ps_transport *ps_transport_find(const char *name);
 const struct ps_transport *ps_transport_of_url(const char *url);

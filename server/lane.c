@@ -2,10 +2,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/log.h"
 
@@ -49,34 +47,6 @@ free_lane:
     return rc;
 }
 
-static bool receive(struct psd_lane *lane, struct psd_arrival *a)
-{
-    int rc = lane->transport->port_recv(lane->port, &a->message);
-    if (rc != 0 && rc != -EBADMSG)
-        return false;
-    psd_lane_serve(lane, a, rc);
-    return true;
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* Looks for the next small message for a moment. True when it came and was served. */
-static bool linger(struct psd_lane *lane, struct psd_arrival *a)
-{
-    int64_t end = now_ns() + PS_LINGER_NS;
-    do {
-        sched_yield();
-        if (receive(lane, a))
-            return true;
-    } while (now_ns() < end);
-    return false;
-}
-
 /* Receives until nothing is there, so that waiting on the port's descriptor is safe; looks at notes once a
  * batch. */
 static void *run(void *arg)
@@ -87,13 +57,15 @@ static void *run(void *arg)
     struct psd_arrival a;
 
     while (!lane->stop) {
-        int n = 0;
+        int n = 0, rc = 0;
         psd_lane_take_notes(lane);
-        while (n < BATCH && !lane->stop && receive(lane, &a))
+        while (n < BATCH && !lane->stop &&
+               ((rc = lane->transport->port_recv(lane->port, &a.message)) == 0 || rc == -EBADMSG)) {
+            psd_lane_serve(lane, &a, rc);
             n++;
-        if (n == BATCH || lane->stop || (n > 0 && a.frame.count <= PS_LINGER_FLOATS && linger(lane, &a)))
-            continue;
-        poll(fds, 2, IDLE_MS);
+        }
+        if (n < BATCH && !lane->stop)
+            poll(fds, 2, IDLE_MS);
     }
     return NULL;
 }
