@@ -135,6 +135,11 @@ void psc_links_close(struct psc *c);
 /* step.c: psc_transfer's `landed` that takes the answer as it is. */
 void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
+/* road.c: the server's URL, from the option or the endpoint file. -errno with a sentence. */
+int psc_road_find(const struct psc *c, char *url, size_t size, struct ps_error *err);
+/* What Welcome said, checked; a psc result. */
+int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err);
+
 /* service.c */
 int psc_service_start(struct psc *c);
 void psc_service_stop(struct psc *c);

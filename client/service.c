@@ -59,23 +59,6 @@ static void end_session(struct psc *c, int result, const char *sentence)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* "@FILE" is read at every attempt: a restarted server may have another port. */
-static int find_server(const struct psc *c, char *url, size_t size, struct ps_error *err)
-{
-    if (c->opt.server[0] != '@') {
-        snprintf(url, size, "%s", c->opt.server);
-        return 0;
-    }
-    FILE *f = fopen(c->opt.server + 1, "re");
-    if (f == NULL)
-        return ps_fail(err, -errno, "endpoint file '%s': %s", c->opt.server + 1, strerror(errno));
-    bool got = fgets(url, (int)size, f) != NULL;
-    fclose(f);
-    url[strcspn(got ? url : "", "\r\n")] = 0;
-    return got && url[0] != 0 ? 0
-                              : ps_fail(err, -EINVAL, "endpoint file '%s' holds no URL", c->opt.server + 1);
-}
-
 static void close_socket(struct service *v, int linger_ms)
 {
     if (v->socket == NULL)
@@ -134,7 +117,7 @@ static void connect_anew(struct service *v)
 
     v->hello_ms = now_ms();
     close_socket(v, 0);
-    rc = find_server(v->c, url, sizeof url, &trouble);
+    rc = psc_road_find(v->c, url, sizeof url, &trouble);
     note_trouble(v->c, &trouble);
     if (rc < 0 || (v->socket = zmq_socket(v->context, ZMQ_DEALER)) == NULL)
         return;
@@ -154,56 +137,13 @@ static void connect_anew(struct service *v)
     send_hello(v);
 }
 
-static void copy_text(char *to, size_t size, const char *from)
-{
-    snprintf(to, size, "%s", from);
-}
-
-/* Whether what the server said can be worked with. */
-static int take_road(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err)
-{
-    const Ps__Method *m = w->method;
-    if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
-        w->window_chunks < 1 || m->schedule->kind > PS_SCHEDULE_INV_SQRT || m->period < 1 ||
-        w->incarnation == 0)
-        return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
-    *r = (struct psc_road){
-        .client = w->client,
-        .incarnation = w->incarnation,
-        .generation = w->generation,
-        .n_lanes = (uint32_t)w->n_lanes,
-        .chunk_floats = w->chunk_floats,
-        .window_chunks = w->window_chunks,
-        .hyper = {.learning_rate = m->learning_rate,
-                  .alpha = m->alpha,
-                  .period = m->period,
-                  .momentum = m->momentum,
-                  .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
-                               .gamma = m->schedule->gamma,
-                               .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
-                               .warmup_steps = m->schedule->warmup_steps}},
-    };
-    copy_text(r->transport, sizeof r->transport, w->transport);
-    copy_text(r->method, sizeof r->method, m->name);
-    copy_text(r->rule, sizeof r->rule, m->rule);
-    copy_text(r->optimizer, sizeof r->optimizer, m->optimizer);
-    for (uint32_t i = 0; i < r->n_lanes; i++)
-        copy_text(r->urls[i], sizeof r->urls[i], w->lanes[i]);
-    if (ps_transport_find(r->transport) == NULL || ps_rule_find(r->rule) == NULL ||
-        psc_optimizer_find(r->optimizer) == NULL)
-        return ps_fail(err, PSC_EUNSUPPORTED,
-                       "the server uses transport '%s', rule '%s', optimizer '%s'; this library lacks one",
-                       r->transport, r->rule, r->optimizer);
-    return 0;
-}
-
 static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
     struct psc *c = v->c;
     struct psc_shared *s = &c->shared;
     struct psc_road road;
     struct ps_error err;
-    int rc = take_road(&road, m->welcome, &err);
+    int rc = psc_road_take(&road, m->welcome, &err);
     if (rc < 0) {
         end_session(c, rc, err.text);
         return;
@@ -436,7 +376,8 @@ static void keep_time(struct service *v, enum psc_state state, bool draining)
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
                  (double)silent_ms / 1e3, opt->timeout_ms);
         end_session(v->c, PSC_EGONE, sentence);
-    } else if (state != PSC_STATE_ENDED && draining && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
+    } else if (state != PSC_STATE_ENDED && draining &&
+               silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         end_session(v->c, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
