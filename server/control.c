@@ -121,8 +121,6 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
     if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
         ps_manifest_destroy(*out);
     free(tensors);
-    if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
-        ps_manifest_destroy(*out);
     return rc;
 }
 
