@@ -184,6 +184,8 @@ static void released(struct psd *d)
         return;
     psd_center_destroy(d->center);
     d->center = NULL;
+    if (d->state != PSD_STATE_EMPTYING)
+        return; /* a drain came meanwhile: it goes on */
     d->state = PSD_STATE_WAITING;
     ps_log(PS_LOG_WARN, "job.withdrawn",
            "the first worker went before its parameters had come; the next one's are taken");
