@@ -20,8 +20,13 @@
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
-#define INCARNATION_MASK 0x3fffffffu /* where a job's incarnations start: room for many of them and resumes  \
-                                      */
+/* A body that is this much too large still gets a sentence; libzmq cuts off a larger one, before psd sees it.
+ */
+#define OVERSIZE_BYTES (64u << 10)
+
+#define INCARNATION_MASK                                                                                     \
+    0x3fffffffu /* where a job's incarnations start: room for many of them and resumes                       \
+                 */
 
 /* One datagram to the service manager, if there is one (sd_notify(3)). */
 static void notify_service_manager(const char *state)
@@ -58,7 +63,8 @@ static int open_lanes(struct psd *d, struct ps_error *err)
         .url = url,
         .transport = d->transport,
         .hub = d->hub,
-        .limits = {.max_body_bytes = chunk * sizeof(float), .window_chunks = d->cfg.window_chunks},
+        .limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
+                   .window_chunks = d->cfg.window_chunks},
         .admission = psd_admission_find(d->cfg.admission),
         .shared = &d->shared,
     };

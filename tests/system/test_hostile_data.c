@@ -2,6 +2,7 @@
 #include <endian.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
@@ -48,6 +49,14 @@ START_TEST(frames_that_are_none)
         ck_assert_int_eq(refusal(socket, sentence, sizeof sentence), PS__CODE__MALFORMED);
         ck_assert_ptr_nonnull(strstr(sentence, "64 bytes"));
     }
+    unsigned char *large = calloc(1, SIEGE_CHUNK * sizeof(float) + (64u << 10));
+    static const size_t beyond[] = {1, sizeof(float), 64u << 10}; /* a full chunk and more */
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        send_parts(socket, head, PS_FRAME_BYTES, large, SIEGE_CHUNK * sizeof(float) + beyond[i]);
+        ck_assert_int_eq(refusal(socket, sentence, sizeof sentence), PS__CODE__MALFORMED);
+        ck_assert_ptr_nonnull(strstr(sentence, "a body of"));
+    }
+    free(large);
     ck_assert_int_ge(zmq_send(socket, head, PS_FRAME_BYTES, 0), 0); /* one part */
     ck_assert_int_eq(refusal(socket, sentence, sizeof sentence), PS__CODE__MALFORMED);
     ck_assert_int_ge(zmq_send(socket, head, PS_FRAME_BYTES, ZMQ_SNDMORE), 0); /* three */
