@@ -157,8 +157,11 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
-    if (isfinite(r->test_accuracy) && isfinite(r->test_loss))
-        d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss))
+        return;
+    d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    psd_saver_evaluated(d, &d->evaluation);
+    psd_stop_check(d);
 }
 
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)

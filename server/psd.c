@@ -137,6 +137,7 @@ static void on_tick(uv_timer_t *timer)
     struct psd *d = timer->data;
     psd_job_check_silence(d);
     psd_saver_check_due(d);
+    psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
 }
@@ -218,6 +219,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
         return PSD_EXIT_CHECKPOINT;
     }
+    psd_saver_find_best(d);
     psd_job_update_alpha(d);
     return PSD_EXIT_OK;
 }
@@ -322,6 +324,9 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     d->cfg = *cfg;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    d->started_unix_s = (double)now.tv_sec;
     d->started_ms = uv_now(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
@@ -332,6 +337,8 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     }
     if (code == PSD_EXIT_OK) {
         uv_run(&d->loop, UV_RUN_DEFAULT);
+        if (d->evaluation.fresh)
+            psd_history_add(d, NULL);
         notify_service_manager("STOPPING=1");
         ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64, psd_version(d));
     }

@@ -1,5 +1,7 @@
 #include "server/psd.h"
 
+#include <math.h>
+
 #include "proto/frame.h"
 
 uint64_t psd_stats_window_bytes(const struct psd *d)
@@ -9,6 +11,20 @@ uint64_t psd_stats_window_bytes(const struct psd *d)
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
     return (uint64_t)d->n_lanes * d->cfg.window_chunks * (chunk * sizeof(float) + PS_FRAME_BYTES);
+}
+
+bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update)
+{
+    (void)d;
+    (void)client;
+    *distance = *update = NAN;
+    return false;
+}
+
+double psd_stats_center_norm(const struct psd *d)
+{
+    (void)d;
+    return NAN;
 }
 
 void psd_stats_totals(const struct psd *d, struct psd_totals *t)
