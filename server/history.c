@@ -51,13 +51,25 @@ json_t *psd_json_record(const struct psd_record *r)
     return o;
 }
 
-/* A job of a month still fits: when memory is full, every second record goes. */
+/* A job of a month still fits: when memory is full, every second record goes. Its evaluation and its event,
+ * which are few, move to the record before it when that has none. */
 static void thin(struct psd_history *h)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < h->n; i++)
-        if (i % 2 == 0)
-            h->records[kept++] = h->records[i];
+    for (size_t i = 0; i < h->n; i++) {
+        const struct psd_record *r = &h->records[i];
+        if (i % 2 == 0) {
+            h->records[kept++] = *r;
+            continue;
+        }
+        struct psd_record *before = &h->records[kept - 1];
+        if (isnan(before->test_accuracy)) {
+            before->test_accuracy = r->test_accuracy;
+            before->test_loss = r->test_loss;
+        }
+        if (before->event == NULL)
+            before->event = r->event;
+    }
     h->n = kept;
 }
 
