@@ -131,7 +131,7 @@ static double recent_staleness(struct psd *d)
  * never jumps: records stay in order and intervals true, whatever is done to the system's time. */
 static double now_s(const struct psd *d)
 {
-    return (d->started_unix_s * 1e3 + (double)(uv_now(&d->loop) - d->started_ms)) / 1e3;
+    return (double)(d->started_unix_ms + uv_now(&d->loop) - d->started_ms) / 1e3;
 }
 
 void psd_history_add(struct psd *d, const char *event)

@@ -277,6 +277,9 @@ static int announce(struct psd *d)
     }
     ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
            PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    const char *page = psd_http_address(d->http);
+    if (page[0] != 0)
+        ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
     notify_service_manager("READY=1");
     return PSD_EXIT_OK;
 }
@@ -326,7 +329,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
         d->cfg.lanes = auto_lanes();
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    d->started_unix_s = (double)now.tv_sec;
+    d->started_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     d->started_ms = uv_now(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)

@@ -131,7 +131,7 @@ struct psd {
     uv_signal_t sigterm, sigint;
     uint64_t started_ms, drain_deadline_ms;
     uint64_t ready_ms; /* when the center was */
-    double started_unix_s;
+    uint64_t started_unix_ms;
     uint64_t checked_ms; /* when silence was last looked for */
     uint32_t n_stops;    /* SIGTERMs and drains */
     uint64_t rejected_control[PSD_N_CODES];

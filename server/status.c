@@ -165,6 +165,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "parameters", parameters_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
     json_object_set_new(o, "listen", json_string(url));
+    json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
     json_object_set_new(o, "transport", json_string(d->transport->name));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
     json_object_set_new(o, "chunk_floats",
