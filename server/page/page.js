@@ -15,7 +15,7 @@ const SPECS = [
      series: [{key: "test_accuracy", name: "test accuracy", color: "blue", dots: true}],
      empty: "no evaluation yet: start psworker --evaluate"},
     {id: "loss", title: "Loss", unit: "loss (nats)", log: true,
-     series: [{key: "loss", name: "training, mean of workers", color: "orange"},
+     series: [{key: "loss", name: "training", color: "orange"},
               {key: "test_loss", name: "test", color: "blue", dots: true}],
      empty: "no loss yet: workers report one every few seconds (psc_report)"},
     {id: "rate", title: "Updates", unit: "updates per second", zero: true,
@@ -118,12 +118,12 @@ function showTiles(s) {
     const best = s.checkpoint.best, e = s.evaluation;
     byId("tiles").replaceChildren();
     tile("test accuracy", known(e.test_accuracy) ? e.test_accuracy.toFixed(4) : "–",
-         best ? `best ${best.test_accuracy.toFixed(4)}, version ${best.evaluated_version}` : "");
+         best ? `best ${best.test_accuracy.toFixed(4)}` : "");
     tile("test loss", short(e.test_loss), known(e.center_version) ? `at version ${e.center_version}` : "");
     tile("training loss", short(newest("loss")), "mean of workers");
     tile("updates/s", short(s.state === "ready" ? newest("updates_per_s") : null), "");
     tile("version", String(s.center.version),
-         s.center.updates_rejected > 0 ? `${s.center.updates_rejected} refused` : "updates applied");
+         s.center.updates_rejected > 0 ? `${s.center.updates_rejected} refused` : "of the center");
     tile("workers", String(s.workers.active), `and ${s.workers.observers} ${s.workers.observers === 1 ? "observer" : "observers"}`);
     tile("‖x̃‖", short(s.center_norm), s.model ? `${s.model.floats} values` : "no model yet");
 }
@@ -159,6 +159,7 @@ function showGone() {
     const since = new Date(job.heardAt).toLocaleTimeString();
     byId("state").textContent = "no answer";
     byId("state").className = "badge gone";
+    document.body.classList.add("stale");
     notice("gone", job.heardAt === 0 ? "psd does not answer. Trying again."
                                      : `psd does not answer since ${since}. This is what it last said; trying again.`);
 }
@@ -172,6 +173,7 @@ async function look() {
     job.heardAt = Date.now();
     takeHistory(history.history, all);
     notice("gone", null);
+    document.body.classList.remove("stale");
     showStatus(status);
     showWorkers(workers);
     for (const chart of charts)
