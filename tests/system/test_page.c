@@ -125,7 +125,7 @@ static void check_crosshair(struct browser *b)
     picture(b, "light");
     will(b,
          "(document.querySelector('#chart-loss button').click(), "
-         "document.querySelector('#chart-loss button').getAttribute('aria-pressed') === 'true') && " POINTS(
+         "document.querySelector('#chart-loss button').getAttribute('aria-pressed') === 'false') && " POINTS(
              "loss") " >= 3");
 }
 
