@@ -56,10 +56,10 @@ static void handle_large(void *arg, const char *query, struct psd_http_answer *a
 }
 
 static const struct psd_http_route routes[] = {
-    {"GET", "/status", handle_status},
-    {"GET", "/healthz", handle_empty},
-    {"GET", "/large", handle_large},
-    {"POST", "/drain", handle_drain},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/healthz", handle_empty, NULL},
+    {"GET", "/large", handle_large, NULL},
+    {"POST", "/drain", handle_drain, NULL},
     {.method = NULL},
 };
 

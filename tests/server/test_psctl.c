@@ -81,10 +81,10 @@ static void handle_drain(void *arg, const char *query, struct psd_http_answer *a
 }
 
 static const struct psd_http_route routes[] = {
-    {"GET", "/status", handle_status},
-    {"GET", "/workers", handle_workers},
-    {"POST", "/checkpoint", handle_checkpoint},
-    {"POST", "/drain", handle_drain},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/workers", handle_workers, NULL},
+    {"POST", "/checkpoint", handle_checkpoint, NULL},
+    {"POST", "/drain", handle_drain, NULL},
     {.method = NULL},
 };
 

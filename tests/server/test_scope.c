@@ -206,7 +206,7 @@ static void assert_norms(const struct rig *r, double squares, double center)
     double found = 0, found_center = 0;
     for (uint32_t i = 0; i < r->n_lanes; i++) {
         found += atomic_load(&r->lanes[i]->clients[CLIENT].last_squares);
-        found_center += atomic_load(&r->lanes[i]->clients[CLIENT].last_center_squares);
+        found_center += atomic_load(&r->lanes[i]->stats.center_squares);
     }
     ck_assert_double_le(fabs(found - squares), 1e-4 * squares); /* see ps_vec.squares */
     ck_assert_double_le(fabs(found_center - center), 1e-4 * center);
