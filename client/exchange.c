@@ -146,11 +146,11 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     }
 }
 
-/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
- */
+/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it,
+ * and it is told on the control road why a session was ended. */
 static int take_error(struct psc *c, const struct ps_frame *f, const struct ps_message *m)
 {
-    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN)
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__EVICTED)
         return PSC_OK;
     return psc_fail(
         c, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
