@@ -114,25 +114,42 @@ static void set_up_screen(void)
     }
 }
 
+/* Before ncurses, which leaves signals alone that somebody handles. One that is ignored stays so. */
+static void catch_signals(struct sigaction before[N_ENDING])
+{
+    const struct sigaction act = {.sa_handler = on_ending};
+    for (size_t i = 0; i < N_ENDING; i++) {
+        sigaction(ending[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(ending[i], &act, NULL);
+    }
+}
+
+static void let_signals_go(const struct sigaction before[N_ENDING])
+{
+    for (size_t i = 0; i < N_ENDING; i++)
+        sigaction(ending[i], &before[i], NULL);
+    if (ended_by != 0)
+        raise(ended_by);
+}
+
 int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err)
 {
-    struct sigaction act = {.sa_handler = on_ending}, before[N_ENDING];
+    struct sigaction before[N_ENDING];
     SCREEN *screen;
 
     if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
         return ps_fail(err, -ENOTTY, "top needs a terminal; top --once prints one frame as text");
     setlocale(LC_ALL, "");
-    if ((screen = newterm(NULL, stdout, stdin)) == NULL)
+    catch_signals(before);
+    if ((screen = newterm(NULL, stdout, stdin)) == NULL) {
+        let_signals_go(before);
         return ps_fail(err, -ENOTTY, "top knows nothing of this terminal (TERM); top --once prints text");
-    for (size_t i = 0; i < N_ENDING; i++)
-        sigaction(ending[i], &act, &before[i]);
+    }
     set_up_screen();
     show(top, interval_s);
     endwin();
     delscreen(screen);
-    for (size_t i = 0; i < N_ENDING; i++)
-        sigaction(ending[i], &before[i], NULL);
-    if (ended_by != 0)
-        raise(ended_by);
+    let_signals_go(before);
     return 0;
 }

@@ -263,7 +263,8 @@ static void print_frame(const struct ctl_top *top, FILE *out)
             ctl_get(s, "pid").s, ctl_get(s, "listen").s);
     print_job(top, out);
     if (top->gone_since_s != 0)
-        fprintf(out, "no answer for %s: %s\n", ctl_duration(now_s() - top->gone_since_s).s, top->trouble);
+        fprintf(out, "no answer for %s: %s; looking again\n", ctl_duration(now_s() - top->gone_since_s).s,
+                top->trouble);
     else
         fprintf(out, "workers     %s active, %s observers   sorted by %s\n",
                 ctl_get(json_object_get(s, "workers"), "active").s,
