@@ -279,6 +279,7 @@ static void send_begin(struct service *v, const struct ps_manifest *manifest, ui
             tensors[i].n_shape = t->n_dims;
             tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
             tensors[i].role = t->role;
+            tensors[i].decay = t->decay;
             list[i] = &tensors[i];
         }
         begin.client = client;

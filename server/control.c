@@ -110,11 +110,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
         if (t->n_shape > PS_MAX_DIMS)
             rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
                          PS_MAX_DIMS);
-        else if (t->role != PS_ROLE_PARAM)
-            rc = ps_fail(err, -EINVAL, "tensor %zu: role %u; this version of psd takes role 0 (param) only",
-                         i, t->role);
         else {
-            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role};
+            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role, t->decay};
             for (size_t k = 0; k < t->n_shape; k++)
                 tensors[i].shape[k] = t->shape[k];
         }

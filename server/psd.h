@@ -134,7 +134,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_job_update_alpha(struct psd *d);
+void psd_job_update_rates(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
@@ -165,7 +165,7 @@ void psd_saver_check_due(struct psd *d);
 
 /* stats.c: sums over lanes, and the history. */
 struct psd_totals {
-    uint64_t chunks, replays, pulled, pushed, bytes_in, bytes_out;
+    uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;

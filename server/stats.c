@@ -19,7 +19,7 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->chunks += s->chunks;
         t->replays += s->replays;
         t->pulled += s->pulled;
-        t->pushed += s->pushed;
+        t->set += s->set;
         t->bytes_in += s->bytes_in;
         t->bytes_out += s->bytes_out;
         t->staleness_sum += s->staleness_sum;

@@ -163,7 +163,7 @@ static void client_counters(const struct psd *d, uint32_t client, uint64_t *exch
     *clock = *staleness = 0;
     for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
         struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if (ps_shard_slice(&d->center->shard, i).count == 0)
+        if (!psd_lane_serves(d->lanes[i], d->center, client))
             continue;
         if (c->exchanges < *exchanges)
             *exchanges = c->exchanges;

@@ -142,7 +142,7 @@ static int loop(struct evaluation *e, bool last)
     double next = cnn_now();
     last |= job->args->once;
     for (;;) {
-        int rc = psc_pull(job->psc, job->x);
+        int rc = psc_pull(job->psc, NULL, job->x);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
         if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */

@@ -128,7 +128,7 @@ static int start_over(struct training *t, const char *what)
     }
     ps_log(PS_LOG_WARN, "train.not_finite", "%s at step %" PRIu64 ": going on from the center", what,
            t->step);
-    return psc_pull(t->job->psc, t->job->x);
+    return psc_pull(t->job->psc, NULL, t->job->x);
 }
 
 /* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */

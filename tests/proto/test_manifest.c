@@ -58,6 +58,7 @@ static const struct {
     {{"b", 10, {1, 1, 1, 1, 1, 1, 1, 1}, 9, 0}, {"tensor 1 'b'", "9 dimensions", "1 to 8"}},
     {{"b", 10, {1}, UINT32_MAX, 0}, {"tensor 1 'b'", "1 to 8"}},
     {{"b", 10, {1}, 1, 3}, {"tensor 1 'b'", "role 3", "0 (param), 1 (buffer), 2 (frozen)"}},
+    {{"b", 10, {1}, 1, 0, 2}, {"tensor 1 'b'", "decay 2", "0 (decays) and 1 (does not)"}},
     {{"b", 11, {1}, 1, 0}, {"tensor 1 'b'", "offset 11", "at 10"}},
     {{"b", 9, {1}, 1, 0}, {"tensor 1 'b'", "offset 9", "at 10"}},
     {{"b", 0, {1}, 1, 0}, {"tensor 1 'b'", "offset 0", "at 10"}},
@@ -185,7 +186,7 @@ START_TEST(longest_difference_fits_its_sentence)
 {
     char name[PS_MAX_NAME_BYTES + 1] = {0};
     memset(name, 'n', PS_MAX_NAME_BYTES);
-    struct ps_tensor a = {name, 0, {1, 1, 1, 1, 1, 1, 1, UINT64_MAX}, 8, PS_ROLE_FROZEN}, b = a;
+    struct ps_tensor a = {name, 0, {1, 1, 1, 1, 1, 1, 1, UINT64_MAX}, 8, PS_ROLE_BUFFER}, b = a;
     struct ps_manifest *mine, *job;
     struct ps_error err;
     b.shape[7]--;
@@ -193,8 +194,8 @@ START_TEST(longest_difference_fits_its_sentence)
     ck_assert_int_eq(ps_manifest_create(&a, 1, UINT64_MAX, &mine, &err), 0);
     ck_assert_int_eq(ps_manifest_create(&b, 1, UINT64_MAX, &job, &err), 0);
     ck_assert_int_eq(ps_manifest_compare(mine, job, &err), -EINVAL);
-    assert_says(err.text, "18446744073709551615] frozen here");
-    assert_says(err.text, "18446744073709551614] frozen in the job");
+    assert_says(err.text, "18446744073709551615] buffer here");
+    assert_says(err.text, "18446744073709551614] buffer in the job");
     ps_manifest_destroy(mine);
     ps_manifest_destroy(job);
 }

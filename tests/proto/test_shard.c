@@ -40,7 +40,7 @@ static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uin
     assert_quick(r.begin % PS_SHARD_ALIGN == 0);
     assert_quick(r.count >= 1);
     assert_quick(r.count <= s->chunk_floats);
-    assert_quick(ps_shard_find(s, lane, r) == k);
+    assert_quick(ps_shard_find(s, lane, ps_shard_whole(s), r) == k);
     const struct ps_range near[] = {{r.begin + 1, r.count},
                                     {r.begin - 1, r.count},
                                     {r.begin, r.count + 1},
@@ -49,7 +49,7 @@ static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uin
                                     {r.begin, r.count + (UINT64_C(1) << 32)},
                                     {r.begin + (UINT64_C(1) << 48), r.count}};
     for (size_t i = 0; i < ROWS(near); i++)
-        assert_quick(ps_shard_find(s, lane, near[i]) == -1);
+        assert_quick(ps_shard_find(s, lane, ps_shard_whole(s), near[i]) == -1);
 }
 
 /* Every chunk of small cuts; of large ones the first, the last and every so manyth. */
@@ -71,7 +71,7 @@ static void check_lane(const struct ps_shard *s, uint32_t lane, struct ps_range 
     ck_assert_uint_eq(last.begin + last.count, slice.begin + slice.count);
     for (uint32_t other = 0; other < s->n_lanes; other++)
         if (other != lane)
-            ck_assert_int_eq(ps_shard_find(s, other, last), -1);
+            ck_assert_int_eq(ps_shard_find(s, other, ps_shard_whole(s), last), -1);
 }
 
 START_TEST(slices_and_chunks_partition_the_vector)
@@ -94,7 +94,7 @@ START_TEST(slices_and_chunks_partition_the_vector)
         used++;
     }
     ck_assert_uint_eq(end, s->n_floats);
-    ck_assert_uint_eq(ps_shard_lanes_used(s), used);
+    ck_assert_uint_eq(ps_shard_lanes_met(s, ps_shard_whole(s)), used);
     ck_assert_uint_le(longest - shortest, 2 * PS_SHARD_ALIGN); /* no lane is the slow one */
 }
 END_TEST
@@ -107,8 +107,8 @@ START_TEST(empty_lane_has_no_chunks_and_finds_none)
         if (ps_shard_slice(&s, lane).count == 0) {
             empty++;
             ck_assert_uint_eq(ps_shard_n_chunks(&s, lane), 0);
-            ck_assert_int_eq(ps_shard_find(&s, lane, (struct ps_range){0, 16}), -1);
-            ck_assert_int_eq(ps_shard_find(&s, lane, (struct ps_range){16, 1}), -1);
+            ck_assert_int_eq(ps_shard_find(&s, lane, ps_shard_whole(&s), (struct ps_range){0, 16}), -1);
+            ck_assert_int_eq(ps_shard_find(&s, lane, ps_shard_whole(&s), (struct ps_range){16, 1}), -1);
         }
     ck_assert_uint_eq(empty, 3);
 }
@@ -122,7 +122,7 @@ START_TEST(find_takes_any_range_a_peer_may_name)
         unsigned shift = (unsigned)dice_below(&dice, 64);
         struct ps_range r = {dice_bits(&dice) >> shift, dice_bits(&dice) >> dice_below(&dice, 64)};
         uint32_t lane = (uint32_t)dice_below(&dice, s->n_lanes);
-        int64_t k = ps_shard_find(s, lane, r);
+        int64_t k = ps_shard_find(s, lane, ps_shard_whole(s), r);
         if (k < 0)
             continue;
         struct ps_range chunk = ps_shard_chunk(s, lane, (uint32_t)k);
