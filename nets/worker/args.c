@@ -24,7 +24,7 @@ struct row {
 
 static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
-     "the server: tcp://HOST:PORT, or the endpoint file that psd wrote"},
+     "the server: tcp://HOST:PORT, ipc://PATH, or the endpoint file that psd wrote"},
     {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC", "mnist:DIR or digits[:SEED] (digits)"},
@@ -121,7 +121,8 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
 static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
 {
     if (a->server == NULL)
-        return cnn_fail(err, -EINVAL, "--server: not given; allowed: tcp://HOST:PORT or @ENDPOINT_FILE");
+        return cnn_fail(err, -EINVAL,
+                        "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
     if (!a->evaluate && (a->once || a->history != NULL || a->every_s != 0))

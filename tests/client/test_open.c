@@ -100,7 +100,7 @@ static const struct {
     uint32_t timeout_ms, retry_ms, heartbeat_ms;
     const char *says;
 } bad_options[] = {
-    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT and @FILE"},
+    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE"},
     {"", 0, -1, 100, 10, 10, "server is missing"},
     {"tcp://h:1", 2, -1, 100, 10, 10, "kind 2; allowed are PSC_WORKER and PSC_OBSERVER"},
     {"tcp://h:1", -1, -1, 100, 10, 10, "kind -1"},
