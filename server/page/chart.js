@@ -77,7 +77,8 @@ function thinned(points) {
 }
 
 /* spec: title; unit (of the y axis); series: [{key, name, color}]; empty: what to do to see something; top: no value
- * is above; zero: the axis begins at 0; log: a logarithmic axis is offered. onPoint(t or null): the crosshair moved. */
+ * is above; zero: the axis begins at 0; log: a logarithmic axis is offered; optional: no chart while nothing is known,
+ * as not every job tells (a rule whose message is a gradient knows no distance). onPoint(t or null): the crosshair moved. */
 class Chart {
     constructor(parent, spec, onPoint) {
         this.spec = spec;
@@ -101,6 +102,7 @@ class Chart {
         this.empty = node(this.plot, "p", {class: "empty"}, spec.empty);
         this.tip = node(this.plot, "div", {class: "tip"});
         this.tip.hidden = true;
+        this.figure.hidden = Boolean(spec.optional);
         this.listen();
         new ResizeObserver(() => this.draw()).observe(this.plot);
     }
@@ -138,6 +140,7 @@ class Chart {
 
     show(records) {
         this.records = records;
+        this.figure.hidden = Boolean(this.spec.optional) && !records.some((r) => known(r[this.spec.series[0].key]));
         this.draw();
     }
 

@@ -24,12 +24,10 @@ const SPECS = [
     {id: "staleness", title: "Staleness", unit: "versions, mean", zero: true,
      series: [{key: "staleness", name: "staleness", color: "blue"}],
      empty: "no update yet: start psworker"},
-    {id: "norm", title: "Norm of the center ‖x̃‖", unit: "norm", log: true,
-     series: [{key: "center_norm", name: "‖x̃‖", color: "blue"}],
-     empty: "not known yet: psd computes it while it applies updates"},
-    {id: "distance", title: "Farthest worker ‖x − x̃‖", unit: "distance", log: true,
-     series: [{key: "distance", name: "largest ‖x − x̃‖", color: "blue"}],
-     empty: "not known: only rules whose message is x tell it"},
+    {id: "norm", title: "Norm of the center ‖x̃‖", unit: "norm", log: true, optional: true,
+     series: [{key: "center_norm", name: "‖x̃‖", color: "blue"}], empty: "not known"},
+    {id: "distance", title: "Farthest worker ‖x − x̃‖", unit: "distance", log: true, optional: true,
+     series: [{key: "distance", name: "largest ‖x − x̃‖", color: "blue"}], empty: "not known"},
 ];
 
 async function ask(path) {

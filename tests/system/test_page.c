@@ -62,8 +62,10 @@ static void check_job(struct browser *b)
     /* t, updates/s, loss, images/s and staleness of the workers are numbers */
     will(b, "[...document.querySelectorAll('#workers tbody tr')].slice(0, 2).every("
             "r => [3, 4, 5, 6, 7].every(i => r.cells[i].textContent !== '–'))");
-    will(b, EMPTY("norm", "not known yet: psd computes it while it applies updates") " || " POINTS(
-                "center_norm") " > 0");
+    /* a chart of what the job does not tell is not there */
+    will(b, "['center_norm', 'distance'].every(k => "
+            "document.querySelector(`[data-key=${k}]`)?.dataset.points > 0 || "
+            "document.getElementById(k === 'distance' ? 'chart-distance' : 'chart-norm').hidden)");
 }
 
 static void check_names_are_text(struct browser *b)
