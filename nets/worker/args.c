@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nets/data/data.h"
+
 enum kind { TEXT, NUMBER, RANK, SECONDS, FLAG };
 
 struct row {
@@ -27,12 +29,15 @@ static const struct row rows[] = {
      "the server: tcp://HOST:PORT, or the endpoint file that psd wrote"},
     {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
-    {"data", TEXT, AT(data), 0, 0, "SPEC", "mnist:DIR or digits[:SEED] (digits)"},
+    {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E", "end after this many passes over the training set (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
     {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
     {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net, 0: all there are (1)"},
+    {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
+     "batches made ahead by threads, 0: none (4)"},
+    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
     {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
@@ -158,7 +163,13 @@ static void fill_defaults(struct cnn_worker_args *a)
 
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err)
 {
-    struct cnn_worker_args a = {.net = "lenet", .data = "digits", .seed = 1, .threads = 1, .rank = -1};
+    struct cnn_worker_args a = {.net = "lenet",
+                                .data = "digits",
+                                .seed = 1,
+                                .threads = 1,
+                                .prefetch = 4,
+                                .data_threads = 1,
+                                .rank = -1};
     struct option options[N_ROWS + 1] = {{0}};
     int rc = 0, found;
 
