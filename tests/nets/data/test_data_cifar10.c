@@ -173,8 +173,7 @@ static int byte_of(float v, uint32_t channel)
 {
     static const float mean[] = {0.4914f, 0.4822f, 0.4465f}, deviation[] = {0.2470f, 0.2435f, 0.2616f};
     float byte = (v * deviation[channel] + mean[channel]) * 255.0f;
-    ck_assert_float_eq_tol(byte, roundf(byte), 1e-3f); /* the table is the exact inverse, but for rounding */
-    return (int)roundf(byte);
+    return fabsf(byte - roundf(byte)) < 1e-3f ? (int)roundf(byte) : -1; /* exact, but for rounding */
 }
 
 /* Every pixel must be what the files have at that place, or black beyond their edge. */
@@ -186,6 +185,7 @@ static struct seen look(const float *image, uint32_t side)
     s.mirrored = byte_of(image[plane + middle + 1], 1) < byte_of(image[plane + middle], 1);
     s.top = row - (int)(side / 2);
     s.left = s.mirrored ? column - (int)(side - 1 - side / 2) : column - (int)(side / 2);
+    uint32_t n_wrong = 0; /* one assertion for an image: each costs a microsecond */
     for (uint32_t k = 0; k < 3 * plane; k++) {
         uint32_t c = k / plane, x = k % side;
         int y = s.top + (int)(k % plane / side), at = s.left + (int)(s.mirrored ? side - 1 - x : x);
@@ -193,8 +193,9 @@ static struct seen look(const float *image, uint32_t side)
         int expected = outside ? 0
                                : cifar_pixel(s.image / CIFAR_PER_FILE, s.image % CIFAR_PER_FILE, c,
                                              (uint32_t)y, (uint32_t)at);
-        ck_assert_int_eq(byte_of(image[k], c), expected);
+        n_wrong += byte_of(image[k], c) != expected;
     }
+    ck_assert_uint_eq(n_wrong, 0);
     return s;
 }
 
