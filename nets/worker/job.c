@@ -92,7 +92,7 @@ static int begin(struct cnn_job *job)
             tensors[i] = (struct psc_tensor){.name = params[i].name,
                                              .offset = params[i].offset,
                                              .n_dims = params[i].n_dims,
-                                             .role = PSC_PARAM};
+                                             .role = (uint32_t)params[i].role};
             for (uint32_t d = 0; d < params[i].n_dims; d++)
                 tensors[i].shape[d] = params[i].shape[d];
         }

@@ -72,6 +72,8 @@ static int training_init(struct training *t, struct cnn_job *job)
                job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
+    /* Workers of one job drop different elements. */
+    cnn_net_seed(job->net, job->args->seed + ((uint64_t)(rank > 0 ? rank : 0) << 32), 0);
     t->started = cnn_now();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
@@ -162,6 +164,7 @@ static int train_step(struct training *t)
     t->compute_s += t2 - t1;
     if (!isfinite(score.loss))
         return start_over(t, "the loss is not finite");
+    cnn_net_update_buffers(job->net, job->x);
 
     int rc = psc_step(job->psc, job->x, t->g, (size_t)n);
     if (rc == PSC_EVALUE)
