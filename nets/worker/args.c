@@ -45,6 +45,8 @@ static const struct row rows[] = {
     {"every", SECONDS, AT(every_s), 0, 0, "S", "with --evaluate: seconds from one to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
     {"history", TEXT, AT(history), 0, 0, "FILE", "with --evaluate: append a JSON line for each"},
+    {"describe", TEXT, AT(describe), 0, 0, "NET",
+     "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
     {"help", FLAG, AT(help), 0, 0, NULL, "print this and end"},
     {"version", FLAG, AT(version), 0, 0, NULL, "print the version and end"},
@@ -125,7 +127,7 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
 /* What only holds between options. */
 static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
 {
-    if (a->server == NULL)
+    if (a->describe == NULL && a->server == NULL)
         return cnn_fail(err, -EINVAL, "--server: not given; allowed: tcp://HOST:PORT or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
@@ -141,12 +143,14 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                                         : "rank");
     if (a->once && a->every_s != 0)
         return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    if (cnn_model_find(a->net) == NULL) {
-        char nets[160] = "";
+    const char *net = a->describe != NULL ? a->describe : a->net;
+    if (cnn_model_find(net) == NULL) {
+        char nets[256] = "";
         for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
             snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
                      cnn_models[i]->name);
-        return cnn_fail(err, -EINVAL, "--net: \"%.60s\"; allowed: %s", a->net, nets);
+        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s",
+                        a->describe != NULL ? "describe" : "net", net, nets);
     }
     return 0;
 }
