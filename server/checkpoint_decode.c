@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,30 +194,47 @@ static int check_state(const struct decoder *d, const struct piece *pieces, size
     return 0;
 }
 
-static int decode_roles(const struct decoder *d, struct ps_tensor *tensors, size_t n)
+/* What tensors differ in beside their shape: an object of the header, from names to numbers; a tensor that is
+ * not named has 0. */
+struct mark {
+    const char *key, *what;
+    uint64_t max;
+    size_t offset; /* of the uint32_t in struct ps_tensor */
+    bool optional;
+};
+
+static const struct mark marks[] = {
+    {"psd.roles", "role", PS_ROLE_FROZEN, offsetof(struct ps_tensor, role), false},
+    {"psd.decay", "decay", PS_NO_DECAY, offsetof(struct ps_tensor, decay), true},
+};
+
+static int decode_mark(const struct decoder *d, const struct mark *mark, struct ps_tensor *tensors, size_t n)
 {
-    json_t *roles;
+    json_t *object;
     size_t used = 0;
-    uint64_t role;
-    int rc = get_json(d, "psd.roles", &roles);
+    uint64_t number;
+
+    if (mark->optional && json_object_get(d->metadata, mark->key) == NULL)
+        return 0;
+    int rc = get_json(d, mark->key, &object);
 
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        const json_t *value = json_object_get(roles, tensors[i].name);
+        const json_t *value = json_object_get(object, tensors[i].name);
         if (value == NULL)
             continue;
         used++;
-        if (!get_integer(value, PS_ROLE_FROZEN, &role))
-            rc = damaged(d, "the header's psd.roles has no role for tensor '%.60s'; allowed are 0 to %d",
-                         tensors[i].name, PS_ROLE_FROZEN);
+        if (!get_integer(value, mark->max, &number))
+            rc = damaged(d, "the header's %s has no %s for tensor '%.60s'; allowed are 0 to %" PRIu64,
+                         mark->key, mark->what, tensors[i].name, mark->max);
         else
-            tensors[i].role = (uint32_t)role;
+            *(uint32_t *)(void *)((char *)&tensors[i] + mark->offset) = (uint32_t)number;
     }
-    if (rc == 0 && used != json_object_size(roles))
-        rc = damaged(d, "the header's psd.roles names %zu tensors; %zu of them exist",
-                     json_object_size(roles), used);
-    json_decref(roles);
+    if (rc == 0 && used != json_object_size(object))
+        rc = damaged(d, "the header's %s names %zu tensors; %zu of them exist", mark->key,
+                     json_object_size(object), used);
+    json_decref(object);
     return rc;
 }
 
@@ -237,7 +255,9 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
         tensors[i].n_dims = pieces[i].n_dims;
         memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
     }
-    int rc = decode_roles(d, tensors, n);
+    int rc = 0;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && rc == 0; i++)
+        rc = decode_mark(d, &marks[i], tensors, n);
     if (rc == 0 && (rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0)
         rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
     free(tensors);

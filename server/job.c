@@ -13,12 +13,12 @@ static void tell_lanes(struct psd *d, const struct psd_note *note)
         psd_ring_push(d->lanes[i]->in, note);
 }
 
-void psd_job_update_alpha(struct psd *d)
+void psd_job_update_rates(struct psd *d)
 {
-    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha
-                      ? (float)ps_hyper_alpha(&d->cfg.hyper, psd_sessions_count(&d->sessions, false))
-                      : 0;
+    uint32_t p = psd_sessions_count(&d->sessions, false);
+    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha ? (float)ps_hyper_alpha(&d->cfg.hyper, p) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
+    atomic_store_explicit(&d->shared.mean_rate, 1.0f / (float)(p > 0 ? p : 1), memory_order_relaxed);
 }
 
 void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay)
@@ -174,7 +174,7 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
                                      .client = s->client,
                                      .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
-    psd_job_update_alpha(d);
+    psd_job_update_rates(d);
     if (offering && d->state == PSD_STATE_OFFERED) {
         d->state = PSD_STATE_EMPTYING;
         tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
@@ -203,7 +203,7 @@ static void faulted(struct psd *d, const struct psd_note *note)
     if (s == NULL)
         return;
     if (note->a == PS__CODE__VALUE)
-        psd_job_note_nonfinite(d, s, s->clock, UINT64_MAX, true);
+        psd_job_note_nonfinite(d, s, s->clock, note->b, true);
     snprintf(why, sizeof why, "a lane refused its data (%s)", name);
     psd_control_error(d, s, (uint32_t)note->a, true, why);
     psd_job_end(d, s, (uint32_t)note->a, why);

@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "proto/unix_socket.h"
 #include "server/center.h"
 #include "server/config.h"
 #include "server/http.h"
@@ -33,7 +34,8 @@ enum psd_state {
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
-    char url[300]; /* as bound */
+    char url[300];              /* as bound */
+    struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
@@ -161,7 +163,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_job_update_alpha(struct psd *d);
+void psd_job_update_rates(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
@@ -205,7 +207,7 @@ void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t
 
 /* stats.c: sums over lanes, and the history. */
 struct psd_totals {
-    uint64_t chunks, replays, pulled, pushed, bytes_in, bytes_out;
+    uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;

@@ -350,6 +350,8 @@ START_TEST(bad_set_is_named)
 }
 END_TEST
 
+#define FORTY "1234567890123456789012345678901234567890"
+
 static const struct {
     const char *text;
     const char *says[3]; /* none: it passes */
@@ -388,7 +390,19 @@ static const struct {
     {"listen: tcp://localhost.example.org:0\n", {"listen: ", "insecure: true"}, NULL},
     {"listen: tcp://[::1]:5555\n", {NULL}, NULL},
     {"listen: tcp://0.0.0.0:0\ninsecure: true\n", {NULL}, NULL},
-    {"listen: ipc:///tmp/x\n", {"listen: 'ipc:///tmp/x'", "tcp://HOST:PORT"}, NULL},
+    {"listen: pigeon:///tmp/x\n", {"listen: 'pigeon:///tmp/x'", "tcp://HOST:PORT", "ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/x\n", {NULL}, NULL},
+    {"listen: ipc://psd-data\n", {NULL}, NULL},
+    {"listen: ipc://\n", {"listen: 'ipc://'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/\n", {"listen: 'ipc:///tmp/'", "allowed is ipc://PATH"}, NULL},
+    {"listen: \"ipc://*\"\n", {"listen: 'ipc://*'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc://@hidden\n", {"listen: 'ipc://@hidden'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/123456789012345678901\n", {NULL}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/1234567890123456789012345\n",
+     {"has 107 bytes", "at most 107", "allowed are 104"},
+     NULL},
+    {"state_dir: /" FORTY FORTY FORTY "\nlisten: ipc://psd-data\n", {"listen: ", "130 bytes"}, NULL},
+    {"listen: ipc://psd-data\nadvertise: head\n", {"advertise: found head", "ipc://psd-data"}, NULL},
     {"listen: tcp://127.0.0.1:65536\n", {"listen: ", "0 to 65535"}, NULL},
     {"status: {http: tcp://0.0.0.0:80}\ninsecure: true\n", {"status.http: ", "loopback"}, NULL},
     {"status: {http: all}\n", {"status.http: 'all'", "or none"}, NULL},
