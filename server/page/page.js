@@ -41,9 +41,21 @@ async function ask(path) {
     }
 }
 
-/* Half of the records go, as in psd; the newest and all evaluations and events stay. */
+/* Every second record goes, as in psd; its evaluation and event move to the one before, if that has none. The newest
+ * stays: the next question asks for what is after it. */
 function thin(records) {
-    return records.filter((r, i) => i % 2 === 0 || known(r.test_accuracy) || r.event || i === records.length - 1);
+    const kept = [];
+    records.forEach((r, i) => {
+        if (i % 2 === 0 || i === records.length - 1) {
+            kept.push(r);
+            return;
+        }
+        const before = kept[kept.length - 1];
+        if (!known(before.test_accuracy))
+            [before.test_accuracy, before.test_loss] = [r.test_accuracy, r.test_loss];
+        before.event = before.event || r.event;
+    });
+    return kept;
 }
 
 /* `all`: the answer is a whole history, of a psd that was restarted: what was drawn before it stays. */

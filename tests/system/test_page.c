@@ -84,6 +84,11 @@ static void check_history_travels_once(struct browser *b)
     will(b,
          "performance.getEntriesByType('resource').filter(e => /history.since=/.test(e.name)).length >= 2");
     ck_assert_double_eq(browser_number(b, count), 1);
+    /* thinned, it keeps its ends, its order and what is rare */
+    will(b,
+         "(t => t.length === 3 && t[0].t === 1 && t[1].t === 3 && t[2].t === 4 && t[0].test_accuracy === 0.5 "
+         "&& "
+         "t[1].event === 'end')(thin([{t: 1}, {t: 2, test_accuracy: 0.5}, {t: 3, event: 'end'}, {t: 4}]))");
     /* every record is drawn once */
     will(b, "job.records.every((r, i) => i === 0 || r.t > job.records[i - 1].t)");
 }
