@@ -238,7 +238,8 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
         memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
     }
     int rc = decode_roles(d, tensors, n);
-    if (rc == 0 && (rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0)
+    if (rc == 0 && ((rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0 ||
+                    (rc = psd_checkpoint_check_manifest(d->out->manifest, &why)) < 0))
         rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
     free(tensors);
     return rc;
