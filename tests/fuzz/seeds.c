@@ -1,5 +1,6 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
- * a format changes: DIR/frame, DIR/control, DIR/checkpoint and DIR/idx. */
+ * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx,
+ * DIR/cifar and DIR/lane. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "nets/data/cifar.h"
 #include "proto/control.h"
 #include "proto/frame.h"
 #include "proto/shard.h"
 #include "server/checkpoint.h"
+#include "tests/fuzz/lane_record.h"
 
 static void fail(const char *what)
 {
@@ -167,9 +170,50 @@ static void make_idx(void)
     write_seed("idx", "packed", packed, n + 1);
 }
 
+static void make_cifar(void)
+{
+    static uint8_t records[2 * CNN_CIFAR_RECORD];
+    records[0] = 3;
+    records[CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
+    write_seed("cifar", "one", records, CNN_CIFAR_RECORD);
+    write_seed("cifar", "two", records, sizeof records);
+}
+
+/* A pull, an exchange, the same once more, a push and an offer of both chunks of lane 0 by each client. */
+static void make_lane(void)
+{
+    static const uint8_t kinds[] = {PS_FRAME_OFFER, PS_FRAME_PULL, PS_FRAME_EXCHANGE, PS_FRAME_EXCHANGE,
+                                    PS_FRAME_PUSH};
+    static struct {
+        uint8_t choice;
+        struct fuzz_record records[2 * sizeof kinds];
+    } __attribute__((packed)) seed;
+    const struct ps_shard shard = {3000, 2, 1024};
+    char name[16];
+
+    for (uint8_t choice = 0; choice < 12; choice++) {
+        for (uint32_t i = 0; i < 2 * sizeof kinds; i++) {
+            struct ps_range r = ps_shard_chunk(&shard, 0, i % ps_shard_n_chunks(&shard, 0));
+            struct ps_frame f = {.kind = kinds[i / 2],
+                                 .client = choice / 4,
+                                 .incarnation = FUZZ_INCARNATION,
+                                 .seq = 1 + (kinds[i / 2] == PS_FRAME_PUSH),
+                                 .begin = r.begin,
+                                 .count = (uint32_t)r.count,
+                                 .samples = 8};
+            struct fuzz_record record = {.value = 1, .odd = -2.5f};
+            ps_frame_pack(&f, record.head);
+            memcpy(&seed.records[i], &record, sizeof record);
+        }
+        seed.choice = choice;
+        snprintf(name, sizeof name, "job-%u", choice);
+        write_seed("lane", name, &seed, sizeof seed);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "control", "checkpoint", "idx"};
+    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -181,5 +225,7 @@ int main(int argc, char **argv)
     make_checkpoint(1, 0, 0);
     make_checkpoint(2, 2, 2);
     make_idx();
+    make_cifar();
+    make_lane();
     return 0;
 }
