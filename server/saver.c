@@ -37,8 +37,9 @@ static void write_it(uv_work_t *work)
 {
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
-    v->rc = psd_checkpoint_write(v->directory, &d->center->snapshot, d->cfg.checkpoint.keep, v->path,
-                                 sizeof v->path, &v->error);
+    struct psd_snapshot *s = &d->center->snapshot;
+    s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
+    v->rc = psd_checkpoint_write(v->directory, s, d->cfg.checkpoint.keep, v->path, sizeof v->path, &v->error);
 }
 
 static void written(uv_work_t *work, int status)
@@ -51,6 +52,7 @@ static void written(uv_work_t *work, int status)
     d->center->snapshot.n_replay = 0;
     v->busy = false;
     if (v->rc < 0) {
+        v->failures++;
         memcpy(v->last_error, v->error.text, sizeof v->last_error);
         ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were",
                v->error.text);
