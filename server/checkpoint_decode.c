@@ -369,6 +369,26 @@ static int decode_replay(const struct decoder *d)
     return rc;
 }
 
+/* Of a best checkpoint only. An accuracy is written with nine decimals. */
+static int decode_evaluation(const struct decoder *d)
+{
+    struct psd_snapshot *s = d->out;
+    const char *text;
+    char *end;
+    int rc;
+
+    if (json_object_get(d->metadata, "psd.test_accuracy") == NULL)
+        return 0;
+    if ((rc = get_text(d, "psd.test_accuracy", &text)) < 0 ||
+        (rc = get_number(d, "psd.evaluated_version", 0, UINT64_MAX, &s->evaluated_version)) < 0)
+        return rc;
+    s->test_accuracy = strtod(text, &end);
+    if (text[0] == 0 || strspn(text, "0123456789.") != strlen(text) || *end != 0 || s->test_accuracy > 1)
+        return damaged(d, "the header's psd.test_accuracy is '%.40s'; allowed is 0 to 1", text);
+    s->evaluated = true;
+    return 0;
+}
+
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
 {
     struct psd_snapshot *s = d->out;
@@ -413,8 +433,8 @@ int psd_checkpoint_decode(const char *path, const char *text, size_t len, uint64
         rc = damaged(&d, "the header is not JSON: %.80s at byte %d", why.text, why.position);
     else if (!json_is_object(d.metadata))
         rc = damaged(&d, "the header has no object '%s'", "__metadata__");
-    else if ((rc = decode_metadata(&d, checksum)) == 0 && (rc = decode_tensors(&d, max_floats)) == 0 &&
-             (rc = decode_clocks(&d)) == 0)
+    else if ((rc = decode_metadata(&d, checksum)) == 0 && (rc = decode_evaluation(&d)) == 0 &&
+             (rc = decode_tensors(&d, max_floats)) == 0 && (rc = decode_clocks(&d)) == 0)
         rc = decode_replay(&d);
     json_decref(d.root);
     if (rc < 0)

@@ -171,6 +171,9 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
               add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
               add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
     bad = add_json(m, "psd.clocks", clocks) < 0 || bad;
+    if (s->evaluated)
+        bad = bad || add_number(m, "psd.evaluated_version", s->evaluated_version) < 0 ||
+              json_object_set_new(m, "psd.test_accuracy", json_sprintf("%.9f", s->test_accuracy)) < 0;
     if (bad || add_json(m, "psd.replay", replay_to_json(s)) < 0) {
         json_decref(m);
         return NULL;

@@ -35,7 +35,14 @@ struct psd_config {
     struct {
         uint32_t every_s; /* 0: only on request and on drain */
         uint32_t keep;
+        bool keep_best;
     } checkpoint;
+    struct {
+        double accuracy;  /* NaN: no such condition; 0 likewise for the two below */
+        uint64_t updates; /* center version */
+        uint64_t seconds;
+        bool nonfinite;
+    } stop;
     struct {
         uint32_t clients;
         uint64_t floats;

@@ -157,8 +157,19 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
-    if (isfinite(r->test_accuracy) && isfinite(r->test_loss))
-        d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss))
+        return;
+    d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    psd_saver_evaluated(d, &d->evaluation);
+    psd_stop_check(d);
+}
+
+static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                          const Ps__ToServer *m)
+{
+    (void)peer;
+    psd_job_note_nonfinite(d, s, m->not_finite->clock, m->not_finite->index, false);
+    psd_stop_check(d);
 }
 
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
@@ -173,9 +184,12 @@ static const struct {
     void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
     bool named;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},        [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true}, [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},
+    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true},
+    [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
     [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
+    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, true},
 };
 
 /* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
@@ -190,6 +204,9 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
         break;
     case PS__TO_SERVER__WHAT_REPORT:
         *client = m->report->client, *incarnation = m->report->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_NOT_FINITE:
+        *client = m->not_finite->client, *incarnation = m->not_finite->incarnation;
         break;
     default:
         *client = m->leave->client, *incarnation = m->leave->incarnation;

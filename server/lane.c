@@ -1,6 +1,7 @@
 #include "server/lane.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     lane->index = opt->index;
     lane->shared = opt->shared;
     lane->transport = opt->transport;
+    atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
     lane->in = aligned_alloc(64, (sizeof *lane->in + 63) & ~(size_t)63);
     lane->out = aligned_alloc(64, (sizeof *lane->out + 63) & ~(size_t)63);

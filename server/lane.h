@@ -31,6 +31,8 @@ struct psd_lane_stats {
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
+    /* Sum over the PARAM values that it serves, at the last exchange; NaN: none yet. */
+    _Atomic double center_squares;
 };
 
 /* What all lanes and the loop share. */
@@ -56,17 +58,16 @@ void psd_shared_finish(struct psd_shared *s);
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
-    uint32_t end_code;     /* of PSD_PHASE_ENDED */
-    uint64_t seq;          /* the last exchange begun here */
-    uint32_t n_landed;     /* its chunks that have landed */
-    uint64_t *landed;      /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t version_seen; /* when it was last answered */
-    double squares;        /* of the exchange under way: see psd_lane_norms */
-    double center_squares;
+    uint32_t end_code;                            /* of PSD_PHASE_ENDED */
+    uint64_t seq;                                 /* the last exchange begun here */
+    uint32_t n_landed;                            /* its chunks that have landed */
+    uint64_t *landed;                             /* bitmap of them; in psd_lane.bitmaps */
+    uint64_t version_seen;                        /* when it was last answered */
+    double squares, center_squares;               /* of the exchange under way so far */
     _Atomic uint64_t exchanges, clock, staleness; /* for the loop */
-    /* Of its last whole exchange here, before the center moved: sums over the PARAM values of (x - center)^2,
-     * or of g^2 for rules that take a gradient, and of center^2; and the rate that moved the center. */
-    _Atomic double last_squares, last_center_squares;
+    /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
+     * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
+    _Atomic double last_squares;
     _Atomic float last_rate;
 };
 

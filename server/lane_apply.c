@@ -26,7 +26,7 @@ static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, cons
 {
     struct psd_move move = psd_lane_move_of(lane, f);
     atomic_store_explicit(&c->last_squares, c->squares, memory_order_relaxed);
-    atomic_store_explicit(&c->last_center_squares, c->center_squares, memory_order_relaxed);
+    atomic_store_explicit(&lane->stats.center_squares, c->center_squares, memory_order_relaxed);
     atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
 }
 

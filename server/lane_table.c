@@ -2,6 +2,7 @@
 #include "server/lane.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     for (uint32_t i = 0; i < n_slots; i++)
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
     lane->center = center;
+    atomic_store_explicit(&lane->stats.center_squares, NAN, memory_order_relaxed);
     if (center->resumed != NULL)
         restore_replay(lane, center->resumed);
 }
@@ -107,6 +109,7 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         atomic_store_explicit(&c->exchanges, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
     }
 }
 

@@ -141,6 +141,7 @@ static void on_tick(uv_timer_t *timer)
     struct psd *d = timer->data;
     psd_job_check_silence(d);
     psd_saver_check_due(d);
+    psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
 }
@@ -223,6 +224,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     }
     atomic_store(&d->shared.version, d->resumed_version);
     psd_job_update_rates(d);
+    psd_saver_find_best(d);
     return PSD_EXIT_OK;
 }
 
@@ -278,6 +280,9 @@ static int announce(struct psd *d)
     }
     ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
            PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    const char *page = psd_http_address(d->http);
+    if (page[0] != 0)
+        ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
     notify_service_manager("READY=1");
     return PSD_EXIT_OK;
 }
@@ -325,6 +330,9 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     d->cfg = *cfg;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    d->started_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     d->started_ms = uv_now(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
@@ -335,6 +343,8 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     }
     if (code == PSD_EXIT_OK) {
         uv_run(&d->loop, UV_RUN_DEFAULT);
+        if (d->evaluation.fresh)
+            psd_history_add(d, NULL);
         notify_service_manager("STOPPING=1");
         ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64, psd_version(d));
     }

@@ -336,7 +336,7 @@ static int run(struct call *call)
     if (command->run != NULL)
         return command->run(call);
     clock_gettime(CLOCK_MONOTONIC, &call->started);
-    snprintf(path, sizeof path, "%s%s%s", command->path, call->argument != NULL ? "?arg=" : "",
+    snprintf(path, sizeof path, "%s%s%s", command->path, call->argument != NULL ? "?rank=" : "",
              call->argument != NULL ? call->argument : "");
     if (ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err) < 0)
         return complain(EXIT_UNREACHABLE, "%s", err.text);

@@ -148,6 +148,60 @@ START_TEST(impossible_cuts_are_not_valid)
 }
 END_TEST
 
+/* The pieces of a scope, over all lanes, are the scope. */
+static void check_scope(const struct ps_shard *s, struct ps_range scope)
+{
+    uint64_t end = scope.begin;
+    uint32_t met = 0;
+    for (uint32_t lane = 0; lane < s->n_lanes; lane++) {
+        uint32_t first, n = ps_shard_pieces(s, lane, scope, &first);
+        met += n > 0;
+        for (uint32_t k = first; k < first + n; k++) {
+            struct ps_range piece = ps_shard_piece(s, lane, scope, k), chunk = ps_shard_chunk(s, lane, k);
+            assert_quick(piece.begin == end);
+            assert_quick(piece.count >= 1);
+            assert_quick(piece.begin >= chunk.begin &&
+                         piece.begin + piece.count <= chunk.begin + chunk.count);
+            assert_quick(ps_shard_find(s, lane, scope, piece) == k);
+            assert_quick(ps_shard_find(s, lane, scope, (struct ps_range){piece.begin, piece.count + 1}) ==
+                         -1);
+            assert_quick(ps_shard_find(s, lane, scope, (struct ps_range){piece.begin + 1, piece.count}) ==
+                         -1);
+            if (chunk.count != piece.count)
+                assert_quick(ps_shard_find(s, lane, scope, chunk) == -1);
+            end += piece.count;
+        }
+    }
+    assert_quick(end == scope.begin + scope.count);
+    assert_quick(met == ps_shard_lanes_met(s, scope));
+}
+
+START_TEST(pieces_partition_every_scope)
+{
+    static const struct ps_shard small[] = {{1, 1, 1024},     {40, 3, 1024},     {5000, 2, 1024},
+                                            {10007, 4, 1024}, {100000, 7, 2048}, {1 << 20, 2, 131072}};
+    struct dice dice = {77};
+    for (size_t i = 0; i < ROWS(small); i++) {
+        check_scope(&small[i], ps_shard_whole(&small[i]));
+        for (int round = 0; round < 2000; round++) {
+            uint64_t begin = dice_below(&dice, small[i].n_floats);
+            check_scope(&small[i],
+                        (struct ps_range){begin, 1 + dice_below(&dice, small[i].n_floats - begin)});
+        }
+    }
+}
+END_TEST
+
+START_TEST(ranges_meet_where_both_are)
+{
+    struct ps_range r = ps_range_meet((struct ps_range){10, 5}, (struct ps_range){12, 10});
+    ck_assert_uint_eq(r.begin, 12);
+    ck_assert_uint_eq(r.count, 3);
+    ck_assert_uint_eq(ps_range_meet((struct ps_range){10, 5}, (struct ps_range){15, 5}).count, 0);
+    ck_assert_uint_eq(ps_range_meet((struct ps_range){20, 5}, (struct ps_range){1, 5}).count, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("proto-shard");
@@ -156,6 +210,8 @@ int main(void)
     tcase_add_loop_test(tc, find_takes_any_range_a_peer_may_name, 0, ROWS(shards));
     tcase_add_test(tc, empty_lane_has_no_chunks_and_finds_none);
     tcase_add_loop_test(tc, impossible_cuts_are_not_valid, 0, ROWS(impossible));
+    tcase_add_test(tc, pieces_partition_every_scope);
+    tcase_add_test(tc, ranges_meet_where_both_are);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -76,9 +76,15 @@ static void tell_all(struct rig *r, const struct psd_note *note)
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x)
 {
     struct ps_tensor t = {"model", 0, {n_floats}, 1, PS_ROLE_PARAM};
+    rig_fill_model(r, &t, 1, x);
+}
+
+void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, const float *x)
+{
     struct ps_manifest *manifest;
     struct ps_error err = {""};
-    ck_assert_int_eq(ps_manifest_create(&t, 1, n_floats, &manifest, &err), 0);
+    ck_assert_msg(ps_manifest_create(tensors, n, 1 << 20, &manifest, &err) == 0, "%s", err.text);
+    uint64_t n_floats = manifest->n_floats;
     ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
     if (x != NULL)
         memcpy(r->center->x, x, n_floats * sizeof *x);

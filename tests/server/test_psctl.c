@@ -109,14 +109,14 @@ static void handle_evict(void *arg, const char *query, struct psd_http_answer *a
 }
 
 static const struct psd_http_route routes[] = {
-    {"GET", "/config", handle_config},
-    {"GET", "/history", handle_history},
-    {"GET", "/metrics", handle_metrics},
-    {"POST", "/evict", handle_evict},
-    {"GET", "/status", handle_status},
-    {"GET", "/workers", handle_workers},
-    {"POST", "/checkpoint", handle_checkpoint},
-    {"POST", "/drain", handle_drain},
+    {"GET", "/config", handle_config, NULL},
+    {"GET", "/history", handle_history, NULL},
+    {"GET", "/metrics", handle_metrics, NULL},
+    {"POST", "/evict", handle_evict, "rank"},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/workers", handle_workers, NULL},
+    {"POST", "/checkpoint", handle_checkpoint, NULL},
+    {"POST", "/drain", handle_drain, NULL},
     {.method = NULL},
 };
 
