@@ -2,6 +2,15 @@
 # Completion for psd, psctl, psworker and psbench. Options and names come from the programs themselves, from --help
 # and from what a wrong name is answered with, so that they are those of the version that is installed.
 
+# --help of a program, with its subcommand's if one is given; of psbench without one, all of them.
+_psd_help() {
+    local command
+    "$@" --help 2>/dev/null
+    [[ ${1##*/} != psbench || $# -gt 1 ]] || for command in $(_psd_commands "$1"); do
+        "$1" "$command" --help 2>/dev/null
+    done
+}
+
 # Options of a program, and of its subcommand if one is given.
 _psd_options() {
     "$@" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u
@@ -15,7 +24,7 @@ _psd_commands() {
 # The list behind "allowed are" and the like in the answer to a name that cannot be one.
 _psd_allowed() {
     "$@" 2>&1 | sed -nE 's/.*(allowed are|allowed here:|allowed:|it has:) ([^"(]*).*/\2/p' |
-        sed 's/ and / /g' | tr -s ', ' '\n' | grep .
+        sed -E 's/ (and|or) / /g' | tr -s ', ' '\n' | grep .
 }
 
 # Keys of the configuration in group $2 ("": the top) that may become $3: "lanes=", "limits.".
@@ -68,7 +77,7 @@ _psd_values() {
     psd:--state-dir) compgen -d -S / -- "$3" ;;
     psctl:--socket) _psd_files "$3" -S ;;
     psworker:--server) _psd_urls "$3" @ ;;
-    psworker:--net | psbench:--net) psworker --help 2>/dev/null | sed -n 's/^nets: //p' | tr ' ' '\n' ;;
+    psworker:--net | psworker:--describe | psbench:--net) psworker --help 2>/dev/null | sed -n 's/^nets: //p' | tr ' ' '\n' ;;
     psworker:--backend | psbench:--backend) _psd_allowed psworker --server tcp://0:1 --backend unknown ;;
     psworker:--data)
         case $3 in
@@ -76,12 +85,9 @@ _psd_values() {
         *) _psd_allowed "$1" --server tcp://0:1 --data unknown | sed -E 's/[[:upper:]].*|\[.*//' ;;
         esac
         ;;
+    psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
-    psd:--port | psctl:--timeout | psctl:--interval) ;;
-    psworker:--batch | psworker:--epochs | psworker:--steps | psworker:--seed | psworker:--threads) ;;
-    psworker:--rank | psworker:--name | psworker:--every) ;;
-    psbench:--floats | psbench:--workers | psbench:--seconds | psbench:--count | psbench:--lanes) ;;
-    psbench:--chunk-floats | psbench:--window | psbench:--batch | psbench:--threads) ;;
+    *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value that nobody can guess
     *) return 1 ;;
     esac
 }

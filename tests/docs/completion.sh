@@ -41,6 +41,9 @@ offers 'psbench ex' exchange
 offers 'psbench exchange --tr' --transport
 offers 'psbench exchange --transport ' tcp ipc
 offers 'psbench net --tr'
+offers 'psbench exchange --floats '
+offers 'psbench --seconds 3 ne' net
+offers 'psctl --json --once --t' --timeout
 
 methods=$(for preset in "$presets"/*.yaml; do basename "$preset" .yaml; done)
 # shellcheck disable=SC2086 # a list
@@ -53,7 +56,9 @@ nets=$(psworker --help | sed -n 's/^nets: //p')
 offers 'psworker --net ' $nets
 offers 'psworker --net len' lenet
 offers 'psworker --data mn' mnist:
+offers 'psworker --data ' digits mnist: cifar10:
 offers 'psworker --steps '
+offers 'psworker --describe len' lenet
 
 # Files: sockets where sockets are meant, and what stands behind readline's own separators.
 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("state/psd.sock")'
