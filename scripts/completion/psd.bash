@@ -128,14 +128,14 @@ _psd_candidates() {
     fi
 }
 
-# readline cuts words at : = and @, and replaces only what stands behind the last of them: here words are whole.
+# readline cuts words at : and =, and replaces only what stands behind the last of them: here words are whole.
 _psd_complete() {
     local line=${COMP_LINE:0:COMP_POINT} words word breaks head='' candidate
     read -ra words <<<"$line"
     [[ $line != *[[:space:]] ]] || words+=('')
     word=${words[-1]}
     unset 'words[-1]'
-    breaks=${COMP_WORDBREAKS//[^:=@]/}
+    breaks=${COMP_WORDBREAKS//[^:=]/}
     [[ -z $breaks ]] || head=${word%"${word##*["$breaks"]}"}
     COMPREPLY=()
     while read -r candidate; do

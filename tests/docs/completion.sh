@@ -65,7 +65,8 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("state/psd.sock")'
 touch state/lock endpoint
 offers 'psctl --socket st' state/
 offers 'psctl --socket state/' state/psd.sock
-offers 'psworker --server @en' endpoint
+offers 'psworker --server @en' @endpoint
+offers 'psworker --data mnist:st' state/
 offers 'psworker --server ip' ipc://
 offers 'psworker --server ipc://state/' //state/psd.sock
 offers 'psd --status unix:state/' state/psd.sock state/lock
