@@ -76,7 +76,8 @@ static int take_options(struct psc *c, const struct psc_options *given)
     const char *server = opt->server, *name = opt->name;
     opt->server = opt->name = NULL;
     if (server == NULL || server[0] == 0 || strlen(server) > 500)
-        return psc_fail(c, PSC_EINVAL, "options: server is missing; allowed are tcp://HOST:PORT and @FILE");
+        return psc_fail(c, PSC_EINVAL,
+                        "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
         return psc_fail(c, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
                         opt->kind);
@@ -162,19 +163,17 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     if ((tensors = calloc(n, sizeof *tensors)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct ps_tensor){
-            (char *)(uintptr_t)given[i].name, given[i].offset, {0}, given[i].n_dims, given[i].role};
+        tensors[i] = (struct ps_tensor){(char *)(uintptr_t)given[i].name,
+                                        given[i].offset,
+                                        {0},
+                                        given[i].n_dims,
+                                        given[i].role,
+                                        given[i].decay};
         memcpy(tensors[i].shape, given[i].shape, sizeof tensors[i].shape);
     }
     rc = ps_manifest_create(tensors, n, UINT64_C(1) << 40, &c->manifest, &c->error);
     free(tensors);
-    if (rc < 0)
-        return rc == -ENOMEM ? PSC_ENOMEM : PSC_EMANIFEST;
-    for (size_t i = 0; i < n; i++)
-        if (given[i].role != PSC_PARAM)
-            return psc_fail(c, PSC_EUNSUPPORTED,
-                            "tensor '%s': this version moves tensors of role PSC_PARAM only", given[i].name);
-    return PSC_OK;
+    return rc == 0 ? PSC_OK : rc == -ENOMEM ? PSC_ENOMEM : PSC_EMANIFEST;
 }
 
 /* How the vector is cut, a bitmap for each lane, the optimizer's state: the exchange itself asks for no
@@ -187,9 +186,8 @@ static int set_up_lanes(struct psc *c)
                         "the server's lane map is not possible: %u lanes, chunks of %u floats",
                         c->road.n_lanes, c->road.chunk_floats);
     for (uint32_t i = 0; i < c->road.n_lanes; i++) {
-        c->progress[i].n_chunks = ps_shard_n_chunks(&c->shard, i);
-        c->progress[i].answered = calloc(c->progress[i].n_chunks / 64 + 1, sizeof(uint64_t));
-        if (c->progress[i].answered == NULL)
+        uint32_t n_chunks = ps_shard_n_chunks(&c->shard, i);
+        if (n_chunks > 0 && (c->progress[i].answered = calloc(n_chunks / 64 + 1, sizeof(uint64_t))) == NULL)
             return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
     }
     if ((c->scratch = malloc(c->road.chunk_floats * sizeof *c->scratch)) == NULL)

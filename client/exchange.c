@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 
 #include "client/psc.h"
 #include "proto/codec.h"
@@ -19,6 +20,7 @@ enum { MAX_BACKOFF = 8 };
  * exchange. The caller then looks for it for a moment, giving way to whoever wants the core, before it
  * sleeps. Only this end does so: two that hold a core each keep the I/O threads between them waiting. */
 enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
+enum { REASON_S = 1 };
 #define SLEPT_S 0.5
 
 void psc_links_close(struct psc *c)
@@ -37,11 +39,11 @@ static int links_open(struct psc *c)
                                     .window_chunks = c->road.window_chunks};
     if (l->hub == NULL) {
         l->transport = ps_transport_find(c->road.transport);
-        if (l->transport->hub_create(ps_shard_lanes_used(&c->shard), &l->hub) < 0)
+        if (l->transport->hub_create(ps_shard_lanes_met(&c->shard, ps_shard_whole(&c->shard)), &l->hub) < 0)
             return psc_fail(c, PSC_ESYSTEM, "no descriptors for the data road");
     }
     for (uint32_t i = 0; i < c->road.n_lanes; i++)
-        if (c->progress[i].n_chunks > 0 &&
+        if (c->progress[i].answered != NULL &&
             l->transport->link_open(l->hub, c->road.urls[i], &limits, &l->link[i], &c->error) < 0)
             return PSC_ESYSTEM;
     return PSC_OK;
@@ -84,17 +86,28 @@ static bool is_answered(const struct psc_lane_progress *p, uint32_t k)
 static void rewind_lanes(struct psc *c)
 {
     for (uint32_t i = 0; i < c->road.n_lanes; i++) {
-        c->progress[i].next = 0;
+        c->progress[i].next = c->progress[i].first;
         c->progress[i].in_flight = 0;
     }
 }
 
-static void start_lanes(struct psc *c)
+/* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
+static void start_lanes(struct psc *c, const struct psc_transfer *t)
 {
+    bool moves = t->kind == PS_FRAME_EXCHANGE || t->kind == PS_FRAME_PUSH;
+    c->scope = t->tensor != NULL ? ps_tensor_range(t->tensor) : ps_shard_whole(&c->shard);
     for (uint32_t i = 0; i < c->road.n_lanes; i++) {
         struct psc_lane_progress *p = &c->progress[i];
-        memset(p->answered, 0, (p->n_chunks / 64 + 1) * sizeof *p->answered);
-        p->n_answered = 0;
+        uint32_t n = ps_shard_pieces(&c->shard, i, c->scope, &p->first);
+        p->end = p->first + n;
+        p->n_left = 0;
+        for (uint32_t k = p->first; k < p->end; k++) {
+            bool idle =
+                moves && ps_manifest_is_frozen(c->manifest, ps_shard_piece(&c->shard, i, c->scope, k));
+            uint64_t bit = UINT64_C(1) << (k % 64);
+            p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
+            p->n_left += !idle;
+        }
     }
     rewind_lanes(c);
 }
@@ -102,7 +115,7 @@ static void start_lanes(struct psc *c)
 static bool all_answered(const struct psc *c)
 {
     for (uint32_t i = 0; i < c->road.n_lanes; i++)
-        if (c->progress[i].n_answered < c->progress[i].n_chunks)
+        if (c->progress[i].n_left > 0)
             return false;
     return true;
 }
@@ -122,10 +135,10 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     struct psc_lane_progress *p = &c->progress[lane];
     unsigned char head[PS_FRAME_BYTES];
 
-    for (; p->next < p->n_chunks && p->in_flight < c->road.window_chunks; p->next++) {
+    for (; p->next < p->end && p->in_flight < c->road.window_chunks; p->next++) {
         if (is_answered(p, p->next))
             continue;
-        struct ps_range r = ps_shard_chunk(&c->shard, lane, p->next);
+        struct ps_range r = ps_shard_piece(&c->shard, lane, c->scope, p->next);
         struct ps_frame f = {.kind = t->kind,
                              .client = c->road.client,
                              .incarnation = c->road.incarnation,
@@ -135,8 +148,10 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                              .count = (uint32_t)r.count,
                              .samples = t->samples,
                              .clock = t->clock,
+                             .flags = t->tensor != NULL ? PS_FLAG_TENSOR : 0,
+                             .code = t->tensor != NULL ? (uint16_t)(t->tensor - c->manifest->tensors) : 0,
                              .center_version = c->center_version};
-        const float *body = t->send != NULL ? t->send + r.begin : NULL;
+        const float *body = t->send != NULL ? t->send + (r.begin - c->scope.begin) : NULL;
         ps_frame_pack(&f, head);
         if (c->links.transport->link_send(c->links.link[lane], head, body, r.count * sizeof(float)) < 0)
             return; /* the window was overestimated: later */
@@ -146,11 +161,28 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     }
 }
 
+/* The control road says why a session was ended, and may be a moment later than the lanes. */
+static bool is_told_why(struct psc *c)
+{
+    struct psc_shared *s = &c->shared;
+    struct timespec end;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += REASON_S;
+    pthread_mutex_lock(&s->lock);
+    while (rc == 0 && s->state != PSC_STATE_ENDED)
+        rc = pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    bool told = s->state == PSC_STATE_ENDED;
+    pthread_mutex_unlock(&s->lock);
+    return told;
+}
+
 /* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
  */
 static int take_error(struct psc *c, const struct ps_frame *f, const struct ps_message *m)
 {
-    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN)
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN ||
+        (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
     return psc_fail(
         c, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
@@ -177,7 +209,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     if (f.kind == PS_FRAME_ERROR)
         return take_error(c, &f, m);
     struct ps_range r = {f.begin, f.count};
-    int64_t k = ps_shard_find(&c->shard, lane, r);
+    int64_t k = ps_shard_find(&c->shard, lane, c->scope, r);
     size_t want = t->landed != NULL ? ps_codec_find(0)->payload_bytes(f.count) : 0;
     if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want)
         return psc_fail(c, PSC_EUNSUPPORTED,
@@ -185,14 +217,15 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
                         f.count, m->body_bytes, want);
     if (is_answered(p, (uint32_t)k))
         return PSC_OK;
+    r.begin -= c->scope.begin;
     if (t->landed != NULL)
         t->landed(c, r, floats_of(c, m), f.rate, t->target);
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
-    p->n_answered++;
+    p->n_left--;
     p->in_flight -= p->in_flight > 0;
     if (f.center_version >= c->transfer_version) /* lanes answer in any order */
         c->transfer_version = c->center_version = f.center_version;
-    if (t->kind == PS_FRAME_EXCHANGE)
+    if (t->kind == PS_FRAME_EXCHANGE || t->kind == PS_FRAME_PUSH)
         c->rate = f.rate;
     c->bytes_received += m->body_bytes;
     return PSC_OK;
@@ -266,8 +299,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
         bool progress = false;
         if ((rc = pump(c, t, &progress)) != PSC_OK || all_answered(c))
             return rc;
-        if (c->shard.n_floats <= LINGER_FLOATS &&
-            ((rc = linger(c, t, &progress)) != PSC_OK || all_answered(c)))
+        if (c->scope.count <= LINGER_FLOATS && ((rc = linger(c, t, &progress)) != PSC_OK || all_answered(c)))
             return rc;
         wait_for_news(c);
         if (progress) {
@@ -297,7 +329,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     double begin = psc_now_s();
     c->seq++;
     c->transfer_version = 0;
-    start_lanes(c);
+    start_lanes(c, t);
     int rc = run(c, t);
     if (rc != PSC_OK) { /* a drain may end it too: nothing of the caller's vector may still be on its way */
         psc_links_close(c);

@@ -67,8 +67,9 @@ struct psc_links {
 
 /* A lane's part of the transfer under way. */
 struct psc_lane_progress {
-    uint64_t *answered; /* bitmap over the lane's chunks */
-    uint32_t n_chunks, next, n_answered, in_flight;
+    uint64_t *answered;  /* bitmap over the lane's chunks */
+    uint32_t first, end; /* the chunks that the transfer's scope meets */
+    uint32_t next, n_left, in_flight;
 };
 
 /* What an optimizer works on; n floats each. */
@@ -107,6 +108,7 @@ struct psc {
     bool fresh;           /* x and v start anew from the caller's array at the next step */
     struct psc_road road; /* the caller's copy, as of links.epoch */
     struct ps_shard shard;
+    struct ps_range scope; /* of the transfer under way */
     struct psc_links links;
     struct psc_lane_progress progress[PS_MAX_LANES];
     float *scratch; /* one chunk: for answers that lie where floats may not */
@@ -117,15 +119,16 @@ struct psc {
     double exchange_s, update_s;
 };
 
-/* One pass over all chunks of the vector. */
+/* One pass over all chunks that the scope meets. */
 struct psc_transfer {
-    uint8_t kind;      /* enum ps_frame_kind */
-    const float *send; /* [n_floats], or NULL */
+    uint8_t kind;                   /* enum ps_frame_kind */
+    const struct ps_tensor *tensor; /* the scope; NULL: the whole vector */
+    const float *send;              /* [floats of the scope], or NULL */
     uint32_t samples;
     uint64_t clock;
-    /* Takes the answer to one chunk; NULL: it has no payload. */
+    /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
     void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
-    float *target;
+    float *target; /* [floats of the scope] */
 };
 
 /* exchange.c: runs the transfer to its end. A psc result; on failure c->error has the sentence. */

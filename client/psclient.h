@@ -10,8 +10,9 @@
  * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
  * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile.
  *
- * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 << 20) and
- * mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster at 249 MB).
+ * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 <<
+ * 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster
+ * at 249 MB).
  *
  * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E…; psc_error() then has the sentence. */
 #ifndef PSCLIENT_H
@@ -46,8 +47,14 @@ enum psc_result {
 
 enum psc_role {
     PSC_PARAM = 0,  /* moved by the method */
-    PSC_BUFFER = 1, /* averaged, never stepped (refused by this version) */
-    PSC_FROZEN = 2, /* never moved (refused by this version) */
+    PSC_BUFFER = 1, /* statistics, such as batch normalisation's: averaged over the workers, never stepped.
+                       Their gradient is not read */
+    PSC_FROZEN = 2, /* never moved: it travels when the vector is pulled, offered or set, not in exchanges */
+};
+
+enum psc_decay {
+    PSC_DECAY = 0,    /* the method's weight_decay applies */
+    PSC_NO_DECAY = 1, /* it does not: biases, normalisation */
 };
 
 enum psc_kind {
@@ -62,12 +69,13 @@ struct psc_tensor {
     uint64_t shape[PSC_MAX_DIMS];
     uint32_t n_dims; /* 1 to PSC_MAX_DIMS */
     uint32_t role;   /* enum psc_role */
+    uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
 };
 
 struct psc_options {
     size_t size;           /* set by psc_options_init: lets old programs run with a newer library */
-    const char *server;    /* "tcp://HOST:PORT", or "@FILE": an endpoint file that psd wrote. Read again on
-                              reconnecting */
+    const char *server;    /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
+                              again on reconnecting */
     int32_t kind;          /* enum psc_kind */
     int32_t rank;          /* wanted rank, 0 to 1023; -1: the lowest that is free */
     const char *name;      /* shown in /workers; NULL: host name and process id */
@@ -130,17 +138,27 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * diverged point; the caller may psc_pull into x and go on. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
-/* One exchange under the job's rule, whatever the period: `message` (n floats) is what the rule takes (x for
- * elastic, the gradient for sgd), `answer` (n floats) receives what it answers. They may not overlap. */
+/* Moving values by hand. `tensor` is a name of the manifest, and the arrays hold that tensor's values; NULL:
+ * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
+ * chunks may differ by versions in between. PSC_EVALUE: what was to be sent is not finite; nothing was sent.
+ */
+
+/* One exchange of the whole vector under the job's rule, whatever the period: psc_pushpull(c, NULL, ...). */
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples);
 
-/* Copies the center into x. Each chunk is one version of the center; chunks may differ by versions in
- * between. */
-int psc_pull(struct psc *c, float *x);
+/* Sets the center's values to x and leaves rule state alone. Other workers see it at their next exchange. */
+int psc_init(struct psc *c, const char *tensor, const float *x);
 
-/* Sets the center to x, chunk by chunk, and leaves rule state alone. Other workers see it at their next
- * exchange. */
-int psc_push(struct psc *c, const float *x);
+/* Copies the center's values into x. */
+int psc_pull(struct psc *c, const char *tensor, float *x);
+
+/* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over
+ * n_samples samples for sgd; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen tensor. */
+int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples);
+
+/* The same; `answer` receives what the rule answers (elastic: the center before; sgd: after). The worker's
+ * half of the rule is the caller's. message and answer may not overlap. */
+int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples);
 
 /* Reports metrics; does not wait for an answer. */
 int psc_report(struct psc *c, const struct psc_metrics *m);

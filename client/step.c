@@ -12,18 +12,17 @@ static bool is_draining(struct psc *c)
     return draining;
 }
 
-static int check_finite(struct psc *c, const char *what, const float *v)
+/* v holds the values of the tensor, or of the whole vector. */
+static int check_finite(struct psc *c, const char *what, const struct ps_tensor *t, const float *v)
 {
-    size_t bad = c->vec->first_nonfinite(v, c->shard.n_floats);
-    if (bad == c->shard.n_floats)
+    struct ps_range r = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+    size_t bad = c->vec->first_nonfinite(v, r.count), i = 0;
+    if (bad == r.count)
         return PSC_OK;
-    for (size_t i = 0; i < c->manifest->n_tensors; i++) {
-        const struct ps_tensor *t = &c->manifest->tensors[i];
-        if (i + 1 == c->manifest->n_tensors || bad < c->manifest->tensors[i + 1].offset)
-            return psc_fail(c, PSC_EVALUE, "%s[%zu], in tensor '%s', is not finite: nothing was sent", what,
-                            bad, t->name);
-    }
-    return PSC_EVALUE;
+    while (i + 1 < c->manifest->n_tensors && r.begin + bad >= c->manifest->tensors[i + 1].offset)
+        i++;
+    return psc_fail(c, PSC_EVALUE, "%s[%zu], in tensor '%s', is not finite: nothing was sent", what, bad,
+                    c->manifest->tensors[i].name);
 }
 
 /* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */
@@ -43,7 +42,7 @@ void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate
 static int exchange(struct psc *c, const float *message, float *target, size_t n_samples,
                     void (*landed)(struct psc *, struct ps_range, const float *, float, float *))
 {
-    int rc = check_finite(c, message == target ? "x" : "the message", message);
+    int rc = check_finite(c, message == target ? "x" : "the message", NULL, message);
     if (rc != PSC_OK)
         return rc;
     rc = psc_transfer_run(
@@ -132,34 +131,82 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
 }
 
+/* What a call by hand moves. */
+struct hand {
+    const char *call;
+    uint8_t kind; /* enum ps_frame_kind */
+    const char *tensor;
+    const float *send; /* NULL: nothing */
+    float *answer;     /* NULL: nothing */
+    size_t n_samples;
+};
+
+static int check_hand(struct psc *c, const struct hand *h, const struct ps_tensor *t)
+{
+    size_t n = t != NULL ? ps_tensor_range(t).count : c->shard.n_floats;
+    if (h->send != NULL && h->answer != NULL && h->send < h->answer + n && h->answer < h->send + n)
+        return psc_fail(c, PSC_EINVAL, "%s: message and answer overlap", h->call);
+    if (t != NULL && t->role == PS_ROLE_FROZEN && (h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH))
+        return psc_fail(c, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call, t->name);
+    return h->send != NULL ? check_finite(c, h->kind == PS_FRAME_SET ? "x" : "the message", t, h->send)
+                           : PSC_OK;
+}
+
+static int move_by_hand(struct psc *c, const struct hand *h)
+{
+    int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
+    const struct ps_tensor *t = index >= 0 ? &c->manifest->tensors[index] : NULL;
+    int rc;
+    if (h->tensor != NULL && t == NULL)
+        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
+    if ((rc = check_hand(c, h, t)) != PSC_OK)
+        return rc;
+    c->error.text[0] = 0;
+    rc = psc_transfer_run(
+        c, &(struct psc_transfer){.kind = h->kind,
+                                  .tensor = t,
+                                  .send = h->send,
+                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
+                                  .clock = c->clock,
+                                  .landed = h->answer != NULL ? psc_adopt : NULL,
+                                  .target = h->answer});
+    c->exchanges += rc == PSC_OK && (h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH);
+    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
+}
+
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples)
 {
     int rc = check_worker(c, "psc_exchange", message, answer);
-    if (rc != PSC_OK)
-        return rc;
-    if (message < answer + c->shard.n_floats && answer < message + c->shard.n_floats)
-        return psc_fail(c, PSC_EINVAL, "psc_exchange: message and answer overlap");
-    c->error.text[0] = 0;
-    rc = exchange(c, message, answer, n_samples, psc_adopt);
-    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
+    return rc != PSC_OK ? rc
+                        : move_by_hand(c, &(struct hand){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message,
+                                                         answer, n_samples});
 }
 
-int psc_pull(struct psc *c, float *x)
+int psc_init(struct psc *c, const char *tensor, const float *x)
+{
+    int rc = check_worker(c, "psc_init", x, x);
+    return rc != PSC_OK ? rc : move_by_hand(c, &(struct hand){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
+}
+
+int psc_pull(struct psc *c, const char *tensor, float *x)
 {
     if (c->rule == NULL || x == NULL)
         return psc_fail(c, PSC_EINVAL, "psc_pull: needs psc_begin before it, and a vector");
-    c->error.text[0] = 0;
-    int rc =
-        psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_adopt, .target = x});
-    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
+    return move_by_hand(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
 }
 
-int psc_push(struct psc *c, const float *x)
+int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
 {
-    int rc = check_worker(c, "psc_push", x, x);
-    if (rc != PSC_OK || (rc = check_finite(c, "x", x)) != PSC_OK)
-        return rc;
-    c->error.text[0] = 0;
-    rc = psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_PUSH, .send = x, .clock = c->clock});
-    return rc == PSC_OK && is_draining(c) ? PSC_DRAINED : rc;
+    int rc = check_worker(c, "psc_push", message, message);
+    return rc != PSC_OK
+               ? rc
+               : move_by_hand(c, &(struct hand){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
+}
+
+int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples)
+{
+    int rc = check_worker(c, "psc_pushpull", message, answer);
+    return rc != PSC_OK ? rc
+                        : move_by_hand(c, &(struct hand){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message,
+                                                         answer, n_samples});
 }

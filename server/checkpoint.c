@@ -21,6 +21,7 @@
 
 static const char prefix[] = "center-";
 static const char suffix[] = ".safetensors";
+static const char best[] = "best.safetensors";
 static const char temporary[] = ".center.tmp-";
 
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err)
@@ -266,17 +267,17 @@ static void delete_old(const char *dir, int dir_fd, const char *written, uint32_
     free(files);
 }
 
-int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
-                         size_t size, struct ps_error *err)
+/* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
+static int write_checked(const char *dir, const char *name, const struct psd_snapshot *s, char *path,
+                         size_t size, int *dir_fd, struct ps_error *err)
 {
     struct ps_error why;
     uint64_t checksum = 0;
-    char name[64], *header;
+    char *header;
     size_t len;
-    int rc;
+    int rc, fd;
 
     assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_MAX_LANES);
-    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = join(path, size, dir, name, err)) < 0)
         return rc;
     if ((rc = psd_checkpoint_check_manifest(s->manifest, &why)) < 0 ||
@@ -284,19 +285,79 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
         (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", path, why.text);
 
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0) {
+    if ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
         rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
         goto free_header;
     }
-    remove_temporaries(dir_fd);
-    if ((rc = write_named(dir_fd, name, s, header, len)) < 0)
+    remove_temporaries(fd);
+    if ((rc = write_named(fd, name, s, header, len)) < 0) {
         ps_fail(err, rc, "%s: cannot write the checkpoint: %s", path, strerror(-rc));
-    else
-        delete_old(dir, dir_fd, name, keep);
-    close(dir_fd);
+        close(fd);
+    } else {
+        *dir_fd = fd;
+    }
 free_header:
     free(header);
+    return rc;
+}
+
+int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
+                         size_t size, struct ps_error *err)
+{
+    char name[64];
+    int dir_fd, rc;
+
+    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
+    if ((rc = write_checked(dir, name, s, path, size, &dir_fd, err)) < 0)
+        return rc;
+    delete_old(dir, dir_fd, name, keep);
+    close(dir_fd);
+    return 0;
+}
+
+/* A second name for the best that is there, so that at every moment there is one. */
+static int keep_other(const char *dir, struct ps_error *err)
+{
+    char from[4096], to[4096];
+    struct stat st;
+    int rc = join(from, sizeof from, dir, best, err);
+    if (rc < 0 || stat(from, &st) < 0)
+        return rc;
+    int n = snprintf(to, sizeof to, "%s/best-%lld%s", dir, (long long)st.st_mtime, suffix);
+    if (n < 0 || (size_t)n >= sizeof to)
+        return ps_fail(err, -ENAMETOOLONG, "%s: its path is too long to set the best one aside", dir);
+    if (link(from, to) < 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "%s: another job's best checkpoint cannot be set aside as %s: %s", from,
+                       to, strerror(errno));
+    return 0;
+}
+
+int psd_checkpoint_write_best(const char *dir, const struct psd_snapshot *s, bool set_aside, char *path,
+                              size_t size, struct ps_error *err)
+{
+    int dir_fd, rc = set_aside ? keep_other(dir, err) : 0;
+    if (rc < 0 || (rc = write_checked(dir, best, s, path, size, &dir_fd, err)) < 0)
+        return rc;
+    close(dir_fd);
+    return 0;
+}
+
+int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_error *err)
+{
+    struct psd_snapshot s;
+    char path[4096];
+    uint64_t at, checksum;
+    int fd, rc = join(path, sizeof path, dir, best, err);
+
+    if (rc < 0 || (rc = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, err)) < 0)
+        return rc;
+    close(fd);
+    if (s.evaluated)
+        *out = (struct psd_best){s.test_accuracy, s.evaluated_version, s.version, s.saved_at_s,
+                                 s.manifest->hash};
+    else
+        rc = ps_fail(err, -EBADMSG, "%s: the header has no psd.test_accuracy; the best one has", path);
+    psd_snapshot_finish(&s);
     return rc;
 }
 

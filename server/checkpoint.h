@@ -4,11 +4,13 @@
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
  * "psd.state.<k>". Metadata (strings): psd.format (1), psd.version (of the center), psd.method, psd.rule,
  * psd.generation, psd.incarnation, psd.saved_at (unix seconds), psd.lanes, psd.chunk_floats, psd.roles,
- * psd.clocks and psd.replay (JSON), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
- * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
+ * psd.clocks and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.checksum
+ * (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of any byte is found.
+ * Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_H
 #define PSD_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +43,16 @@ struct psd_snapshot {
     uint64_t *lane_clocks; /* [lanes], owned */
     struct psd_replay_entry *replay;
     size_t n_replay;
+    bool evaluated;             /* saved for its evaluation: the two below are set */
+    double test_accuracy;       /* 0 to 1 */
+    uint64_t evaluated_version; /* that was evaluated; `version` may be some exchanges newer */
+};
+
+/* The checkpoint of the center that evaluated best. */
+struct psd_best {
+    double accuracy; /* NaN: there is none */
+    uint64_t evaluated_version, version, saved_at_s;
+    uint64_t manifest_hash; /* of the model it belongs to */
 };
 
 /* Frees what the snapshot owns, not the struct. A zeroed one is fine. */
@@ -62,6 +74,15 @@ uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
  * a time per directory. */
 int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
                          size_t size, struct ps_error *err);
+
+/* Writes s, which is evaluated, as DIR/best.safetensors in place of the one that is there; like
+ * psd_checkpoint_write, but no other file is deleted. set_aside: the one that is there is another job's and
+ * stays, as DIR/best-<unix seconds>.safetensors. */
+int psd_checkpoint_write_best(const char *dir, const struct psd_snapshot *s, bool set_aside, char *path,
+                              size_t size, struct ps_error *err);
+
+/* What the header of DIR/best.safetensors says. -ENOENT: there is none; else as psd_checkpoint_read. */
+int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_error *err);
 
 /* Reads one file. -EBADMSG for a damaged one: the sentence names file, place, found and allowed. -EFBIG for
  * more than max_floats values. Never trusts a length before checking it against the file's size; what is

@@ -14,8 +14,9 @@ static const char usage[] =
     "  --config FILE         configuration; configs/psd.yaml documents every key\n"
     "  --method NAME         same as --set method=NAME\n"
     "  --set KEY=VALUE       override one key, such as parameters.period=4; may be repeated\n"
-    "  --listen URL          tcp://HOST:PORT; loopback unless the configuration says insecure: true\n"
-    "  --port N              port of the listen URL; 0: any free one\n"
+    "  --listen URL          tcp://HOST:PORT, loopback unless the configuration says insecure: true;\n"
+    "                        or ipc://PATH, for workers on this machine\n"
+    "  --port N              port of a tcp listen URL; 0: any free one\n"
     "  --endpoint-file FILE  write the URL there once psd is ready\n"
     "  --status unix:PATH    status socket\n"
     "  --state-dir DIR       checkpoints, history, lock\n"
@@ -100,6 +101,10 @@ static int set_port(struct psd_config *cfg, const char *text)
     const char *colon = strrchr(cfg->listen, ':');
     if (text[0] == 0 || *end != 0 || port < 0 || port > 65535 || colon == NULL) {
         fprintf(stderr, "psd: --port '%s': a port is a number from 0 to 65535\n", text);
+        return PSD_EXIT_CONFIG;
+    }
+    if (strncmp(cfg->listen, "tcp://", 6) != 0) {
+        fprintf(stderr, "psd: --port %ld: %s has no port; allowed with tcp://HOST:PORT\n", port, cfg->listen);
         return PSD_EXIT_CONFIG;
     }
     snprintf(url, sizeof url, "%.*s:%ld", (int)(colon - cfg->listen), cfg->listen, port);

@@ -11,8 +11,8 @@ int cnn_cifar_parse(const char *name, const uint8_t *bytes, size_t len, uint32_t
         return cnn_fail(err, -EBADMSG, "%.160s: byte 0: the file is empty; allowed: images of %d bytes", name,
                         CNN_CIFAR_RECORD);
     if (n > CNN_CIFAR_MAX_COUNT || (n == CNN_CIFAR_MAX_COUNT && rest > 0))
-        return cnn_fail(err, -EBADMSG, "%.160s: byte %zu: more bytes follow; allowed: at most %d images", name,
-                        (size_t)CNN_CIFAR_MAX_COUNT * CNN_CIFAR_RECORD, CNN_CIFAR_MAX_COUNT);
+        return cnn_fail(err, -EBADMSG, "%.160s: byte %zu: more bytes follow; allowed: at most %d images",
+                        name, (size_t)CNN_CIFAR_MAX_COUNT * CNN_CIFAR_RECORD, CNN_CIFAR_MAX_COUNT);
     if (rest != 0)
         return cnn_fail(err, -EBADMSG,
                         "%.160s: byte %zu: the file ends %zu bytes into image %zu; allowed: whole images of "

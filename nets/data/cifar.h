@@ -21,7 +21,8 @@ enum {
 
 /* Checks the bytes of a whole file, wherever they came from: reads bytes[0 .. len), keeps and prints nothing.
  * name stands in the sentence for the file. *n_images: 1 to CNN_CIFAR_MAX_COUNT; image i is at bytes +
- * i * CNN_CIFAR_RECORD, its label first. -EBADMSG with a sentence that names file, byte, found and allowed. */
+ * i * CNN_CIFAR_RECORD, its label first. -EBADMSG with a sentence that names file, byte, found and allowed.
+ */
 int cnn_cifar_parse(const char *name, const uint8_t *bytes, size_t len, uint32_t *n_images,
                     struct cnn_error *err);
 

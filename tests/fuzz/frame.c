@@ -1,27 +1,49 @@
 /* The data header: what parses is packed into the same 64 bytes again. The bytes behind it choose a cut of
- * the vector, in which the chunk that the header names is looked up. */
+ * the vector and a scope, in which the piece that the header names is looked up. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "proto/frame.h"
 #include "proto/shard.h"
 #include "tests/fuzz/fuzz.h"
 
+/* The cut, and within it what the transfer covers; whole when the bytes name no range of the vector. */
+struct place {
+    struct ps_shard shard;
+    struct ps_range scope;
+};
+
+static bool place_of(const uint8_t *bytes, size_t len, struct place *p)
+{
+    *p = (struct place){0};
+    memcpy(p, bytes, len < sizeof *p ? len : sizeof *p);
+    if (!ps_shard_valid(&p->shard))
+        return false;
+    if (p->scope.begin >= p->shard.n_floats || p->scope.count < 1 ||
+        p->scope.count > p->shard.n_floats - p->scope.begin)
+        p->scope = ps_shard_whole(&p->shard);
+    return true;
+}
+
 static void look_up(const struct ps_frame *f, const uint8_t *bytes, size_t len)
 {
-    struct ps_shard s = {0};
+    struct place p;
     const struct ps_range r = {f->begin, f->count};
-    memcpy(&s, bytes, len < sizeof s ? len : sizeof s);
-    if (!ps_shard_valid(&s))
+    if (!place_of(bytes, len, &p))
         return;
-    for (uint32_t lane = 0; lane < s.n_lanes; lane++) {
-        struct ps_range slice = ps_shard_slice(&s, lane);
-        int64_t k = ps_shard_find(&s, lane, r);
-        promise(slice.begin + slice.count <= s.n_floats && slice.begin + slice.count >= slice.begin);
+    for (uint32_t lane = 0; lane < p.shard.n_lanes; lane++) {
+        struct ps_range slice = ps_shard_slice(&p.shard, lane);
+        uint32_t first, n = ps_shard_pieces(&p.shard, lane, p.scope, &first);
+        int64_t k = ps_shard_find(&p.shard, lane, p.scope, r);
+        promise(slice.begin + slice.count <= p.shard.n_floats && slice.begin + slice.count >= slice.begin);
+        promise((uint64_t)first + n <= ps_shard_n_chunks(&p.shard, lane));
         if (k < 0)
             continue;
-        promise(k < ps_shard_n_chunks(&s, lane));
-        struct ps_range chunk = ps_shard_chunk(&s, lane, (uint32_t)k);
-        promise(chunk.begin == r.begin && chunk.count == r.count && chunk.count <= s.chunk_floats);
+        promise(k >= first && k < (int64_t)first + n);
+        struct ps_range chunk = ps_shard_chunk(&p.shard, lane, (uint32_t)k);
+        struct ps_range piece = ps_shard_piece(&p.shard, lane, p.scope, (uint32_t)k);
+        promise(piece.begin == r.begin && piece.count == r.count && chunk.count <= p.shard.chunk_floats);
+        promise(piece.begin >= chunk.begin && piece.begin + piece.count <= chunk.begin + chunk.count);
         promise(chunk.begin >= slice.begin && chunk.begin + chunk.count <= slice.begin + slice.count);
     }
 }

@@ -1,6 +1,6 @@
-/* A lane that serves what peers send: the input's first byte chooses rule and phase, then come struct
- * fuzz_record, each a request. Every request is answered once, refused requests leave the center as it was,
- * and whatever comes the center stays finite. */
+/* A lane that serves what peers send: the input's first byte chooses rule, phase and admission, then come
+ * struct fuzz_record, each a request. Every request is answered once, refused requests leave the center as it
+ * was, and whatever comes the center stays finite. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/lane_record.h"
 
-enum { N_FLOATS = 3000, N_SLOTS = 4 };
+enum { N_FLOATS = 3000, N_FROZEN_FROM = 1700, N_SLOTS = 4 };
 
 /* The far end of the road: keeps the last answer. */
 static struct {
@@ -91,38 +91,44 @@ static void tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
         promise(out.kind != PSD_NOTE_SNAPPED || kind == PSD_NOTE_SNAPSHOT);
 }
 
-/* Made once for each rule: its vectors are huge pages. */
-static struct psd_center *center_of_rule(bool elastic)
+/* Made once for each rule and admission: its vectors are huge pages. */
+static struct psd_center *center_of(bool elastic, bool hogwild)
 {
-    static struct psd_center *made[2];
-    char name[] = "model";
-    struct ps_tensor t = {name, 0, {N_FLOATS}, 1, PS_ROLE_PARAM};
+    static struct psd_center *made[2][2];
+    struct psd_center **c = &made[elastic][hogwild];
+    const struct ps_tensor tensors[] = {
+        {(char[]){"a"}, 0, {900}, 1, PS_ROLE_PARAM},
+        {(char[]){"b"}, 900, {300}, 1, PS_ROLE_BUFFER},
+        {(char[]){"c"}, 1200, {N_FROZEN_FROM - 1200}, 1, PS_ROLE_PARAM},
+        {(char[]){"d"}, N_FROZEN_FROM, {N_FLOATS - N_FROZEN_FROM}, 1, PS_ROLE_FROZEN}};
     struct ps_manifest *manifest;
     struct ps_error err = {""};
     struct psd_config cfg;
 
-    if (made[elastic] == NULL) {
+    if (*c == NULL) {
         psd_config_defaults(&cfg);
         snprintf(cfg.rule, sizeof cfg.rule, elastic ? "elastic" : "sgd");
+        snprintf(cfg.admission, sizeof cfg.admission, hogwild ? "hogwild" : "fcfs");
         cfg.lanes = 2;
         cfg.chunk_floats = 1024;
-        promise(ps_manifest_create(&t, 1, N_FLOATS, &manifest, &err) == 0);
-        promise(psd_center_create(&cfg, manifest, &made[elastic], &err) == 0);
+        promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, &err) ==
+                0);
+        promise(psd_center_create(&cfg, manifest, c, &err) == 0);
     }
-    memset(made[elastic]->x, 0, N_FLOATS * sizeof(float));
-    return made[elastic];
+    memset((*c)->x, 0, N_FLOATS * sizeof(float));
+    return *c;
 }
 
 static void open_lane(uint8_t choice)
 {
-    const bool elastic = choice & 1, offering = choice & 2;
+    const bool elastic = choice & 1, offering = choice & 2, hogwild = choice & 4;
     struct ps_error err = {""};
 
-    center = center_of_rule(elastic);
-    shared = (struct psd_shared){.n_slots = N_SLOTS, .alpha = elastic ? 0.5f : 0};
-    shared.lanes_done = calloc(N_SLOTS, sizeof *shared.lanes_done);
-    const struct psd_lane_options opt = {
-        .transport = &road, .limits = {8192, 4}, .admission = psd_admission_find("fcfs"), .shared = &shared};
+    center = center_of(elastic, hogwild);
+    promise(psd_shared_init(&shared, N_SLOTS, 1) == 0);
+    shared.alpha = elastic ? 0.5f : 0;
+    shared.mean_rate = 0.5f;
+    const struct psd_lane_options opt = {.transport = &road, .limits = {8192, 4}, .shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
     tell(PSD_NOTE_SLICE, 0, 0, center);
     tell(PSD_NOTE_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
@@ -133,7 +139,7 @@ static void open_lane(uint8_t choice)
 static void close_lane(void)
 {
     psd_lane_destroy(lane);
-    free(shared.lanes_done);
+    psd_shared_finish(&shared);
 }
 
 /* The message that a record stands for. */
@@ -192,6 +198,9 @@ static void serve(const struct fuzz_record *r)
     check_answer(&asked, parsed && !(r->shape & FUZZ_PARTS_BAD), before);
     for (int i = 0; i < N_FLOATS; i++)
         promise(isfinite(center->x[i]));
+    if (asked.kind != PS_FRAME_SET && asked.kind != PS_FRAME_OFFER)
+        promise(memcmp(before + N_FROZEN_FROM, center->x + N_FROZEN_FROM,
+                       (N_FLOATS - N_FROZEN_FROM) * sizeof *before) == 0);
     free(far.last.head);
     free(far.last.body);
     while (psd_ring_take(lane->out, &out))

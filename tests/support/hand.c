@@ -27,8 +27,8 @@ void hand_open(struct hand *h, const char *server)
 {
     char url[320];
     int zero = 0;
-    *h = (struct hand){.context = zmq_ctx_new(), .transport = ps_transport_find("tcp")};
     url_of(server, url, sizeof url);
+    *h = (struct hand){.context = zmq_ctx_new(), .transport = ps_transport_of_url(url)};
     h->control = zmq_socket(h->context, ZMQ_DEALER);
     zmq_setsockopt(h->control, ZMQ_LINGER, &zero, sizeof zero);
     if (zmq_connect(h->control, url) != 0 || h->transport->hub_create(1, &h->hub) < 0)
