@@ -233,6 +233,24 @@ static int list_files(const char *dir_path, bool with_best, struct found **out, 
     return 0;
 }
 
+uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
+{
+    struct found *files;
+    size_t n;
+
+    if (list_files(dir, &files, &n, NULL) < 0)
+        return now_s;
+    for (size_t i = 0; i < n; i++) { /* the first readable one is the newest */
+        if (!files[i].readable)
+            continue;
+        uint64_t least = files[i].saved_at + (files[i].version > version && files[i].saved_at < UINT64_MAX);
+        now_s = now_s > least ? now_s : least;
+        break;
+    }
+    free(files);
+    return now_s;
+}
+
 /* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
 static void delete_old(const char *dir, int dir_fd, const char *written, uint32_t keep)
 {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "proto/log.h"
 #include "server/psd.h"
@@ -171,6 +172,17 @@ static int read_options(int argc, char **argv, struct arguments *a)
     return rc;
 }
 
+/* A connection takes a descriptor on each port, and libzmq spins while it cannot accept one: as many as the
+ * system lets this process have. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct arguments a = {0};
@@ -189,5 +201,6 @@ int main(int argc, char **argv)
         puts("the configuration is valid");
         return 0;
     }
+    raise_descriptor_limit();
     return psd_run(&a.cfg, &a.start);
 }

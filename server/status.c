@@ -72,6 +72,7 @@ static json_t *checkpoint_json(const struct psd *d)
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error));
+    json_object_set_new(o, "failures", integer(v->failures));
     json_object_set_new(o, "in_progress", json_boolean(v->busy));
     json_object_set_new(
         o, "best",

@@ -327,6 +327,34 @@ START_TEST(groups_are_convolutions_side_by_side)
 }
 END_TEST
 
+/* Plain gradient descent on a few images: a residual net with batch normalisation learns them, and scores
+ * them by the running statistics as well as it fits them by the batch's. */
+START_TEST(a_residual_net_learns)
+{
+    const struct cnn_model *const *m = cases;
+    struct cnn_score score;
+    struct bed b;
+
+    while (strcmp((*m)->name, "small_residual") != 0)
+        m++;
+    bed_create(&b, *m, 8);
+    struct cnn_net *net = net_of(*m, cnn_backend_name((size_t)_i), 8, 1);
+    for (int step = 0; step < 300; step++) {
+        ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+        cnn_net_update_buffers(net, b.x);
+        for (size_t i = 0; i < b.n_floats; i++)
+            b.x[i] -= 0.1f * b.g[i];
+    }
+    ck_assert_double_lt(score.loss, 0.1);
+    ck_assert_uint_eq(score.n_correct, 8);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 8, &score), 0);
+    ck_assert_double_lt(score.loss, 0.2);
+    ck_assert_uint_eq(score.n_correct, 8);
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
 TCase *layers_case(int n_backends)
 {
     TCase *t = tcase_create("single kinds of layers");
@@ -341,5 +369,6 @@ TCase *layers_case(int n_backends)
     tcase_add_loop_test(t, dropout_can_be_repeated, 0, n_backends);
     tcase_add_test(t, dropout_masks_are_independent);
     tcase_add_loop_test(t, groups_are_convolutions_side_by_side, 0, n_backends);
+    tcase_add_loop_test(t, a_residual_net_learns, 0, n_backends);
     return t;
 }
