@@ -195,6 +195,21 @@ int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, 
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
 
+/* Saves the worker's own part of the job: x, the array as psc_step last returned it, what the library keeps
+ * beside it (own point and momentum, t), and extra_bytes of the caller's own, such as generators and the
+ * place in the data. The center is psd's to save: worth doing when psc_info's save_version has changed. Under
+ * overlap the exchange on its way is waited for and becomes part of the state. The file is replaced
+ * atomically by way of PATH.tmp. Errors: PSC_EVALUE for values that are not finite, PSC_ESYSTEM; the file
+ * that was there stays. */
+int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
+
+/* Takes up a saved state, after psc_begin and before the first psc_step: x receives the saved array, extra up
+ * to room_bytes of the caller's own, *extra_bytes (may be NULL) how many. Going on from there is what going
+ * on without would have been, as far as the center is the same. Errors, which change nothing: PSC_EMANIFEST
+ * for another model's; PSC_EINVAL for another rule's or optimizer's, or when room_bytes is too small;
+ * PSC_EDAMAGED says what is wrong with the file; PSC_EVALUE; PSC_ESYSTEM, also when there is no such file. */
+int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
+
 /* Reports metrics; does not wait for an answer. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 
