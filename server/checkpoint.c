@@ -238,7 +238,7 @@ uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
     struct found *files;
     size_t n;
 
-    if (list_files(dir, &files, &n, NULL) < 0)
+    if (list_files(dir, true, &files, &n, NULL) < 0)
         return now_s;
     for (size_t i = 0; i < n; i++) { /* the first readable one is the newest */
         if (!files[i].readable)
