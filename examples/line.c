@@ -1,4 +1,5 @@
-/* Fits y = 3 u - 2 through psd: cc line.c $(pkg-config --cflags --libs psclient) -o line && ./line @endpoint */
+/* Fits y = 3 u - 2 through psd: cc line.c $(pkg-config --cflags --libs psclient) -o line && ./line @endpoint
+ */
 #include <psclient.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ int main(int argc, char **argv)
         rc = psc_step(c, x, g, 16);
     }
     if (rc == PSC_OK)
-        rc = psc_pull(c, x);
+        rc = psc_pull(c, NULL, x);
     printf("the center is y = %.3f u %+.3f\n", (double)x[0], (double)x[1]);
 out:
     if (rc != PSC_OK)

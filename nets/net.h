@@ -110,6 +110,22 @@ void cnn_net_destroy(struct cnn_net *net);
  * (free). */
 size_t cnn_model_n_floats(const struct cnn_model *model);
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err);
+/* One layer of a model as it is planned. Names belong to the model. */
+struct cnn_layer_row {
+    const char *name, *kind;
+    uint32_t n_inputs;
+    const char *inputs[CNN_MAX_INPUTS]; /* layers, or "images" */
+    uint32_t channels, height, width;   /* of its output */
+    uint64_t n_params;                  /* floats that training steps */
+    uint64_t n_buffers;                 /* floats of running statistics */
+    /* Of one image, 2 a multiply-add; 0 for layers without a product worth counting. Backward is a product
+     * for the weights and, but for the first layer, one for the input. */
+    double forward_flops, backward_flops;
+};
+/* *n rows in the model's order, the loss last; owned by the caller (free). -EINVAL for a model that makes no
+ * sense, -ENOMEM. */
+int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,
+                       struct cnn_error *err);
 /* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x).
  */
 double cnn_model_train_flops(const struct cnn_model *model);

@@ -10,8 +10,7 @@ struct ps_codec {
     const char *name;
     /* Bytes of a payload of n floats: exactly this many, or the frame is refused. */
     size_t (*payload_bytes)(uint32_t n);
-    /* The payload is the floats themselves, so that a rule may work in place. decode and encode are then
-     * NULL. */
+    /* The payload is the floats themselves, so that a rule may work in place, where it is aligned. */
     int in_place;
     void (*encode)(void *payload, const float *x, uint32_t n);
     void (*decode)(float *x, const void *payload, uint32_t n);

@@ -5,7 +5,8 @@
  *  16 seq       24 begin   32 count   36 generation 40 clock     48 center_version
  *  56 code      58 flags   60 samples (requests) or rate (answers, IEEE bits)
  *
- * A request names a chunk [begin, begin + count) of the vector; its answer carries the same name. (client,
+ * A request names a piece [begin, begin + count) of the vector: what of a chunk lies in the transfer's scope,
+ * which is the whole vector or, with PS_FLAG_TENSOR, one tensor. Its answer carries the same name. (client,
  * incarnation, seq) names the exchange. */
 #ifndef PS_FRAME_H
 #define PS_FRAME_H
@@ -23,18 +24,21 @@
 enum ps_frame_kind {
     PS_FRAME_EXCHANGE = 1, /* payload: the rule's message; answered with what the rule answers */
     PS_FRAME_PULL = 2,     /* no payload; answered with the center */
-    PS_FRAME_PUSH = 3,     /* payload: new center; answered without payload */
-    PS_FRAME_OFFER = 4,    /* as PUSH, from the worker whose offer psd took, before the job has begun */
+    PS_FRAME_SET = 3,      /* payload: new values of the center; answered without payload */
+    PS_FRAME_OFFER = 4,    /* as SET, from the worker whose offer psd took, before the job has begun */
+    PS_FRAME_PUSH = 5,     /* payload: the rule's message; answered without payload */
     PS_FRAME_ANSWER = 16,
     PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
 };
 
 #define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
+#define PS_FLAG_TENSOR                                                                                       \
+    2u /* the transfer covers only the tensor of the manifest that `code` is the index of */
 
 struct ps_frame {
     uint8_t kind;
     uint8_t codec;
-    uint16_t code; /* of an error: PsCode in ps.proto */
+    uint16_t code; /* of an error: PsCode in ps.proto; with PS_FLAG_TENSOR: the tensor's index */
     uint16_t flags;
     uint32_t client;
     uint32_t incarnation;

@@ -28,6 +28,9 @@ static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': role %u; allowed are 0 (param), 1 (buffer), 2 (frozen)", index,
                        t->name, t->role);
+    if (t->decay > PS_NO_DECAY)
+        return ps_fail(err, -EINVAL, "tensor %zu '%s': decay %u; allowed are 0 (decays) and 1 (does not)",
+                       index, t->name, t->decay);
     if (t->offset != offset)
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': offset %llu; it must start where the one before it ends, at %llu",
@@ -81,10 +84,48 @@ static uint64_t hash_tensors(const struct ps_manifest *m)
         XXH3_64bits_update(state, &t->n_dims, sizeof t->n_dims);
         XXH3_64bits_update(state, t->shape, t->n_dims * sizeof t->shape[0]);
         XXH3_64bits_update(state, &t->role, sizeof t->role);
+        XXH3_64bits_update(state, &t->decay, sizeof t->decay);
     }
     hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return hash;
+}
+
+static int check_moving(const struct ps_tensor *tensors, size_t n, struct ps_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tensors[i].role != PS_ROLE_FROZEN)
+            return 0;
+    return ps_fail(err, -EINVAL, "all %zu tensors are frozen: nothing is left to train", n);
+}
+
+struct ps_range ps_tensor_range(const struct ps_tensor *t)
+{
+    struct ps_range r = {t->offset, 1};
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        r.count *= t->shape[d];
+    return r;
+}
+
+/* Frozen tensors are alike whatever their decay. */
+static bool joins(const struct ps_segment *s, const struct ps_tensor *t)
+{
+    return s->role == t->role && (s->decay == t->decay || t->role == PS_ROLE_FROZEN);
+}
+
+static int make_segments(struct ps_manifest *m)
+{
+    if ((m->segments = calloc(m->n_tensors, sizeof *m->segments)) == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const struct ps_tensor *t = &m->tensors[i];
+        struct ps_range r = ps_tensor_range(t);
+        if (m->n_segments > 0 && joins(&m->segments[m->n_segments - 1], t))
+            m->segments[m->n_segments - 1].range.count += r.count;
+        else
+            m->segments[m->n_segments++] = (struct ps_segment){r, t->role, t->decay};
+    }
+    return 0;
 }
 
 int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64_t max_floats,
@@ -98,7 +139,7 @@ int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64
     for (size_t i = 0; i < n_tensors; i++)
         if ((rc = check_tensor(&tensors[i], i, end, max_floats, &end, err)) < 0)
             return rc;
-    if ((rc = check_unique(tensors, n_tensors, err)) < 0)
+    if ((rc = check_unique(tensors, n_tensors, err)) < 0 || (rc = check_moving(tensors, n_tensors, err)) < 0)
         return rc;
 
     struct ps_manifest *m = calloc(1, sizeof *m);
@@ -112,6 +153,8 @@ int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64
         if (m->tensors[i].name == NULL)
             goto no_memory;
     }
+    if (make_segments(m) < 0)
+        goto no_memory;
     m->hash = hash_tensors(m);
     *out = m;
     return 0;
@@ -128,6 +171,7 @@ void ps_manifest_destroy(struct ps_manifest *m)
     for (size_t i = 0; i < m->n_tensors; i++)
         free(m->tensors[i].name);
     free(m->tensors);
+    free(m->segments);
     free(m);
 }
 
@@ -138,16 +182,18 @@ static void describe(const struct ps_tensor *t, char *text, size_t size)
         n +=
             snprintf(text + n, size - (size_t)n, "%s%llu", d > 0 ? "," : "", (unsigned long long)t->shape[d]);
     if (n > 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n, "]%s",
+        snprintf(text + n, size - (size_t)n, "]%s%s",
                  t->role == PS_ROLE_PARAM    ? ""
                  : t->role == PS_ROLE_BUFFER ? " buffer"
-                                             : " frozen");
+                                             : " frozen",
+                 t->decay == PS_NO_DECAY ? " without decay" : "");
 }
 
 static bool same_tensor(const struct ps_tensor *a, const struct ps_tensor *b)
 {
     return strcmp(a->name, b->name) == 0 && a->offset == b->offset && a->n_dims == b->n_dims &&
-           a->role == b->role && memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
+           a->role == b->role && a->decay == b->decay &&
+           memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
 }
 
 int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest *job, struct ps_error *err)
@@ -164,4 +210,40 @@ int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest
     if (mine->n_tensors != job->n_tensors)
         return ps_fail(err, -EINVAL, "%zu tensors here, %zu in the job", mine->n_tensors, job->n_tensors);
     return 0;
+}
+
+int64_t ps_manifest_find(const struct ps_manifest *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0)
+            return (int64_t)i;
+    return -1;
+}
+
+const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at)
+{
+    size_t low = 0, high = m->n_segments - 1; /* the one sought is in [low, high] */
+    while (low < high) {
+        size_t middle = (low + high + 1) / 2;
+        if (m->segments[middle].range.begin <= at)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &m->segments[low];
+}
+
+bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r)
+{
+    const struct ps_segment *s = ps_manifest_segment(m, r.begin);
+    return s->role == PS_ROLE_FROZEN && r.begin + r.count <= s->range.begin + s->range.count;
+}
+
+uint32_t ps_manifest_moving(const struct ps_manifest *m, const struct ps_shard *s, uint32_t lane,
+                            struct ps_range scope)
+{
+    uint32_t first, n = ps_shard_pieces(s, lane, scope, &first), moving = 0;
+    for (uint32_t k = first; k < first + n; k++)
+        moving += !ps_manifest_is_frozen(m, ps_shard_piece(s, lane, scope, k));
+    return moving;
 }

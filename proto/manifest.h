@@ -2,23 +2,35 @@
 #ifndef PS_MANIFEST_H
 #define PS_MANIFEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/error.h"
+#include "proto/shard.h"
 
 #define PS_MAX_DIMS       8
 #define PS_MAX_TENSORS    65536
 #define PS_MAX_NAME_BYTES 127
 
+/* PARAM: moved by the method. BUFFER: statistics, averaged over the workers and never stepped. FROZEN: never
+ * moved. */
 enum ps_role { PS_ROLE_PARAM, PS_ROLE_BUFFER, PS_ROLE_FROZEN };
+enum ps_decay { PS_DECAY, PS_NO_DECAY };
 
 struct ps_tensor {
     char *name;      /* owned by the manifest */
     uint64_t offset; /* floats */
     uint64_t shape[PS_MAX_DIMS];
     uint32_t n_dims;
-    uint32_t role; /* enum ps_role */
+    uint32_t role;  /* enum ps_role */
+    uint32_t decay; /* enum ps_decay: whether the method's weight decay applies */
+};
+
+/* The longest run of tensors that are treated alike. */
+struct ps_segment {
+    struct ps_range range;
+    uint32_t role, decay;
 };
 
 /* Tensors follow each other without gaps from offset 0; n_floats is where the last ends. */
@@ -26,11 +38,14 @@ struct ps_manifest {
     struct ps_tensor *tensors;
     size_t n_tensors;
     uint64_t n_floats;
-    uint64_t hash; /* XXH3 over names, shapes, offsets and roles: equal manifests, equal hashes */
+    struct ps_segment *segments; /* over the whole vector, in order */
+    size_t n_segments;
+    uint64_t hash; /* XXH3 over names, shapes, offsets, roles and decay: equal manifests, equal hashes */
 };
 
 /* Copies, checks (names: 1 to 127 bytes, unique, no control characters; no zero sizes, no overflow, no gaps;
- * roles known; n_floats <= max_floats) and hashes. -EINVAL names the tensor and what is allowed; -ENOMEM. */
+ * roles and decay known; not everything frozen; n_floats <= max_floats) and hashes. -EINVAL names the tensor
+ * and what is allowed; -ENOMEM. */
 int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64_t max_floats,
                        struct ps_manifest **out, struct ps_error *err);
 void ps_manifest_destroy(struct ps_manifest *m);
@@ -38,5 +53,17 @@ void ps_manifest_destroy(struct ps_manifest *m);
 /* 0 when equal; -EINVAL names the first difference ("tensor 3: 'fc1.weight' [500,800] here, 'fc1.weight'
  * [500,784] in the job"). */
 int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest *job, struct ps_error *err);
+
+/* The index of the tensor of that name, or -1. */
+int64_t ps_manifest_find(const struct ps_manifest *m, const char *name);
+/* Where the tensor's values lie. */
+struct ps_range ps_tensor_range(const struct ps_tensor *t);
+/* The segment that holds float `at` < n_floats; the next ones follow it. */
+const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at);
+/* Whether nothing of the range is ever moved: it does not travel in an exchange. */
+bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r);
+/* Pieces of the scope in a lane that travel in an exchange. */
+uint32_t ps_manifest_moving(const struct ps_manifest *m, const struct ps_shard *s, uint32_t lane,
+                            struct ps_range scope);
 
 #endif

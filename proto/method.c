@@ -21,6 +21,8 @@ const struct ps_method ps_methods[] = {
     {"async-easgd", "elastic", "fcfs", "sgd", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 1"},
     {"eamsgd", "elastic", "fcfs", "nesterov", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 2"},
     {"async-sgd", "sgd", "fcfs", "none", "none", "You, Buluc, Demmel 2017; dist-ASGD of Mamidala et al."},
+    {"hogwild-easgd", "elastic", "hogwild", "sgd", "none", "You, Buluc, Demmel 2017, Hogwild EASGD"},
+    {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},
     {.name = NULL},
 };
 

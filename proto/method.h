@@ -68,6 +68,8 @@ struct ps_hyper {
     double alpha, rho, beta;
     uint32_t period; /* tau: local steps between exchanges, at least 1 */
     double momentum;
+    double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
+    bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;
 };
 

@@ -44,21 +44,50 @@ struct ps_range ps_shard_chunk(const struct ps_shard *s, uint32_t lane, uint32_t
     return (struct ps_range){slice.begin + offset, left < step ? left : step};
 }
 
-int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range r)
+struct ps_range ps_range_meet(struct ps_range a, struct ps_range b)
+{
+    uint64_t begin = a.begin > b.begin ? a.begin : b.begin;
+    uint64_t a_end = a.begin + a.count, b_end = b.begin + b.count, end = a_end < b_end ? a_end : b_end;
+    return (struct ps_range){begin, end > begin ? end - begin : 0};
+}
+
+struct ps_range ps_shard_whole(const struct ps_shard *s)
+{
+    return (struct ps_range){0, s->n_floats};
+}
+
+uint32_t ps_shard_pieces(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t *first)
+{
+    struct ps_range slice = ps_shard_slice(s, lane), met = ps_range_meet(slice, scope);
+    *first = 0;
+    if (met.count == 0)
+        return 0;
+    uint64_t step = chunk_step(s, slice.count);
+    uint64_t begin = (met.begin - slice.begin) / step,
+             last = (met.begin + met.count - 1 - slice.begin) / step;
+    *first = (uint32_t)begin;
+    return (uint32_t)(last - begin + 1);
+}
+
+struct ps_range ps_shard_piece(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t k)
+{
+    return ps_range_meet(ps_shard_chunk(s, lane, k), scope);
+}
+
+int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range scope, struct ps_range r)
 {
     struct ps_range slice = ps_shard_slice(s, lane);
     if (slice.count == 0 || r.begin < slice.begin || r.begin >= slice.begin + slice.count)
         return -1;
-    uint64_t step = chunk_step(s, slice.count);
-    uint64_t k = (r.begin - slice.begin) / step;
-    struct ps_range chunk = ps_shard_chunk(s, lane, (uint32_t)k);
-    return chunk.begin == r.begin && chunk.count == r.count ? (int64_t)k : -1;
+    uint64_t k = (r.begin - slice.begin) / chunk_step(s, slice.count);
+    struct ps_range piece = ps_shard_piece(s, lane, scope, (uint32_t)k);
+    return piece.count > 0 && piece.begin == r.begin && piece.count == r.count ? (int64_t)k : -1;
 }
 
-uint32_t ps_shard_lanes_used(const struct ps_shard *s)
+uint32_t ps_shard_lanes_met(const struct ps_shard *s, struct ps_range scope)
 {
-    uint32_t used = 0;
+    uint32_t met = 0;
     for (uint32_t lane = 0; lane < s->n_lanes; lane++)
-        used += ps_shard_slice(s, lane).count > 0;
-    return used;
+        met += ps_range_meet(ps_shard_slice(s, lane), scope).count > 0;
+    return met;
 }

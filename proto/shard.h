@@ -29,9 +29,20 @@ struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane);
 uint32_t ps_shard_n_chunks(const struct ps_shard *s, uint32_t lane);
 /* k < ps_shard_n_chunks */
 struct ps_range ps_shard_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k);
-/* The k whose chunk is exactly r, or -1. */
-int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range r);
-/* Lanes that hold at least one float. */
-uint32_t ps_shard_lanes_used(const struct ps_shard *s);
+
+/* A transfer covers a scope, the whole vector or one tensor of it. What of a chunk lies in the scope is a
+ * piece: the unit that travels. */
+struct ps_range ps_shard_whole(const struct ps_shard *s);
+/* Chunks of the lane that the scope meets, which follow each other from *first. */
+uint32_t ps_shard_pieces(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t *first);
+/* The piece of chunk k, which the scope meets. */
+struct ps_range ps_shard_piece(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t k);
+/* The k whose piece is exactly r, or -1. */
+int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range scope, struct ps_range r);
+/* Lanes that the scope meets. */
+uint32_t ps_shard_lanes_met(const struct ps_shard *s, struct ps_range scope);
+
+/* What both ranges hold; count 0 when nothing. */
+struct ps_range ps_range_meet(struct ps_range a, struct ps_range b);
 
 #endif

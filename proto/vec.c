@@ -2,12 +2,15 @@
 
 #include <string.h>
 
-extern const struct ps_vec ps_vec_scalar;
+extern const struct ps_vec ps_vec_scalar, ps_vec_racing_scalar;
 #ifdef __x86_64__
-extern const struct ps_vec ps_vec_avx2, ps_vec_avx512;
+extern const struct ps_vec ps_vec_avx2, ps_vec_avx512, ps_vec_racing_avx2, ps_vec_racing_avx512;
 static const struct ps_vec *const rows[] = {&ps_vec_scalar, &ps_vec_avx2, &ps_vec_avx512};
+static const struct ps_vec *const racing[] = {&ps_vec_racing_scalar, &ps_vec_racing_avx2,
+                                              &ps_vec_racing_avx512};
 #else
 static const struct ps_vec *const rows[] = {&ps_vec_scalar};
+static const struct ps_vec *const racing[] = {&ps_vec_racing_scalar};
 #endif
 #define N_ROWS (sizeof rows / sizeof *rows)
 
@@ -34,10 +37,20 @@ bool ps_vec_runs_here(const struct ps_vec *row)
 }
 #endif
 
+static size_t best(void)
+{
+    size_t k = N_ROWS - 1;
+    while (k > 0 && !ps_vec_runs_here(rows[k]))
+        k--;
+    return k;
+}
+
 const struct ps_vec *ps_vec_best(void)
 {
-    size_t best = N_ROWS - 1;
-    while (best > 0 && !ps_vec_runs_here(rows[best]))
-        best--;
-    return rows[best];
+    return rows[best()];
+}
+
+const struct ps_vec *ps_vec_best_racing(void)
+{
+    return racing[best()];
 }

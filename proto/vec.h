@@ -26,6 +26,17 @@ struct ps_vec {
     size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
     /* center <- center - eta g; m holds g and receives the center after. Masked and counted likewise. */
     size_t (*exchange_descend)(float *restrict center, float *restrict m, float eta, size_t n);
+    /* center <- center + a (m - center); m receives the center after: the running mean that buffers keep
+     * under rules whose answer is adopted. Masked and counted likewise. */
+    size_t (*exchange_mean)(float *restrict center, float *restrict m, float a, size_t n);
+    /* sum of x^2, and of (x - y)^2. Float sums within 16 x 128 values, double beyond. */
+    double (*squares)(const float *x, size_t n);
+    double (*squared_distance)(const float *x, const float *y, size_t n);
+    /* out <- g + lambda x: the gradient with an L2 penalty of lambda/2 |x|^2. */
+    void (*decay)(float *restrict out, const float *restrict g, const float *restrict x, float lambda,
+                  size_t n);
+    /* dst <- src */
+    void (*copy)(float *restrict dst, const float *restrict src, size_t n);
     /* dst <- src where src is finite. Returns how many were not. */
     size_t (*copy_finite)(float *restrict dst, const float *restrict src, size_t n);
 };
@@ -36,5 +47,8 @@ const struct ps_vec *const *ps_vec_rows(size_t *n);
 bool ps_vec_runs_here(const struct ps_vec *row);
 /* The fastest row that runs here; the same pointer at every call. */
 const struct ps_vec *ps_vec_best(void);
+/* The same kernels for a center that several threads move at once, without locks and on purpose (Hogwild):
+ * they are plain loads and stores, kept out of the thread sanitizer's sight. */
+const struct ps_vec *ps_vec_best_racing(void);
 
 #endif

@@ -82,6 +82,78 @@ static size_t exchange_descend(float *restrict center, float *restrict m, float 
     return bad;
 }
 
+static size_t exchange_mean(float *restrict center, float *restrict m, float a, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i];
+        float after = before + a * (m[i] - before);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+/* Sixteen sums side by side, so that every row adds in the same order. */
+typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
+enum { WIDE = 16, ROUND = 128 };
+
+static inline double sum_of(const wide *v)
+{
+    double sum = 0;
+    for (int j = 0; j < WIDE; j++)
+        sum += (double)(*v)[j];
+    return sum;
+}
+
+static double squares(const float *x, size_t n)
+{
+    double sum = 0;
+    size_t i = 0;
+    while (i + WIDE <= n) {
+        wide part = {0};
+        for (int k = 0; k < ROUND && i + WIDE <= n; k++, i += WIDE)
+            part += *(const wide *)(x + i) * *(const wide *)(x + i);
+        sum += sum_of(&part);
+    }
+    for (; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+static double squared_distance(const float *x, const float *y, size_t n)
+{
+    double sum = 0;
+    size_t i = 0;
+    while (i + WIDE <= n) {
+        wide part = {0};
+        for (int k = 0; k < ROUND && i + WIDE <= n; k++, i += WIDE) {
+            wide d = *(const wide *)(x + i) - *(const wide *)(y + i);
+            part += d * d;
+        }
+        sum += sum_of(&part);
+    }
+    for (; i < n; i++)
+        sum += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
+    return sum;
+}
+
+static void decay(float *restrict out, const float *restrict g, const float *restrict x, float lambda,
+                  size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = g[i] + lambda * x[i];
+}
+
+static void copy(float *restrict dst, const float *restrict src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = src[i];
+}
+
 static size_t copy_finite(float *restrict dst, const float *restrict src, size_t n)
 {
     uint32_t bad = 0;
@@ -103,5 +175,10 @@ const struct ps_vec PS_VEC_ROW = {
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
     .exchange_descend = exchange_descend,
+    .exchange_mean = exchange_mean,
+    .squares = squares,
+    .squared_distance = squared_distance,
+    .decay = decay,
+    .copy = copy,
     .copy_finite = copy_finite,
 };

@@ -1,5 +1,7 @@
 #include "server/center.h"
 
+#include "server/admissions/admissions.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +41,7 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     struct psd_snapshot *s = &c->snapshot;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
-    s->lanes = c->shard.n_lanes;
+    s->lanes = c->cut.n_lanes;
     s->chunk_floats = c->shard.chunk_floats;
     memcpy(s->method, cfg->method, sizeof s->method);
     memcpy(s->rule, cfg->rule, sizeof s->rule);
@@ -64,10 +66,22 @@ static struct psd_center *center_new(const struct psd_config *cfg, struct ps_man
     }
     c->manifest = manifest;
     c->rule = psd_rule_find(cfg->rule);
+    c->info = ps_rule_find(cfg->rule);
     c->hyper = cfg->hyper;
-    c->shard = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
-    c->lanes_used = ps_shard_lanes_used(&c->shard);
+    c->admission = psd_admission_find(cfg->admission);
+    c->cut = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
+    c->shard = c->cut;
+    if (c->admission->whole_lanes)
+        c->shard.n_lanes = 1;
+    c->lanes_used = ps_shard_lanes_met(&c->shard, ps_shard_whole(&c->shard));
+    for (uint32_t i = 0; i < c->shard.n_lanes; i++)
+        c->lanes_moving += ps_manifest_moving(manifest, &c->shard, i, ps_shard_whole(&c->shard)) > 0;
     return c;
+}
+
+uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
+{
+    return c->admission->whole_lanes ? 0 : lane;
 }
 
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,

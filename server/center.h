@@ -10,11 +10,18 @@
 #include "server/config.h"
 #include "server/rules/rules.h"
 
+struct psd_admission;
+
 struct psd_center {
     struct ps_manifest *manifest; /* owned */
-    struct ps_shard shard;
-    uint32_t lanes_used; /* lanes that hold something */
+    struct ps_shard cut;          /* into one slice for each lane, which copies it for snapshots */
+    struct ps_shard
+        shard; /* as clients see it: the cut, or under an admission with whole lanes a single lane */
+    const struct psd_admission *admission;
+    uint32_t lanes_used;   /* lanes that an offer has to fill before the center is whole */
+    uint32_t lanes_moving; /* lanes that an exchange of the whole vector goes to */
     const struct psd_rule *rule;
+    const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
     float *x; /* [n_floats], owned */
     float *state[PSD_MAX_STATE];
@@ -33,5 +40,7 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
 int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
                       struct ps_error *err);
 void psd_center_destroy(struct psd_center *c);
+/* The row of the shard that the lane serves. */
+uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);
 
 #endif

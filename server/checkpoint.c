@@ -21,6 +21,7 @@
 
 static const char prefix[] = "center-";
 static const char suffix[] = ".safetensors";
+static const char best[] = "best.safetensors";
 static const char temporary[] = ".center.tmp-";
 
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err)
@@ -138,7 +139,7 @@ static int write_named(int dir_fd, const char *name, const struct psd_snapshot *
 /* One file of the directory. */
 struct found {
     char name[64];
-    uint64_t version;  /* as its name says */
+    uint64_t version;  /* as its header says; or its name, when that is damaged */
     uint64_t saved_at; /* as its header says; the file's time when that is damaged */
     bool readable;     /* its header is whole and fits the file's size */
 };
@@ -187,6 +188,7 @@ static void look_at(const char *dir, struct found *f)
     f->readable = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, NULL) == 0;
     if (f->readable) {
         f->saved_at = s.saved_at_s;
+        f->version = s.version; /* the best one's name has none */
         psd_snapshot_finish(&s);
         close(fd);
     } else if (stat(path, &st) == 0) {
@@ -194,7 +196,9 @@ static void look_at(const char *dir, struct found *f)
     }
 }
 
-static int list_files(const char *dir_path, struct found **out, size_t *n_out, struct ps_error *err)
+/* with_best: the best one, too, which rotation does not know. */
+static int list_files(const char *dir_path, bool with_best, struct found **out, size_t *n_out,
+                      struct ps_error *err)
 {
     struct found *files = NULL, one = {.readable = false};
     size_t n = 0, room = 0;
@@ -204,7 +208,8 @@ static int list_files(const char *dir_path, struct found **out, size_t *n_out, s
         return ps_fail(err, -errno, "%s: cannot read the checkpoint directory: %s", dir_path,
                        strerror(errno));
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        if (!parse_name(e->d_name, &one.version))
+        one.version = 0;
+        if (!parse_name(e->d_name, &one.version) && !(with_best && strcmp(e->d_name, best) == 0))
             continue;
         if (n == room) {
             struct found *more = realloc(files, (room = 2 * room + 16) * sizeof *files);
@@ -228,6 +233,24 @@ static int list_files(const char *dir_path, struct found **out, size_t *n_out, s
     return 0;
 }
 
+uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
+{
+    struct found *files;
+    size_t n;
+
+    if (list_files(dir, true, &files, &n, NULL) < 0)
+        return now_s;
+    for (size_t i = 0; i < n; i++) { /* the first readable one is the newest */
+        if (!files[i].readable)
+            continue;
+        uint64_t least = files[i].saved_at + (files[i].version > version && files[i].saved_at < UINT64_MAX);
+        now_s = now_s > least ? now_s : least;
+        break;
+    }
+    free(files);
+    return now_s;
+}
+
 /* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
 static void delete_old(const char *dir, int dir_fd, const char *written, uint32_t keep)
 {
@@ -235,7 +258,7 @@ static void delete_old(const char *dir, int dir_fd, const char *written, uint32_
     struct found *files;
     size_t n, kept = 1;
 
-    if (list_files(dir, &files, &n, &err) < 0) {
+    if (list_files(dir, false, &files, &n, &err) < 0) {
         ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s", err.text);
         return;
     }
@@ -248,17 +271,17 @@ static void delete_old(const char *dir, int dir_fd, const char *written, uint32_
     free(files);
 }
 
-int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
-                         size_t size, struct ps_error *err)
+/* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
+static int write_checked(const char *dir, const char *name, const struct psd_snapshot *s, char *path,
+                         size_t size, int *dir_fd, struct ps_error *err)
 {
     struct ps_error why;
     uint64_t checksum = 0;
-    char name[64], *header;
+    char *header;
     size_t len;
-    int rc;
+    int rc, fd;
 
     assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_MAX_LANES);
-    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = join(path, size, dir, name, err)) < 0)
         return rc;
     if ((rc = psd_checkpoint_check_manifest(s->manifest, &why)) < 0 ||
@@ -266,19 +289,79 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
         (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", path, why.text);
 
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0) {
+    if ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
         rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
         goto free_header;
     }
-    remove_temporaries(dir_fd);
-    if ((rc = write_named(dir_fd, name, s, header, len)) < 0)
+    remove_temporaries(fd);
+    if ((rc = write_named(fd, name, s, header, len)) < 0) {
         ps_fail(err, rc, "%s: cannot write the checkpoint: %s", path, strerror(-rc));
-    else
-        delete_old(dir, dir_fd, name, keep);
-    close(dir_fd);
+        close(fd);
+    } else {
+        *dir_fd = fd;
+    }
 free_header:
     free(header);
+    return rc;
+}
+
+int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
+                         size_t size, struct ps_error *err)
+{
+    char name[64];
+    int dir_fd, rc;
+
+    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
+    if ((rc = write_checked(dir, name, s, path, size, &dir_fd, err)) < 0)
+        return rc;
+    delete_old(dir, dir_fd, name, keep);
+    close(dir_fd);
+    return 0;
+}
+
+/* A second name for the best that is there, so that at every moment there is one. */
+static int keep_other(const char *dir, struct ps_error *err)
+{
+    char from[4096], to[4096];
+    struct stat st;
+    int rc = join(from, sizeof from, dir, best, err);
+    if (rc < 0 || stat(from, &st) < 0)
+        return rc;
+    int n = snprintf(to, sizeof to, "%s/best-%lld%s", dir, (long long)st.st_mtime, suffix);
+    if (n < 0 || (size_t)n >= sizeof to)
+        return ps_fail(err, -ENAMETOOLONG, "%s: its path is too long to set the best one aside", dir);
+    if (link(from, to) < 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "%s: another job's best checkpoint cannot be set aside as %s: %s", from,
+                       to, strerror(errno));
+    return 0;
+}
+
+int psd_checkpoint_write_best(const char *dir, const struct psd_snapshot *s, bool set_aside, char *path,
+                              size_t size, struct ps_error *err)
+{
+    int dir_fd, rc = set_aside ? keep_other(dir, err) : 0;
+    if (rc < 0 || (rc = write_checked(dir, best, s, path, size, &dir_fd, err)) < 0)
+        return rc;
+    close(dir_fd);
+    return 0;
+}
+
+int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_error *err)
+{
+    struct psd_snapshot s;
+    char path[4096];
+    uint64_t at, checksum;
+    int fd, rc = join(path, sizeof path, dir, best, err);
+
+    if (rc < 0 || (rc = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, err)) < 0)
+        return rc;
+    close(fd);
+    if (s.evaluated)
+        *out = (struct psd_best){s.test_accuracy, s.evaluated_version, s.version, s.saved_at_s,
+                                 s.manifest->hash};
+    else
+        rc = ps_fail(err, -EBADMSG, "%s: the header has no psd.test_accuracy; the best one has", path);
+    psd_snapshot_finish(&s);
     return rc;
 }
 
@@ -288,7 +371,7 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
     struct ps_error why;
     struct found *files;
     size_t n;
-    int rc = list_files(dir, &files, &n, err);
+    int rc = list_files(dir, true, &files, &n, err);
 
     if (rc < 0)
         return rc;

@@ -4,11 +4,13 @@
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
  * "psd.state.<k>". Metadata (strings): psd.format (1), psd.version (of the center), psd.method, psd.rule,
  * psd.generation, psd.incarnation, psd.saved_at (unix seconds), psd.lanes, psd.chunk_floats, psd.roles,
- * psd.clocks and psd.replay (JSON), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
- * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
+ * psd.clocks and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.checksum
+ * (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of any byte is found.
+ * Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_H
 #define PSD_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +43,16 @@ struct psd_snapshot {
     uint64_t *lane_clocks; /* [lanes], owned */
     struct psd_replay_entry *replay;
     size_t n_replay;
+    bool evaluated;             /* saved for its evaluation: the two below are set */
+    double test_accuracy;       /* 0 to 1 */
+    uint64_t evaluated_version; /* that was evaluated; `version` may be some exchanges newer */
+};
+
+/* The checkpoint of the center that evaluated best. */
+struct psd_best {
+    double accuracy; /* NaN: there is none */
+    uint64_t evaluated_version, version, saved_at_s;
+    uint64_t manifest_hash; /* of the model it belongs to */
 };
 
 /* Frees what the snapshot owns, not the struct. A zeroed one is fine. */
@@ -49,6 +61,10 @@ void psd_snapshot_finish(struct psd_snapshot *s);
 /* What a manifest must hold beyond ps_manifest_create so that it can be written: names in UTF-8, none of them
  * "__metadata__" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the tensor. */
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err);
+
+/* The psd.saved_at for a checkpoint of this version: now_s, or, where the wall clock has gone back, what makes
+ * it newer than every readable one in the directory. */
+uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
 
 /* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the
  * one just written; keep 0 counts as 1). Files whose header is damaged are neither counted nor deleted. path
@@ -59,15 +75,25 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
 int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
                          size_t size, struct ps_error *err);
 
+/* Writes s, which is evaluated, as DIR/best.safetensors in place of the one that is there; like
+ * psd_checkpoint_write, but no other file is deleted. set_aside: the one that is there is another job's and
+ * stays, as DIR/best-<unix seconds>.safetensors. */
+int psd_checkpoint_write_best(const char *dir, const struct psd_snapshot *s, bool set_aside, char *path,
+                              size_t size, struct ps_error *err);
+
+/* What the header of DIR/best.safetensors says. -ENOENT: there is none; else as psd_checkpoint_read. */
+int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_error *err);
+
 /* Reads one file. -EBADMSG for a damaged one: the sentence names file, place, found and allowed. -EFBIG for
  * more than max_floats values. Never trusts a length before checking it against the file's size; what is
  * allocated is bounded by both. Non-finite values are damage. */
 int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out,
                         struct ps_error *err);
 
-/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version. Each
- * damaged one met on the way is reported through `skipped` (may be NULL). -ENOENT: there is no checkpoint
- * file; -EBADMSG: there are, and none is readable; others (no permission, beyond max_floats) end the search.
+/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version;
+ * best.safetensors is one of them, taken when it is the newest. Each damaged one met on the way is reported
+ * through `skipped` (may be NULL). -ENOENT: there is no checkpoint file; -EBADMSG: there are, and none is
+ * readable; others (no permission, beyond max_floats) end the search.
  */
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err);

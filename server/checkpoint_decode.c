@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,30 +194,47 @@ static int check_state(const struct decoder *d, const struct piece *pieces, size
     return 0;
 }
 
-static int decode_roles(const struct decoder *d, struct ps_tensor *tensors, size_t n)
+/* What tensors differ in beside their shape: an object of the header, from names to numbers; a tensor that is
+ * not named has 0. */
+struct mark {
+    const char *key, *what;
+    uint64_t max;
+    size_t offset; /* of the uint32_t in struct ps_tensor */
+    bool optional;
+};
+
+static const struct mark marks[] = {
+    {"psd.roles", "role", PS_ROLE_FROZEN, offsetof(struct ps_tensor, role), false},
+    {"psd.decay", "decay", PS_NO_DECAY, offsetof(struct ps_tensor, decay), true},
+};
+
+static int decode_mark(const struct decoder *d, const struct mark *mark, struct ps_tensor *tensors, size_t n)
 {
-    json_t *roles;
+    json_t *object;
     size_t used = 0;
-    uint64_t role;
-    int rc = get_json(d, "psd.roles", &roles);
+    uint64_t number;
+
+    if (mark->optional && json_object_get(d->metadata, mark->key) == NULL)
+        return 0;
+    int rc = get_json(d, mark->key, &object);
 
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        const json_t *value = json_object_get(roles, tensors[i].name);
+        const json_t *value = json_object_get(object, tensors[i].name);
         if (value == NULL)
             continue;
         used++;
-        if (!get_integer(value, PS_ROLE_FROZEN, &role))
-            rc = damaged(d, "the header's psd.roles has no role for tensor '%.60s'; allowed are 0 to %d",
-                         tensors[i].name, PS_ROLE_FROZEN);
+        if (!get_integer(value, mark->max, &number))
+            rc = damaged(d, "the header's %s has no %s for tensor '%.60s'; allowed are 0 to %" PRIu64,
+                         mark->key, mark->what, tensors[i].name, mark->max);
         else
-            tensors[i].role = (uint32_t)role;
+            *(uint32_t *)(void *)((char *)&tensors[i] + mark->offset) = (uint32_t)number;
     }
-    if (rc == 0 && used != json_object_size(roles))
-        rc = damaged(d, "the header's psd.roles names %zu tensors; %zu of them exist",
-                     json_object_size(roles), used);
-    json_decref(roles);
+    if (rc == 0 && used != json_object_size(object))
+        rc = damaged(d, "the header's %s names %zu tensors; %zu of them exist", mark->key,
+                     json_object_size(object), used);
+    json_decref(object);
     return rc;
 }
 
@@ -237,8 +255,11 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
         tensors[i].n_dims = pieces[i].n_dims;
         memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
     }
-    int rc = decode_roles(d, tensors, n);
-    if (rc == 0 && (rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0)
+    int rc = 0;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && rc == 0; i++)
+        rc = decode_mark(d, &marks[i], tensors, n);
+    if (rc == 0 && ((rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0 ||
+                    (rc = psd_checkpoint_check_manifest(d->out->manifest, &why)) < 0))
         rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
     free(tensors);
     return rc;
@@ -349,6 +370,26 @@ static int decode_replay(const struct decoder *d)
     return rc;
 }
 
+/* Of a best checkpoint only. An accuracy is written with nine decimals. */
+static int decode_evaluation(const struct decoder *d)
+{
+    struct psd_snapshot *s = d->out;
+    const char *text;
+    char *end;
+    int rc;
+
+    if (json_object_get(d->metadata, "psd.test_accuracy") == NULL)
+        return 0;
+    if ((rc = get_text(d, "psd.test_accuracy", &text)) < 0 ||
+        (rc = get_number(d, "psd.evaluated_version", 0, UINT64_MAX, &s->evaluated_version)) < 0)
+        return rc;
+    s->test_accuracy = strtod(text, &end);
+    if (text[0] == 0 || strspn(text, "0123456789.") != strlen(text) || *end != 0 || s->test_accuracy > 1)
+        return damaged(d, "the header's psd.test_accuracy is '%.40s'; allowed is 0 to 1", text);
+    s->evaluated = true;
+    return 0;
+}
+
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
 {
     struct psd_snapshot *s = d->out;
@@ -393,8 +434,8 @@ int psd_checkpoint_decode(const char *path, const char *text, size_t len, uint64
         rc = damaged(&d, "the header is not JSON: %.80s at byte %d", why.text, why.position);
     else if (!json_is_object(d.metadata))
         rc = damaged(&d, "the header has no object '%s'", "__metadata__");
-    else if ((rc = decode_metadata(&d, checksum)) == 0 && (rc = decode_tensors(&d, max_floats)) == 0 &&
-             (rc = decode_clocks(&d)) == 0)
+    else if ((rc = decode_metadata(&d, checksum)) == 0 && (rc = decode_evaluation(&d)) == 0 &&
+             (rc = decode_tensors(&d, max_floats)) == 0 && (rc = decode_clocks(&d)) == 0)
         rc = decode_replay(&d);
     json_decref(d.root);
     if (rc < 0)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,13 +119,16 @@ static int add_number(json_t *metadata, const char *key, uint64_t value)
     return json_object_set_new(metadata, key, json_sprintf("%" PRIu64, value));
 }
 
-static json_t *roles_to_json(const struct ps_manifest *m)
+/* An object from the tensors' names to the number at that offset of struct ps_tensor, where it is not 0. */
+static json_t *marks_to_json(const struct ps_manifest *m, size_t offset)
 {
-    json_t *roles = json_object();
-    for (size_t i = 0; i < m->n_tensors; i++)
-        if (m->tensors[i].role != PS_ROLE_PARAM)
-            json_object_set_new(roles, m->tensors[i].name, json_integer(m->tensors[i].role));
-    return roles;
+    json_t *object = json_object();
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        uint32_t number = *(const uint32_t *)(const void *)((const char *)&m->tensors[i] + offset);
+        if (number != 0)
+            json_object_set_new(object, m->tensors[i].name, json_integer(number));
+    }
+    return object;
 }
 
 /* A seq is a peer's number and may be beyond what a JSON integer holds, so it goes as text. */
@@ -164,8 +168,12 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
               add_number(m, "psd.saved_at", s->saved_at_s) < 0 || add_number(m, "psd.lanes", s->lanes) < 0 ||
               add_number(m, "psd.chunk_floats", s->chunk_floats) < 0 ||
               json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
-              add_json(m, "psd.roles", roles_to_json(s->manifest)) < 0;
+              add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
+              add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
     bad = add_json(m, "psd.clocks", clocks) < 0 || bad;
+    if (s->evaluated)
+        bad = bad || add_number(m, "psd.evaluated_version", s->evaluated_version) < 0 ||
+              json_object_set_new(m, "psd.test_accuracy", json_sprintf("%.9f", s->test_accuracy)) < 0;
     if (bad || add_json(m, "psd.replay", replay_to_json(s)) < 0) {
         json_decref(m);
         return NULL;

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/admissions/admissions.h"
 #include "server/config_table.h"
+#include "server/endpoint.h"
 #include "server/preset.h"
 #include "server/url.h"
 
 /* What this version has built, beside the rules and presets of proto/method.h. */
-static const char *const admissions[] = {"fcfs", NULL};
 static const char *const averagings[] = {"none", NULL};
 
 void psd_config_defaults(struct psd_config *cfg)
@@ -49,6 +50,17 @@ static int check_word(const char *key, const char *found, const char *const *wor
         used = append(allowed, sizeof allowed, used, *w);
     }
     return fail_not_built(err, key, found, allowed);
+}
+
+static int check_admission(const char *found, struct ps_error *err)
+{
+    char allowed[200] = "";
+    size_t used = 0;
+    if (psd_admission_find(found) != NULL)
+        return 0;
+    for (const struct psd_admission *const *a = psd_admissions; *a != NULL; a++)
+        used = append(allowed, sizeof allowed, used, (*a)->name);
+    return fail_not_built(err, "admission", found, allowed);
 }
 
 static int check_rule(const char *found, struct ps_error *err)
@@ -177,10 +189,18 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
 {
     struct ps_error why;
     struct psd_url url;
+    bool ipc = strncmp(cfg->listen, "ipc://", 6) == 0;
+    char bindable[300];
 
-    if (psd_url_parse(cfg->listen, &url, &why) < 0)
-        return ps_fail(err, -EINVAL, "listen: %s", why.text);
-    if (!psd_url_is_loopback(&url) && !cfg->insecure)
+    if (ipc ? psd_endpoint_listen(cfg, bindable, sizeof bindable, &why) < 0
+            : psd_url_parse(cfg->listen, &url, &why) < 0)
+        return ps_fail(err, -EINVAL, "listen: %s%s", why.text, ipc ? "" : ", or ipc://PATH");
+    if (ipc && cfg->advertise[0] != 0)
+        return ps_fail(err, -EINVAL,
+                       "advertise: found %.100s; %.100s is a file, reached from this machine only: leave "
+                       "advertise out",
+                       cfg->advertise, cfg->listen);
+    if (!ipc && !psd_url_is_loopback(&url) && !cfg->insecure)
         return ps_fail(err, -EINVAL,
                        "listen: %.100s can be reached from other machines and this version has no "
                        "authentication; allowed is a loopback address such as tcp://127.0.0.1:0, or set "
@@ -236,8 +256,7 @@ int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_err
         warning->text[0] = 0;
     if ((rc = check_method(cfg->method, err)) < 0 || (rc = resolve(cfg, err)) < 0 ||
         (rc = psd_preset_apply(cfg, err)) < 0 || (rc = check_rule(cfg->rule, err)) < 0 ||
-        (rc = check_word("admission", cfg->admission, admissions, err)) < 0 ||
-        (rc = check_optimizer(cfg->optimizer, err)) < 0 ||
+        (rc = check_admission(cfg->admission, err)) < 0 || (rc = check_optimizer(cfg->optimizer, err)) < 0 ||
         (rc = check_word("averaging", cfg->averaging, averagings, err)) < 0 ||
         (rc = check_parameters(cfg, ps_rule_find(cfg->rule), err)) < 0 ||
         (rc = check_addresses(cfg, err)) < 0)

@@ -11,7 +11,7 @@ static json_t *number_to_json(const struct psd_config_key *key, double value)
 {
     bool is_word = key->word != NULL && (isnan(value) || value == key->word_value);
     if (is_word)
-        return isnan(key->word_value) ? json_null() : json_string(key->word);
+        return strcmp(key->word, "none") == 0 ? json_null() : json_string(key->word);
     return key->type == PSD_CONFIG_DOUBLE ? json_real(value) : json_integer((json_int_t)value);
 }
 

@@ -89,8 +89,8 @@ static int read_number(const struct psd_config_key *key, const char *text, union
 {
     uint64_t whole = 0;
     double real = 0;
-    bool is_word = key->word != NULL &&
-                   (strcmp(text, key->word) == 0 || (isnan(key->word_value) && strcmp(text, "null") == 0));
+    bool is_word = key->word != NULL && (strcmp(text, key->word) == 0 ||
+                                         (strcmp(key->word, "none") == 0 && strcmp(text, "null") == 0));
 
     if (is_word) {
         real = key->word_value;

@@ -4,13 +4,16 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
+#include "proto/bind.h"
 #include "proto/control.h"
 #include "proto/log.h"
 #include "server/checkpoint.h"
+#include "server/endpoint.h"
 
 enum { BATCH = 256 };
 
@@ -89,6 +92,18 @@ void psd_control_drain(struct psd *d, const char *reason)
             send_session(d, &d->sessions.slots[i], &m);
 }
 
+void psd_control_save(struct psd *d, uint64_t version)
+{
+    Ps__Save save = PS__SAVE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    save.center_version = version;
+    m.what_case = PS__TO_CLIENT__WHAT_SAVE;
+    m.save = &save;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE && !d->sessions.slots[i].observer)
+            send_session(d, &d->sessions.slots[i], &m);
+}
+
 static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)s;
@@ -107,11 +122,8 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
         if (t->n_shape > PS_MAX_DIMS)
             rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
                          PS_MAX_DIMS);
-        else if (t->role != PS_ROLE_PARAM)
-            rc = ps_fail(err, -EINVAL, "tensor %zu: role %u; this version of psd takes role 0 (param) only",
-                         i, t->role);
         else {
-            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role};
+            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role, t->decay};
             for (size_t k = 0; k < t->n_shape; k++)
                 tensors[i].shape[k] = t->shape[k];
         }
@@ -157,8 +169,19 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
-    if (isfinite(r->test_accuracy) && isfinite(r->test_loss))
-        d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss))
+        return;
+    d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    psd_saver_evaluated(d, &d->evaluation);
+    psd_stop_check(d);
+}
+
+static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                          const Ps__ToServer *m)
+{
+    (void)peer;
+    psd_job_note_nonfinite(d, s, m->not_finite->clock, m->not_finite->index, false);
+    psd_stop_check(d);
 }
 
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
@@ -173,9 +196,12 @@ static const struct {
     void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
     bool named;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},        [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true}, [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},
+    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true},
+    [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
     [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
+    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, true},
 };
 
 /* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
@@ -190,6 +216,9 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
         break;
     case PS__TO_SERVER__WHAT_REPORT:
         *client = m->report->client, *incarnation = m->report->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_NOT_FINITE:
+        *client = m->not_finite->client, *incarnation = m->not_finite->incarnation;
         break;
     default:
         *client = m->leave->client, *incarnation = m->leave->incarnation;
@@ -242,11 +271,23 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
     handlers[m->what_case].handle(d, peer, s, m);
 }
 
-static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+/* libzmq's word for the peer: an IP address, or NAME:UID:GID:PID over a UNIX socket. */
+static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size_t size)
 {
     const char *address = zmq_msg_gets(body, "Peer-Address");
-    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id),
-                            address != NULL ? address : "unknown address"};
+    long uid, gid, pid;
+    bool is_file = d->control.file.path[0] != 0;
+    if (address != NULL && is_file && sscanf(address, "%*[^:]:%ld:%ld:%ld", &uid, &gid, &pid) == 3)
+        snprintf(text, size, "pid %ld of uid %ld", pid, uid);
+    else
+        snprintf(text, size, "%s", address != NULL ? address : "unknown address");
+}
+
+static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+{
+    char address[64];
+    describe_peer(d, body, address, sizeof address);
+    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id), address};
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
@@ -325,17 +366,20 @@ static int set_options(void *socket)
 int psd_control_open(struct psd *d, struct ps_error *err)
 {
     struct psd_control *c = &d->control;
-    size_t size = sizeof c->url;
-    int fd;
+    char url[300];
+    int fd, rc;
     size_t fd_size = sizeof fd;
 
-    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL)
+    if ((rc = psd_endpoint_listen(&d->cfg, url, sizeof url, err)) < 0 ||
+        (rc = psd_endpoint_directory(&d->cfg, url, err)) < 0)
+        return rc;
+    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
+        set_options(c->socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
-    if (set_options(c->socket) != 0 || zmq_bind(c->socket, d->cfg.listen) != 0 ||
-        zmq_getsockopt(c->socket, ZMQ_LAST_ENDPOINT, c->url, &size) != 0 ||
-        zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
-        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", d->cfg.listen,
-                       zmq_strerror(zmq_errno()));
+    if ((rc = ps_bind(c->socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
+        return rc;
+    if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
+        return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
@@ -356,6 +400,7 @@ void psd_control_close(struct psd *d)
     if (d->control.socket != NULL) {
         zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         zmq_close(d->control.socket);
+        ps_unix_socket_remove(&d->control.file);
     }
     if (d->control.context != NULL)
         zmq_ctx_term(d->control.context);

@@ -72,6 +72,8 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->period = h->period;
     m->momentum = h->momentum;
     m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
+    m->weight_decay = h->weight_decay;
+    m->overlap = h->overlap;
     schedule->kind = h->schedule.kind;
     schedule->gamma = h->schedule.gamma;
     schedule->step_steps = h->schedule.step_steps;
@@ -88,8 +90,11 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
     char urls[PS_MAX_LANES][320];
     char *lanes[PS_MAX_LANES];
 
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        psd_endpoint_advertised(d->transport->port_url(d->lanes[i]->port), d->cfg.advertise, urls[i],
+    bool whole_lanes = psd_admission_find(d->cfg.admission)->whole_lanes;
+    uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
+    for (uint32_t i = 0; i < n_lanes; i++) {
+        const struct psd_lane *lane = d->lanes[whole_lanes ? s->client % d->n_lanes : i];
+        psd_endpoint_advertised(d->transport->port_url(lane->port), d->cfg.advertise, urls[i],
                                 sizeof urls[i]);
         lanes[i] = urls[i];
     }
@@ -102,7 +107,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
     w.center_version = psd_version(d);
     w.transport = (char *)(uintptr_t)d->transport->name;
     w.lanes = lanes;
-    w.n_lanes = d->n_lanes;
+    w.n_lanes = n_lanes;
     w.chunk_floats = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
     w.window_chunks = d->cfg.window_chunks;
     w.silence_ms = d->cfg.limits.silence_s * 1000;
@@ -185,7 +190,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     s->joined_ms = uv_now(&d->loop);
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
-    psd_job_update_alpha(d);
+    psd_job_update_rates(d);
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
            s->observer ? "observer" : "rank", s->client, s->incarnation);
     welcome(d, s, false);
@@ -231,7 +236,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     if (m->center_version > d->resumed_version && m->center_version - d->resumed_version > d->lost_updates)
         d->lost_updates = m->center_version - d->resumed_version;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
-    psd_job_update_alpha(d);
+    psd_job_update_rates(d);
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);

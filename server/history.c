@@ -40,19 +40,36 @@ json_t *psd_json_record(const struct psd_record *r)
     json_object_set_new(o, "center_version", json_integer((json_int_t)r->version));
     json_object_set_new(o, "workers", json_integer(r->workers));
     json_object_set_new(o, "updates_per_s", psd_json_number(r->updates_per_s));
+    json_object_set_new(o, "staleness", psd_json_number(r->staleness));
     json_object_set_new(o, "loss", psd_json_number(r->loss));
     json_object_set_new(o, "test_loss", psd_json_number(r->test_loss));
     json_object_set_new(o, "test_accuracy", psd_json_number(r->test_accuracy));
+    json_object_set_new(o, "center_norm", psd_json_number(r->center_norm));
+    json_object_set_new(o, "distance", psd_json_number(r->distance));
+    if (r->event != NULL)
+        json_object_set_new(o, "event", json_string(r->event));
     return o;
 }
 
-/* A job of a month still fits: when memory is full, every second record goes. */
+/* A job of a month still fits: when memory is full, every second record goes. Its evaluation and its event,
+ * which are few, move to the record before it when that has none. */
 static void thin(struct psd_history *h)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < h->n; i++)
-        if (i % 2 == 0)
-            h->records[kept++] = h->records[i];
+    for (size_t i = 0; i < h->n; i++) {
+        const struct psd_record *r = &h->records[i];
+        if (i % 2 == 0) {
+            h->records[kept++] = *r;
+            continue;
+        }
+        struct psd_record *before = &h->records[kept - 1];
+        if (isnan(before->test_accuracy)) {
+            before->test_accuracy = r->test_accuracy;
+            before->test_loss = r->test_loss;
+        }
+        if (before->event == NULL)
+            before->event = r->event;
+    }
     h->n = kept;
 }
 
@@ -84,28 +101,73 @@ static void append(struct psd *d, const struct psd_record *r)
     json_decref(o);
 }
 
-void psd_history_tick(struct psd *d)
+/* The largest ‖x − x̃‖ of the live workers. */
+static double largest_distance(const struct psd *d)
+{
+    double largest = NAN, distance, update;
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE && psd_stats_norms(d, i, &distance, &update))
+            largest = fmax(largest, distance); /* the other one, when one is NaN */
+    return largest;
+}
+
+/* The mean over what was applied since the last record. */
+static double recent_staleness(struct psd *d)
+{
+    struct psd_history *h = &d->history;
+    struct psd_totals t;
+    uint64_t count = 0;
+    psd_stats_totals(d, &t);
+    for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
+        count += t.staleness[k];
+    uint64_t n = count - h->last_stale_count;
+    double mean = n > 0 ? (double)(t.staleness_sum - h->last_stale_sum) / (double)n : NAN;
+    h->last_stale_count = count;
+    h->last_stale_sum = t.staleness_sum;
+    return mean;
+}
+
+/* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
+ * never jumps: records stay in order and intervals true, whatever is done to the system's time. */
+static double now_s(const struct psd *d)
+{
+    return (double)(d->started_unix_ms + uv_now(&d->loop) - d->started_ms) / 1e3;
+}
+
+void psd_history_add(struct psd *d, const char *event)
 {
     struct psd_history *h = &d->history;
     uint64_t now_ms = uv_now(&d->loop), version = psd_version(d);
-    struct timespec now;
-    if (now_ms - h->last_ms < EVERY_MS || (version == h->last_version && !d->evaluation.fresh))
-        return;
-    clock_gettime(CLOCK_REALTIME, &now);
+    bool fresh = d->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
     struct psd_record r = {
-        .t_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
+        .t_s = now_s(d),
         .version = version,
         .workers = psd_sessions_count(&d->sessions, false),
-        .updates_per_s = (double)(version - h->last_version) * 1e3 / (double)(now_ms - h->last_ms),
+        .updates_per_s =
+            long_enough ? (double)(version - h->last_version) * 1e3 / (double)(now_ms - h->last_ms) : NAN,
+        .staleness = recent_staleness(d),
         .loss = mean_loss(d),
-        .test_loss = d->evaluation.fresh ? d->evaluation.loss : NAN,
-        .test_accuracy = d->evaluation.fresh ? d->evaluation.accuracy : NAN,
+        .test_loss = fresh ? d->evaluation.loss : NAN,
+        .test_accuracy = fresh ? d->evaluation.accuracy : NAN,
+        .center_norm = psd_stats_center_norm(d),
+        .distance = largest_distance(d),
+        .event = event,
     };
     d->evaluation.fresh = false;
-    h->last_ms = now_ms;
-    h->last_version = version;
+    if (long_enough) {
+        h->last_ms = now_ms;
+        h->last_version = version;
+    }
     if (h->n == h->max)
         thin(h);
     h->records[h->n++] = r;
     append(d, &r);
+}
+
+void psd_history_tick(struct psd *d)
+{
+    const struct psd_history *h = &d->history;
+    if (uv_now(&d->loop) - h->last_ms >= EVERY_MS &&
+        (psd_version(d) != h->last_version || d->evaluation.fresh))
+        psd_history_add(d, NULL);
 }

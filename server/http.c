@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/unix_socket.h"
 #include "server/http_socket.h"
 
 #define MAX_BODY_BYTES  (64 * 1024) /* of a request; read and ignored */
@@ -30,7 +31,7 @@ struct face {
 struct psd_http {
     const struct psd_http_route *routes;
     void *arg;
-    struct psd_unix_socket socket;
+    struct ps_unix_socket socket;
     char address[80]; /* of the TCP face, "" without one */
     struct face faces[2];
     int n_faces;
@@ -42,6 +43,11 @@ struct request {
     size_t body_bytes;
 };
 
+/* What a browser may do with an answer: scripts, styles, images and requests of this address alone, in no
+ * frame. Names that peers gave themselves stay text even if a page were careless. */
+static const char policy[] =
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 static enum MHD_Result answer_with(struct MHD_Connection *c, int status, const char *content_type, char *body,
                                    size_t len, const char *allow)
 {
@@ -52,6 +58,8 @@ static enum MHD_Result answer_with(struct MHD_Connection *c, int status, const c
     }
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_SECURITY_POLICY, policy);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_X_CONTENT_TYPE_OPTIONS, "nosniff");
     if (allow != NULL)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allow);
     enum MHD_Result rc = MHD_queue_response(c, (unsigned)status, r);
@@ -139,7 +147,10 @@ static enum MHD_Result answer_request(const struct face *f, struct MHD_Connectio
         if (!is_served(f, r) || strcmp(r->method, wanted) != 0)
             continue;
         struct psd_http_answer a = {.status = 200, .content_type = "application/json"};
-        r->handle(f->http->arg, MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "arg"), &a);
+        r->handle(
+            f->http->arg,
+            MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, r->argument != NULL ? r->argument : "arg"),
+            &a);
         return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
     }
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
@@ -258,12 +269,12 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
         return ps_fail(err, -ENOMEM, "status server: no memory");
     h->routes = routes;
     h->arg = arg;
-    if ((rc = psd_unix_socket_listen(socket_path, &h->socket, err)) < 0) {
+    if ((rc = ps_unix_socket_listen(socket_path, "status socket", &h->socket, err)) < 0) {
         free(h);
         return rc;
     }
     if ((rc = open_face(h, loop, h->socket.fd, false, err)) < 0) {
-        psd_unix_socket_remove(&h->socket);
+        ps_unix_socket_remove(&h->socket);
         free(h);
         return rc;
     }
@@ -286,7 +297,7 @@ void psd_http_destroy(struct psd_http *h)
 {
     if (h == NULL)
         return;
-    psd_unix_socket_remove(&h->socket);
+    ps_unix_socket_remove(&h->socket);
     for (int i = 0; i < h->n_faces; i++) {
         uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */
         MHD_stop_daemon(h->faces[i].daemon);

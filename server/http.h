@@ -2,8 +2,9 @@
  * if asked, read-only on loopback TCP. Handlers run on the loop's thread.
  *
  * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP,
- * 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET without the body. Connections, their
- * idle time and their memory are bounded. */
+ * 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET without the body. Every answer forbids
+ * a browser to load or run anything that psd did not serve itself. Connections, their idle time and their
+ * memory are bounded. */
 #ifndef PSD_HTTP_H
 #define PSD_HTTP_H
 
@@ -25,8 +26,10 @@ struct psd_http_answer {
 struct psd_http_route {
     const char *method; /* "GET" or "POST"; POST is served on the UNIX socket only */
     const char *path;
-    /* query is the value of ?arg=…, or NULL. Called on the loop's thread; must not block. */
+    /* query is the value of ?argument=…, decoded, any bytes but 0; or NULL. Called on the loop's thread; must
+     * not block. */
     void (*handle)(void *arg, const char *query, struct psd_http_answer *answer);
+    const char *argument; /* NULL: arg */
 };
 
 /* routes end with a row whose method is NULL and must outlive the server. socket_path: bound with mode 0600;

@@ -13,12 +13,12 @@ static void tell_lanes(struct psd *d, const struct psd_note *note)
         psd_ring_push(d->lanes[i]->in, note);
 }
 
-void psd_job_update_alpha(struct psd *d)
+void psd_job_update_rates(struct psd *d)
 {
-    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha
-                      ? (float)ps_hyper_alpha(&d->cfg.hyper, psd_sessions_count(&d->sessions, false))
-                      : 0;
+    uint32_t p = psd_sessions_count(&d->sessions, false);
+    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha ? (float)ps_hyper_alpha(&d->cfg.hyper, p) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
+    atomic_store_explicit(&d->shared.mean_rate, 1.0f / (float)(p > 0 ? p : 1), memory_order_relaxed);
 }
 
 void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay)
@@ -144,7 +144,7 @@ static void become_ready(struct psd *d)
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
-    d->saver.last_ms = uv_now(&d->loop);
+    d->saver.last_ms = d->ready_ms = d->history.last_ms = uv_now(&d->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
     unpark(d);
@@ -154,6 +154,7 @@ void psd_job_resume(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     d->center_whole = true;
+    d->ready_ms = d->history.last_ms = uv_now(&d->loop);
     hand_out(d);
     ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
            d->resumed_version, d->resumed_from);
@@ -166,12 +167,14 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
     s->state = PSD_SESSION_VACANT;
+    s->ended_ms = uv_now(&d->loop);
+    snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
                                      .client = s->client,
                                      .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
-    psd_job_update_alpha(d);
+    psd_job_update_rates(d);
     if (offering && d->state == PSD_STATE_OFFERED) {
         d->state = PSD_STATE_EMPTYING;
         tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
@@ -199,6 +202,8 @@ static void faulted(struct psd *d, const struct psd_note *note)
     char why[128];
     if (s == NULL)
         return;
+    if (note->a == PS__CODE__VALUE)
+        psd_job_note_nonfinite(d, s, s->clock, note->b, true);
     snprintf(why, sizeof why, "a lane refused its data (%s)", name);
     psd_control_error(d, s, (uint32_t)note->a, true, why);
     psd_job_end(d, s, (uint32_t)note->a, why);
@@ -264,5 +269,7 @@ void psd_job_drain(struct psd *d, const char *why)
            psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
     d->state = PSD_STATE_DRAINING;
     d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
+    snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
     psd_control_drain(d, why);
+    psd_history_add(d, d->drain_reason);
 }

@@ -1,6 +1,7 @@
 #include "server/lane.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,31 @@
 #include "proto/log.h"
 
 enum { BATCH = 64, IDLE_MS = 1000 };
+
+int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
+{
+    *s = (struct psd_shared){.n_slots = n_slots, .n_lanes = n_lanes};
+    s->lanes_done = calloc(n_slots, sizeof *s->lanes_done);
+    if (s->lanes_done == NULL || pthread_barrier_init(&s->snapshot, NULL, n_lanes) != 0) {
+        free(s->lanes_done);
+        s->lanes_done = NULL;
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void psd_shared_finish(struct psd_shared *s)
+{
+    if (s->lanes_done != NULL)
+        pthread_barrier_destroy(&s->snapshot);
+    free(s->lanes_done);
+}
+
+bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)
+{
+    return center->admission->whole_lanes ? client % lane->shared->n_lanes == lane->index
+                                          : ps_shard_slice(&center->shard, lane->index).count > 0;
+}
 
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err)
 {
@@ -18,8 +44,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     lane->index = opt->index;
     lane->shared = opt->shared;
     lane->transport = opt->transport;
-    lane->admission = opt->admission;
-    lane->vec = ps_vec_best();
+    atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
     lane->in = aligned_alloc(64, (sizeof *lane->in + 63) & ~(size_t)63);
     lane->out = aligned_alloc(64, (sizeof *lane->out + 63) & ~(size_t)63);

@@ -1,4 +1,5 @@
-/* lane.h: a thread that alone owns a contiguous slice of the center and serves it.
+/* lane.h: a thread that alone owns a contiguous slice of the center and serves it; under Hogwild's admission
+ * it serves some of the clients instead, over the whole center.
  *
  * Until psd_lane_start everything belongs to the loop; from then on the loop only pushes and takes notes and
  * reads the relaxed counters. No locks: a lane's slice, replay table and sockets are its own. */
@@ -11,6 +12,7 @@
 #include "proto/frame.h"
 #include "proto/transport.h"
 #include "ps.pb-c.h"
+#include "server/admissions/admissions.h"
 #include "server/center.h"
 #include "server/log_limit.h"
 #include "server/ring.h"
@@ -24,23 +26,33 @@ enum psd_phase { PSD_PHASE_NONE, PSD_PHASE_OFFERING, PSD_PHASE_ACTIVE, PSD_PHASE
 /* Counters of a lane: written by it alone, read by the loop. */
 struct psd_lane_stats {
     _Atomic uint64_t clock; /* exchanges whose every chunk here has landed */
-    _Atomic uint64_t chunks, replays, pulled, pushed;
+    _Atomic uint64_t chunks, replays, pulled, set;
     _Atomic uint64_t bytes_in, bytes_out;
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
+    /* Sum over the PARAM values that it serves, at the last exchange; NaN: none yet. */
+    _Atomic double center_squares;
 };
 
 /* What all lanes and the loop share. */
 struct psd_shared {
     _Atomic uint64_t version; /* exchanges that landed in every lane */
     _Atomic float alpha;      /* follows the number of live workers; written by the loop */
+    _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
     _Atomic uint32_t generation;
     uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
+    uint32_t n_lanes;
+    pthread_barrier_t
+        snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */
     /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
      * psd_lane_whole */
     _Atomic uint64_t *lanes_done;
 };
+
+/* -ENOMEM. */
+int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
+void psd_shared_finish(struct psd_shared *s);
 
 /* What a lane knows of one client. */
 struct psd_lane_client {
@@ -51,42 +63,41 @@ struct psd_lane_client {
     uint32_t n_landed;                            /* its chunks that have landed */
     uint64_t *landed;                             /* bitmap of them; in psd_lane.bitmaps */
     uint64_t version_seen;                        /* when it was last answered */
+    double squares, center_squares;               /* of the exchange under way so far */
     _Atomic uint64_t exchanges, clock, staleness; /* for the loop */
+    /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
+     * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
+    _Atomic double last_squares;
+    _Atomic float last_rate;
 };
 
 struct psd_lane;
 
-/* One chunk of an exchange that has arrived and is valid. */
+/* One piece of a transfer that has arrived and is valid. */
 struct psd_arrival {
     struct psd_lane_client *client;
     struct ps_frame frame;
     struct ps_message message;
-    uint32_t chunk; /* of the lane */
+    uint32_t chunk;             /* of the lane */
+    uint32_t n_pieces, n_lanes; /* of the transfer: in this lane; lanes that it goes to */
 };
-
-/* When an arriving exchange may be applied. One file and one row each, in admissions/. */
-struct psd_admission {
-    const char *name; /* as in ps_methods */
-    /* Takes the arrival over: applies it (psd_lane_apply), parks it or refuses it. Lane's thread. */
-    void (*arrive)(struct psd_lane *lane, struct psd_arrival *a);
-};
-extern const struct psd_admission psd_admission_fcfs;
-const struct psd_admission *psd_admission_find(const char *name);
 
 struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
     const struct ps_transport *transport;
     struct ps_port *port;
-    const struct psd_admission *admission;
-    const struct ps_vec *vec;
+    const struct ps_vec *vec;  /* the racing row under whole lanes */
     struct psd_ring *in, *out; /* from and to the loop */
     pthread_t thread;
     bool stop;
 
-    struct psd_center *center; /* NULL until there is a job */
-    struct ps_range slice;
-    uint32_t n_chunks, n_words;      /* of the slice; words of a bitmap over them */
+    struct psd_center *center;       /* NULL until there is a job */
+    bool whole;                      /* it serves some clients, over the whole center */
+    uint32_t row;                    /* of the shard: what this lane serves */
+    struct ps_range slice;           /* the row's */
+    uint32_t n_chunks, n_words;      /* of the row; words of a bitmap over them */
+    uint32_t n_moving;               /* chunks that are not frozen whole */
     struct psd_lane_client *clients; /* [n_slots] */
     uint64_t *bitmaps;               /* [n_slots][n_words] */
     uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
@@ -109,11 +120,12 @@ struct psd_lane_options {
     const struct ps_transport *transport;
     struct ps_hub *hub;
     struct ps_road_limits limits;
-    const struct psd_admission *admission;
     struct psd_shared *shared;
 };
 
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err);
+/* Whether data of this client comes to this lane. Any thread, with a center. */
+bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client);
 int psd_lane_start(struct psd_lane *lane, struct ps_error *err);
 /* Stops and joins the thread if it was started. */
 void psd_lane_destroy(struct psd_lane *lane);
@@ -124,8 +136,9 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
 
-/* The exchange has landed in this lane: whether it now has in every one. Lane's thread. */
-bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
+/* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
+                    uint32_t n_lanes);
 
 /* lane_table.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);

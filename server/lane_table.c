@@ -2,6 +2,7 @@
 #include "server/lane.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
         if (c->n_landed == lane->n_chunks)
-            psd_lane_whole(lane, e->client, e->incarnation, e->seq);
+            psd_lane_whole(lane, e->client, e->incarnation, e->seq, lane->center->lanes_moving);
     }
     if (lane->index < s->lanes)
         atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
@@ -62,8 +63,13 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
 {
     uint32_t n_slots = lane->shared->n_slots;
 
-    lane->slice = ps_shard_slice(&center->shard, lane->index);
-    lane->n_chunks = ps_shard_n_chunks(&center->shard, lane->index);
+    lane->row = psd_center_row(center, lane->index);
+    lane->whole = center->admission->whole_lanes;
+    lane->vec = lane->whole ? ps_vec_best_racing() : ps_vec_best();
+    lane->slice = ps_shard_slice(&center->shard, lane->row);
+    lane->n_chunks = ps_shard_n_chunks(&center->shard, lane->row);
+    lane->n_moving =
+        ps_manifest_moving(center->manifest, &center->shard, lane->row, ps_shard_whole(&center->shard));
     lane->n_words = (lane->n_chunks + 63) / 64;
     if (lane->n_chunks == 0)
         return;
@@ -82,6 +88,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     for (uint32_t i = 0; i < n_slots; i++)
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
     lane->center = center;
+    atomic_store_explicit(&lane->stats.center_squares, NAN, memory_order_relaxed);
     if (center->resumed != NULL)
         restore_replay(lane, center->resumed);
 }
@@ -102,18 +109,32 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         atomic_store_explicit(&c->exchanges, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
     }
 }
 
+/* Its slice of the cut. */
+static void copy_values(struct psd_lane *lane, struct psd_snapshot *s)
+{
+    const struct psd_center *center = lane->center;
+    struct ps_range r = ps_shard_slice(&center->cut, lane->index);
+
+    lane->vec->copy(s->center + r.begin, center->x + r.begin, r.count);
+    for (uint32_t k = 0; k < center->rule->n_state; k++)
+        lane->vec->copy(s->state[k] + r.begin, center->state[k] + r.begin, r.count);
+}
+
+/* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an
+ * exchange is then true of every slice. */
 static void snapshot(struct psd_lane *lane, struct psd_snapshot *s)
 {
-    size_t n = 0, len_bytes = lane->slice.count * sizeof(float);
+    size_t n = 0;
 
+    if (lane->whole)
+        pthread_barrier_wait(&lane->shared->snapshot);
     s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
     if (lane->center != NULL) {
-        memcpy(s->center + lane->slice.begin, lane->center->x + lane->slice.begin, len_bytes);
-        for (uint32_t k = 0; k < lane->center->rule->n_state; k++)
-            memcpy(s->state[k] + lane->slice.begin, lane->center->state[k] + lane->slice.begin, len_bytes);
+        copy_values(lane, s);
         for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
             const struct psd_lane_client *c = &lane->clients[i];
             if (c->seq == 0)
@@ -125,6 +146,8 @@ static void snapshot(struct psd_lane *lane, struct psd_snapshot *s)
         }
     }
     lane->n_snap_replay = n;
+    if (lane->whole)
+        pthread_barrier_wait(&lane->shared->snapshot);
     tell(lane, PSD_NOTE_SNAPPED);
 }
 

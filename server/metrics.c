@@ -2,6 +2,7 @@
 #include "server/psd.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,33 @@ static void workers(FILE *f, const struct psd *d)
                 psd_sessions_count_in(&d->sessions, states[i].state));
 }
 
+static void gauge(FILE *f, const char *name, const char *help, double value)
+{
+    if (!isfinite(value))
+        return;
+    head(f, name, "gauge", help);
+    fprintf(f, "%s %.9g\n", name, value);
+}
+
+/* One gauge of each live worker; no sample where it is not known. */
+static void norms(FILE *f, const struct psd *d)
+{
+    static const char *const names[] = {"psd_worker_distance", "psd_worker_update_norm"};
+    static const char *const helps[] = {"How far a worker's vector was from the center at its last exchange.",
+                                        "The norm of what a worker's last exchange moved the center by."};
+    double norm[2];
+    for (int k = 0; k < 2; k++) {
+        head(f, names[k], "gauge", helps[k]);
+        for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+            if (d->sessions.slots[i].state != PSD_SESSION_ACTIVE)
+                continue;
+            psd_stats_norms(d, i, &norm[0], &norm[1]);
+            if (isfinite(norm[k]))
+                fprintf(f, "%s{rank=\"%u\"} %.9g\n", names[k], i, norm[k]);
+        }
+    }
+}
+
 static void one(FILE *f, const char *name, const char *type, const char *help, const char *labels,
                 uint64_t value)
 {
@@ -84,14 +112,19 @@ char *psd_metrics_text(struct psd *d)
     one(f, "psd_received_bytes_total", "counter", "Payload received.", labels, t.bytes_in);
     one(f, "psd_sent_bytes_total", "counter", "Payload sent.", labels, t.bytes_out);
     workers(f, d);
+    one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
+        d->saver.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
         "When the last checkpoint was taken; 0: none yet.", "", d->saver.last_unix_s);
-    if (d->evaluation.loss == d->evaluation.loss) {
-        head(f, "psd_test_accuracy", "gauge", "Accuracy of the center an observer reported last.");
-        fprintf(f, "psd_test_accuracy %.6f\n", d->evaluation.accuracy);
-        head(f, "psd_test_loss", "gauge", "Loss of the center an observer reported last.");
-        fprintf(f, "psd_test_loss %.6f\n", d->evaluation.loss);
-    }
+    gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
+          d->evaluation.accuracy);
+    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->evaluation.loss);
+    gauge(f, "psd_best_test_accuracy", "Accuracy of the center that is kept as the best.",
+          d->saver.best.accuracy);
+    gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(d));
+    norms(f, d);
+    one(f, "psd_nonfinite_seen", "gauge", "1: somebody had a value that is not finite; /status says who.", "",
+        d->nonfinite.seen);
     fclose(f);
     return text;
 }

@@ -54,10 +54,16 @@ static uint32_t auto_lanes(void)
                                     : (uint32_t)lanes;
 }
 
+/* A resumed job keeps its lane map. */
+static uint32_t lanes_wanted(const struct psd *d)
+{
+    return d->center != NULL ? d->center->cut.n_lanes : d->cfg.lanes;
+}
+
 static int open_lanes(struct psd *d, struct ps_error *err)
 {
     char url[300];
-    uint32_t want = d->center != NULL ? d->center->shard.n_lanes : d->cfg.lanes;
+    uint32_t want = lanes_wanted(d);
     uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
     struct psd_lane_options opt = {
         .url = url,
@@ -65,17 +71,15 @@ static int open_lanes(struct psd *d, struct ps_error *err)
         .hub = d->hub,
         .limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
                    .window_chunks = d->cfg.window_chunks},
-        .admission = psd_admission_find(d->cfg.admission),
         .shared = &d->shared,
     };
-    const char *port = strrchr(d->control.url, ':');
-    snprintf(url, sizeof url, "%.*s:*", (int)(port - d->control.url), d->control.url);
     d->lanes = calloc(want, sizeof *d->lanes);
     d->lane_polls = calloc(want, sizeof *d->lane_polls);
     if (d->lanes == NULL || d->lane_polls == NULL)
         return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
     for (; d->n_lanes < want; d->n_lanes++) {
         opt.index = d->n_lanes;
+        d->transport->lane_url(d->control.url, d->n_lanes, url, sizeof url);
         int rc = psd_lane_create(&opt, &d->lanes[d->n_lanes], err);
         if (rc < 0)
             return rc;
@@ -137,6 +141,7 @@ static void on_tick(uv_timer_t *timer)
     struct psd *d = timer->data;
     psd_job_check_silence(d);
     psd_saver_check_due(d);
+    psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
 }
@@ -170,7 +175,6 @@ static int resume(struct psd *d, struct ps_error *err)
         return rc;
     d->resumed_version = d->resumed.version;
     d->history.last_version = d->resumed.version;
-    atomic_store(&d->shared.version, d->resumed.version);
     /* Sessions that began after the checkpoint have numbers up to here: they are not given out again. */
     d->sessions.incarnation = d->resumed.incarnation + PSD_INCARNATION_SLACK;
     for (size_t i = 0; i < d->resumed.n_replay; i++)
@@ -210,15 +214,17 @@ static int set_up(struct psd *d, const struct psd_start *start)
     if (getrandom(&d->sessions.incarnation, sizeof d->sessions.incarnation, GRND_NONBLOCK) < 0)
         d->sessions.incarnation = (uint32_t)time(NULL) ^ (uint32_t)getpid() << 16;
     d->sessions.incarnation &= INCARNATION_MASK;
-    d->shared.n_slots = d->sessions.n_slots;
-    d->shared.lanes_done = calloc(d->shared.n_slots, sizeof *d->shared.lanes_done);
-    if (d->shared.lanes_done == NULL)
-        return PSD_EXIT_SYSTEM;
     if (start->resume && resume(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
         return PSD_EXIT_CHECKPOINT;
     }
-    psd_job_update_alpha(d);
+    if (psd_shared_init(&d->shared, d->sessions.n_slots, lanes_wanted(d)) < 0) {
+        ps_log(PS_LOG_ERROR, "start.memory", "no memory for what the lanes share");
+        return PSD_EXIT_SYSTEM;
+    }
+    atomic_store(&d->shared.version, d->resumed_version);
+    psd_job_update_rates(d);
+    psd_saver_find_best(d);
     return PSD_EXIT_OK;
 }
 
@@ -227,10 +233,9 @@ static int open_up(struct psd *d)
 {
     struct ps_error err = {""};
     char socket_path[600];
-    uint32_t lanes = d->center != NULL ? d->center->shard.n_lanes : d->cfg.lanes;
 
     d->transport = ps_transport_of_url(d->cfg.listen);
-    if (d->transport->hub_create(lanes, &d->hub) < 0 || psd_control_open(d, &err) < 0 ||
+    if (d->transport->hub_create(lanes_wanted(d), &d->hub) < 0 || psd_control_open(d, &err) < 0 ||
         open_lanes(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
@@ -275,6 +280,9 @@ static int announce(struct psd *d)
     }
     ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
            PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    const char *page = psd_http_address(d->http);
+    if (page[0] != 0)
+        ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
     notify_service_manager("READY=1");
     return PSD_EXIT_OK;
 }
@@ -305,7 +313,7 @@ static void tear_down(struct psd *d)
     psd_snapshot_finish(&d->resumed);
     psd_sessions_finish(&d->sessions);
     psd_history_close(d);
-    free(d->shared.lanes_done);
+    psd_shared_finish(&d->shared);
     if (d->state_lock >= 0)
         psd_state_unlock(d->state_lock);
 }
@@ -322,6 +330,9 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     d->cfg = *cfg;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    d->started_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     d->started_ms = uv_now(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
@@ -332,6 +343,8 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
     }
     if (code == PSD_EXIT_OK) {
         uv_run(&d->loop, UV_RUN_DEFAULT);
+        if (d->evaluation.fresh)
+            psd_history_add(d, NULL);
         notify_service_manager("STOPPING=1");
         ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64, psd_version(d));
     }

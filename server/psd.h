@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "proto/unix_socket.h"
 #include "server/center.h"
 #include "server/config.h"
 #include "server/http.h"
@@ -33,23 +34,41 @@ enum psd_state {
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
-    char url[300]; /* as bound */
+    char url[300];              /* as bound */
+    struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
     struct psd_log_limit log_limit;
 };
 
+/* The newest evaluation of the center that an observer reported. */
+struct psd_evaluation {
+    double loss, accuracy; /* NaN: none yet */
+    uint64_t version;
+    bool fresh; /* not in the history yet */
+};
+
+/* What a snapshot is written as. */
+enum { PSD_SAVE_NEWEST = 1, PSD_SAVE_BEST = 2 };
+
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
-    bool again; /* asked for while busy */
+    unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
+    struct psd_best best;         /* on disk; accuracy NaN: none */
+    struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
+    bool best_is_other;           /* the file that is there is another job's */
+    char best_path[400], best_written[400]; /* "" : none; of the write under way, the pool thread's */
+    struct ps_error best_error;
+    int best_rc;
     uint32_t lanes_left;
     uv_work_t work;
     char directory[300];
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
+    uint64_t failures; /* writes that failed; each is tried again when the next is due */
     char path[400]; /* of the write that is under way; the pool thread's */
     struct ps_error error;
     int rc;
@@ -60,7 +79,9 @@ struct psd_record {
     double t_s; /* unix */
     uint64_t version;
     uint32_t workers;
-    double updates_per_s, loss, test_loss, test_accuracy; /* NaN: not known */
+    double updates_per_s, staleness, loss, test_loss, test_accuracy; /* NaN: not known */
+    double center_norm, distance; /* ‖x̃‖, the largest ‖x − x̃‖ */
+    const char *event; /* why the job drains, in its one record; NULL in the others. Of struct psd */
 };
 
 struct psd_history {
@@ -68,13 +89,19 @@ struct psd_history {
     size_t n, max;
     int fd;
     uint64_t last_version, last_ms;
+    uint64_t last_stale_sum, last_stale_count;
 };
 
-/* The newest evaluation of the center that an observer reported. */
-struct psd_evaluation {
-    double loss, accuracy; /* NaN: none yet */
-    uint64_t version;
-    bool fresh; /* not in the history yet */
+/* Who was the first to have a value that is not finite. */
+struct psd_nonfinite {
+    bool seen;
+    char name[64];
+    uint32_t rank, incarnation;
+    uint64_t clock, version;            /* the worker's t; the center's version when psd learnt of it */
+    uint64_t index;                     /* in the flat vector; UINT64_MAX: not known */
+    char tensor[PS_MAX_NAME_BYTES + 1]; /* it lies in; "" : not known */
+    double t_s;                         /* unix */
+    bool sent; /* false: the worker's library refused its own vector, nothing was sent */
 };
 
 struct psd {
@@ -98,11 +125,16 @@ struct psd {
     struct psd_saver saver;
     struct psd_history history;
     struct psd_evaluation evaluation;
+    struct psd_nonfinite nonfinite;
+    const char *stop_met;   /* the condition of `stop` that was; NULL: none */
+    char drain_reason[256]; /* "" : not draining */
     struct psd_http *http;
     int state_lock; /* statedir.h */
     uv_timer_t tick;
     uv_signal_t sigterm, sigint;
     uint64_t started_ms, drain_deadline_ms;
+    uint64_t ready_ms; /* when the center was */
+    uint64_t started_unix_ms;
     uint64_t checked_ms; /* when silence was last looked for */
     uint32_t n_stops;    /* SIGTERMs and drains */
     uint64_t rejected_control[PSD_N_CODES];
@@ -132,7 +164,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_job_update_alpha(struct psd *d);
+void psd_job_update_rates(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
@@ -144,6 +176,8 @@ void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason
 void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
                        const char *sentence);
 void psd_control_drain(struct psd *d, const char *reason);
+/* Asks every worker to save its part beside the center's checkpoint of this version. */
+void psd_control_save(struct psd *d, uint64_t version);
 
 /* hello.c: Hello, new and taken up again. peer: identity of peer_bytes bytes at the control socket. */
 struct psd_peer {
@@ -160,10 +194,23 @@ int psd_saver_start(struct psd *d,
                     struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
 void psd_saver_snapped(struct psd *d);     /* one lane has copied */
 void psd_saver_check_due(struct psd *d);
+/* An evaluation came: saves the center when it is the best so far and checkpoint.keep_best. */
+void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e);
+/* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
+void psd_saver_find_best(struct psd *d);
+
+/* stop.c: drains the job when a condition of `stop` is met. */
+void psd_stop_check(struct psd *d);
+
+/* nonfinite.c: remembers, logs and shows the first non-finite value. s: whose vector it was; clock: its t;
+ * index: of the value in the flat vector, UINT64_MAX when not known; sent: a lane refused it, else the
+ * worker's library did. Loop's thread. */
+void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t clock, uint64_t index,
+                            bool sent);
 
 /* stats.c: sums over lanes, and the history. */
 struct psd_totals {
-    uint64_t chunks, replays, pulled, pushed, bytes_in, bytes_out;
+    uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;
@@ -171,9 +218,15 @@ struct psd_totals {
 void psd_stats_totals(const struct psd *d, struct psd_totals *t);
 /* What a client's window may take in psd: received and not yet sent. */
 uint64_t psd_stats_window_bytes(const struct psd *d);
+/* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not
+ * tell or there was none. Returns whether either is known. Loop's thread. */
+bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update);
+double psd_stats_center_norm(const struct psd *d); /* ‖x̃‖; NaN: not known */
 int psd_history_open(struct psd *d, struct ps_error *err);
 void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
+/* A record at once, of an event (may be NULL; must live as long as d). */
+void psd_history_add(struct psd *d, const char *event);
 
 /* status.c, metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];
@@ -182,6 +235,13 @@ char *psd_metrics_text(struct psd *d);
 static inline uint64_t psd_version(const struct psd *d)
 {
     return atomic_load_explicit(&d->shared.version, memory_order_relaxed);
+}
+
+/* Whether an evaluation may decide something: a share, of a center that this psd has (after a resume an
+ * evaluator may still report one that was lost). */
+static inline bool psd_evaluation_counts(const struct psd *d, const struct psd_evaluation *e)
+{
+    return e->accuracy >= 0 && e->accuracy <= 1 && e->version <= psd_version(d);
 }
 
 #endif

@@ -20,8 +20,8 @@ enum psd_note_kind {
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
-    PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code: the lane ended this session. One for each ADMIT at
-                       most */
+    PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
+                       session. One for each ADMIT at most */
 };
 
 struct psd_note {

@@ -4,32 +4,44 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "proto/log.h"
 
-int psd_saver_start(struct psd *d, struct ps_error *err)
+static int start(struct psd *d, unsigned what, struct ps_error *err)
 {
     struct psd_saver *v = &d->saver;
+    struct psd_snapshot *s;
     if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
     if (v->busy) {
-        v->again = true;
+        v->again |= what;
         return 0;
     }
     v->busy = true;
+    v->what = what;
     v->lanes_left = d->n_lanes;
-    v->last_ms = uv_now(&d->loop);
-    d->center->snapshot.version = psd_version(d);
-    d->center->snapshot.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    d->center->snapshot.incarnation = d->sessions.incarnation;
-    d->center->snapshot.saved_at_s = (uint64_t)time(NULL);
+    if (what & PSD_SAVE_NEWEST)
+        v->last_ms = uv_now(&d->loop);
+    s = &d->center->snapshot;
+    s->version = psd_version(d);
+    s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
+    s->incarnation = d->sessions.incarnation;
+    s->saved_at_s = (uint64_t)time(NULL);
+    s->test_accuracy = v->better.accuracy;
+    s->evaluated_version = v->better.version;
     for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_ring_push(d->lanes[i]->in,
-                      &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &d->center->snapshot});
+        psd_ring_push(d->lanes[i]->in, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = s});
     return 0;
+}
+
+int psd_saver_start(struct psd *d, struct ps_error *err)
+{
+    return start(d, PSD_SAVE_NEWEST, err);
 }
 
 /* Pool thread. */
@@ -37,34 +49,78 @@ static void write_it(uv_work_t *work)
 {
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
-    v->rc = psd_checkpoint_write(v->directory, &d->center->snapshot, d->cfg.checkpoint.keep, v->path,
-                                 sizeof v->path, &v->error);
+    struct psd_snapshot *s = &d->center->snapshot;
+    s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
+    if (v->what & PSD_SAVE_BEST) {
+        s->evaluated = true;
+        v->best_rc = psd_checkpoint_write_best(v->directory, s, v->best_is_other, v->best_written,
+                                               sizeof v->best_written, &v->best_error);
+        s->evaluated = false;
+    }
+    if (v->what & PSD_SAVE_NEWEST)
+        v->rc =
+            psd_checkpoint_write(v->directory, s, d->cfg.checkpoint.keep, v->path, sizeof v->path, &v->error);
+}
+
+static void log_failed(struct psd_saver *v, const struct ps_error *err)
+{
+    v->failures++;
+    memcpy(v->last_error, err->text, sizeof v->last_error);
+    ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were", err->text);
+}
+
+static void newest_written(struct psd *d)
+{
+    struct psd_saver *v = &d->saver;
+    if (v->rc < 0) {
+        log_failed(v, &v->error);
+        return;
+    }
+    memcpy(v->last_path, v->path, sizeof v->last_path);
+    v->last_error[0] = 0;
+    v->last_version = d->center->snapshot.version;
+    v->last_unix_s = d->center->snapshot.saved_at_s;
+    ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
+    psd_control_save(d, v->last_version);
+}
+
+/* A failed one is forgotten: the next evaluation as good tries again. */
+static void best_written(struct psd *d)
+{
+    struct psd_saver *v = &d->saver;
+    const struct psd_snapshot *s = &d->center->snapshot;
+    if (v->best_rc < 0) {
+        log_failed(v, &v->best_error);
+    } else {
+        v->best = (struct psd_best){s->test_accuracy, s->evaluated_version, s->version, s->saved_at_s,
+                                    d->center->manifest->hash};
+        v->best_is_other = false;
+        memcpy(v->best_path, v->best_written, sizeof v->best_path);
+        ps_log(PS_LOG_INFO, "checkpoint.best",
+               "test accuracy %.4f at version %" PRIu64 ": version %" PRIu64 " is kept as %s",
+               s->test_accuracy, s->evaluated_version, s->version, v->best_path);
+    }
+    if (!(v->again & PSD_SAVE_BEST))
+        v->better.accuracy = NAN;
 }
 
 static void written(uv_work_t *work, int status)
 {
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
+    unsigned again = v->again;
     (void)status;
     free(d->center->snapshot.replay);
     d->center->snapshot.replay = NULL;
     d->center->snapshot.n_replay = 0;
     v->busy = false;
-    if (v->rc < 0) {
-        memcpy(v->last_error, v->error.text, sizeof v->last_error);
-        ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were",
-               v->error.text);
-    } else {
-        memcpy(v->last_path, v->path, sizeof v->last_path);
-        v->last_error[0] = 0;
-        v->last_version = d->center->snapshot.version;
-        v->last_unix_s = d->center->snapshot.saved_at_s;
-        ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
-    }
-    if (v->again) {
-        v->again = false;
-        psd_saver_start(d, NULL);
-    }
+    if (v->what & PSD_SAVE_BEST)
+        best_written(d);
+    if (v->what & PSD_SAVE_NEWEST)
+        newest_written(d);
+    v->again = 0;
+    if (again != 0)
+        start(d, again, NULL);
 }
 
 /* The lanes' replay tables in one array. Their bitmaps stay the lanes', unchanged until the next snapshot. */
@@ -92,10 +148,10 @@ void psd_saver_snapped(struct psd *d)
     if (--v->lanes_left > 0)
         return;
     v->work.data = d;
-    v->rc = gather_replay(d);
-    if (v->rc < 0 || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {
-        ps_fail(&v->error, -ENOMEM, "no memory to write a checkpoint");
-        v->rc = -ENOMEM;
+    v->rc = v->best_rc = 0;
+    if (gather_replay(d) < 0 || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {
+        v->rc = ps_fail(&v->error, -ENOMEM, "no memory to write a checkpoint");
+        v->best_rc = ps_fail(&v->best_error, -ENOMEM, "no memory to write the best checkpoint");
         written(&v->work, 0);
     }
 }
@@ -109,4 +165,39 @@ void psd_saver_check_due(struct psd *d)
     if (psd_version(d) == d->saver.last_version && d->saver.last_path[0] != 0)
         return; /* nothing has moved */
     psd_saver_start(d, NULL);
+}
+
+/* Evaluations that come while one is being saved wait as one: the best of them. */
+void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e)
+{
+    struct psd_saver *v = &d->saver;
+    if (!d->cfg.checkpoint.keep_best || !psd_evaluation_counts(d, e) || e->accuracy <= v->best.accuracy ||
+        e->accuracy <= v->better.accuracy)
+        return;
+    v->better = *e;
+    if (start(d, PSD_SAVE_BEST, NULL) < 0)
+        v->better.accuracy = NAN;
+}
+
+void psd_saver_find_best(struct psd *d)
+{
+    struct psd_saver *v = &d->saver;
+    struct psd_best best;
+    struct ps_error err;
+    v->best.accuracy = v->better.accuracy = NAN;
+    int rc = psd_checkpoint_read_best(v->directory, &best, &err);
+    if (rc == -ENOENT)
+        return;
+    if (rc < 0) {
+        ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; the next evaluation's replaces it", err.text);
+        return;
+    }
+    v->best_is_other = d->center == NULL || d->center->manifest->hash != best.manifest_hash;
+    if (v->best_is_other) {
+        ps_log(PS_LOG_INFO, "checkpoint.best", "%s has the best of another job, which will be set aside",
+               v->directory);
+        return;
+    }
+    v->best = best;
+    snprintf(v->best_path, sizeof v->best_path, "%s/best.safetensors", v->directory);
 }

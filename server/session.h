@@ -32,7 +32,8 @@ struct psd_session {
     unsigned char peer[256]; /* identity at the control socket */
     size_t peer_bytes;
     uint64_t last_heard_ms; /* loop's clock */
-    uint64_t joined_ms;
+    uint64_t joined_ms, ended_ms;
+    char end[96]; /* why the last session here ended; incarnation, name, address and metrics are still its */
     uint64_t
         reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
     uint64_t clock;

@@ -1,5 +1,7 @@
 #include "server/psd.h"
 
+#include <math.h>
+
 #include "proto/frame.h"
 
 uint64_t psd_stats_window_bytes(const struct psd *d)
@@ -11,6 +13,36 @@ uint64_t psd_stats_window_bytes(const struct psd *d)
     return (uint64_t)d->n_lanes * d->cfg.window_chunks * (chunk * sizeof(float) + PS_FRAME_BYTES);
 }
 
+bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update)
+{
+    double squares = NAN, rate = 0;
+    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        double part = atomic_load_explicit(&c->last_squares, memory_order_relaxed);
+        if (isnan(part) || !psd_lane_serves(d->lanes[i], d->center, client))
+            continue;
+        squares = part + (isnan(squares) ? 0 : squares);
+        rate = (double)atomic_load_explicit(&c->last_rate, memory_order_relaxed);
+    }
+    bool tells = d->center != NULL && d->center->info->message == PS_MESSAGE_X;
+    *distance = tells ? sqrt(squares) : NAN;
+    *update = rate * sqrt(squares);
+    return !isnan(squares);
+}
+
+double psd_stats_center_norm(const struct psd *d)
+{
+    double squares = NAN;
+    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
+        double part = atomic_load_explicit(&d->lanes[i]->stats.center_squares, memory_order_relaxed);
+        if (!isnan(part) && d->center->admission->whole_lanes)
+            return sqrt(part); /* each of them has seen all of it */
+        if (!isnan(part))
+            squares = part + (isnan(squares) ? 0 : squares);
+    }
+    return sqrt(squares);
+}
+
 void psd_stats_totals(const struct psd *d, struct psd_totals *t)
 {
     *t = (struct psd_totals){0};
@@ -19,7 +51,7 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->chunks += s->chunks;
         t->replays += s->replays;
         t->pulled += s->pulled;
-        t->pushed += s->pushed;
+        t->set += s->set;
         t->bytes_in += s->bytes_in;
         t->bytes_out += s->bytes_out;
         t->staleness_sum += s->staleness_sum;

@@ -9,6 +9,7 @@
 
 #include "server/endpoint.h"
 #include "server/json.h"
+#include "server/page.h"
 
 static const char *const state_names[] = {
     [PSD_STATE_WAITING] = "waiting", [PSD_STATE_OFFERED] = "waiting",   [PSD_STATE_EMPTYING] = "waiting",
@@ -71,7 +72,44 @@ static json_t *checkpoint_json(const struct psd *d)
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error));
+    json_object_set_new(o, "failures", integer(v->failures));
     json_object_set_new(o, "in_progress", json_boolean(v->busy));
+    json_object_set_new(
+        o, "best",
+        isnan(v->best.accuracy)
+            ? json_null()
+            : json_pack("{s:s, s:f, s:I, s:I, s:I}", "path", v->best_path, "test_accuracy", v->best.accuracy,
+                        "evaluated_version", (json_int_t)v->best.evaluated_version, "version",
+                        (json_int_t)v->best.version, "unix_s", (json_int_t)v->best.saved_at_s));
+    return o;
+}
+
+/* The conditions, 0 and NaN as null, and the one that was met. */
+static json_t *stop_json(const struct psd *d)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "accuracy", psd_json_number(d->cfg.stop.accuracy));
+    json_object_set_new(o, "updates", d->cfg.stop.updates > 0 ? integer(d->cfg.stop.updates) : json_null());
+    json_object_set_new(o, "seconds", d->cfg.stop.seconds > 0 ? integer(d->cfg.stop.seconds) : json_null());
+    json_object_set_new(o, "nonfinite", json_boolean(d->cfg.stop.nonfinite));
+    json_object_set_new(o, "met", d->stop_met != NULL ? json_string(d->stop_met) : json_null());
+    return o;
+}
+
+static json_t *nonfinite_json(const struct psd_nonfinite *f)
+{
+    if (!f->seen)
+        return json_null();
+    json_t *o = json_object();
+    json_object_set_new(o, "rank", integer(f->rank));
+    json_object_set_new(o, "name", json_string(f->name));
+    json_object_set_new(o, "incarnation", integer(f->incarnation));
+    json_object_set_new(o, "clock", integer(f->clock));
+    json_object_set_new(o, "center_version", integer(f->version));
+    json_object_set_new(o, "index", f->index != UINT64_MAX ? integer(f->index) : json_null());
+    json_object_set_new(o, "tensor", psd_json_text(f->tensor));
+    json_object_set_new(o, "t", json_real(f->t_s));
+    json_object_set_new(o, "sent", json_boolean(f->sent));
     return o;
 }
 
@@ -128,6 +166,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "parameters", parameters_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
     json_object_set_new(o, "listen", json_string(url));
+    json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
     json_object_set_new(o, "transport", json_string(d->transport->name));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
     json_object_set_new(o, "chunk_floats",
@@ -135,6 +174,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "window_chunks", integer(d->cfg.window_chunks));
     json_object_set_new(o, "model", model_json(d));
     json_object_set_new(o, "center", center_json(d, &t));
+    json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(d)));
     json_object_set_new(o, "workers",
                         json_pack("{s:I, s:I}", "active", (json_int_t)psd_sessions_count(&d->sessions, false),
                                   "observers", (json_int_t)psd_sessions_count(&d->sessions, true)));
@@ -146,6 +186,9 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "evaluation", evaluation);
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
+    json_object_set_new(o, "stop", stop_json(d));
+    json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
+    json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
     return o;
 }
 
@@ -163,7 +206,7 @@ static void client_counters(const struct psd *d, uint32_t client, uint64_t *exch
     *clock = *staleness = 0;
     for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
         struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if (ps_shard_slice(&d->center->shard, i).count == 0)
+        if (!psd_lane_serves(d->lanes[i], d->center, client))
             continue;
         if (c->exchanges < *exchanges)
             *exchanges = c->exchanges;
@@ -176,20 +219,27 @@ static void client_counters(const struct psd *d, uint32_t client, uint64_t *exch
         *exchanges = 0;
 }
 
+static const char *state_of(const struct psd *d, const struct psd_session *s, uint64_t silent_ms)
+{
+    if (s->state == PSD_SESSION_VACANT)
+        return "ended";
+    return silent_ms > 500ull * d->cfg.limits.silence_s ? "silent" : session_names[s->state];
+}
+
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
     uint64_t exchanges, clock, staleness, now_ms = uv_now(&d->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
+    double distance, update;
     client_counters(d, s->client, &exchanges, &clock, &staleness);
+    psd_stats_norms(d, s->client, &distance, &update);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));
     json_object_set_new(o, "rank", s->observer ? json_null() : integer(s->client));
     json_object_set_new(o, "kind", json_string(s->observer ? "observer" : "worker"));
     json_object_set_new(o, "name", json_string(s->name));
     json_object_set_new(o, "incarnation", integer(s->incarnation));
-    json_object_set_new(
-        o, "state",
-        json_string(silent_ms > 500ull * d->cfg.limits.silence_s ? "silent" : session_names[s->state]));
+    json_object_set_new(o, "state", json_string(state_of(d, s, silent_ms)));
     json_object_set_new(o, "address", json_string(s->address));
     json_object_set_new(o, "clock", integer(clock > s->clock ? clock : s->clock));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
@@ -198,18 +248,33 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
     json_object_set_new(o, "samples_per_s", psd_json_number(s->metrics.samples_per_second));
+    json_object_set_new(o, "distance", psd_json_number(distance));
+    json_object_set_new(o, "update_norm", psd_json_number(update));
     return o;
 }
 
+static json_t *ended_json(const struct psd *d, const struct psd_session *s)
+{
+    json_t *o = worker_json(d, s);
+    json_object_set_new(o, "end", json_string(s->end));
+    json_object_set_new(o, "ended_s", json_real((double)(uv_now(&d->loop) - s->ended_ms) / 1e3));
+    return o;
+}
+
+/* `workers` live; `ended` are the last sessions of slots that nobody has taken since. */
 static void get_workers(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct psd *d = arg;
-    json_t *list = json_array();
+    json_t *live = json_array(), *ended = json_array();
     (void)query;
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
-            json_array_append_new(list, worker_json(d, &d->sessions.slots[i]));
-    answer_json(answer, 200, json_pack("{s:o}", "workers", list));
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        if (s->state != PSD_SESSION_VACANT)
+            json_array_append_new(live, worker_json(d, s));
+        else if (s->end[0] != 0)
+            json_array_append_new(ended, ended_json(d, s));
+    }
+    answer_json(answer, 200, json_pack("{s:o, s:o}", "workers", live, "ended", ended));
 }
 
 static void get_config(void *arg, const char *query, struct psd_http_answer *answer)
@@ -222,13 +287,41 @@ static void get_config(void *arg, const char *query, struct psd_http_answer *ans
     answer->len_bytes = answer->body != NULL ? strlen(answer->body) : 0;
 }
 
+#define LATEST_S 1e12
+
+/* ?since=: unix seconds. False for what is none; *t is before every record when there is no query. */
+static bool parse_since(const char *query, double *t)
+{
+    char *end;
+    *t = -1;
+    if (query == NULL)
+        return true;
+    if (query[0] == 0 || strlen(query) > 32 || strspn(query, "0123456789.") != strlen(query))
+        return false;
+    *t = strtod(query, &end);
+    return *end == 0 && *t <= LATEST_S;
+}
+
+/* Records after ?since=T, oldest first: who asks again passes the t of the last one it has. */
 static void get_history(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
+    const struct psd_history *h = &((const struct psd *)arg)->history;
+    size_t first = h->n;
+    double since;
+
+    if (!parse_since(query, &since)) {
+        answer_json(answer, 400,
+                    json_pack("{s:o}", "error",
+                              json_sprintf("since: allowed are unix seconds from 0 to %.0f, such as "
+                                           "1700000000.25, in at most 32 digits",
+                                           LATEST_S)));
+        return;
+    }
+    while (first > 0 && h->records[first - 1].t_s > since)
+        first--;
     json_t *list = json_array();
-    (void)query;
-    for (size_t i = 0; i < d->history.n; i++)
-        json_array_append_new(list, psd_json_record(&d->history.records[i]));
+    for (size_t i = first; i < h->n; i++)
+        json_array_append_new(list, psd_json_record(&h->records[i]));
     answer_json(answer, 200, json_pack("{s:o}", "history", list));
 }
 
@@ -276,10 +369,48 @@ static void post_drain(void *arg, const char *query, struct psd_http_answer *ans
     answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
 }
 
+/* arg: a worker's rank, or the client number of an observer (/workers has both). */
+static void post_evict(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct psd *d = arg;
+    uint32_t client = 0;
+    char found[64], why[160];
+    snprintf(found, sizeof found, "%s", query != NULL ? query : "");
+    size_t n = strlen(found);
+    if (n < 1 || n > 6 || strspn(found, "0123456789") != n) {
+        answer_json(
+            answer, 400,
+            json_pack("{s:o}", "error",
+                      json_sprintf("evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
+                                   n > 0 && n <= 6 ? found
+                                   : n > 0         ? "something else"
+                                                   : "nothing")));
+        return;
+    }
+    client = (uint32_t)strtoul(found, NULL, 10);
+    struct psd_session *s = client < d->sessions.n_slots ? &d->sessions.slots[client] : NULL;
+    if (s == NULL || s->state == PSD_SESSION_VACANT) {
+        answer_json(answer, 404,
+                    json_pack("{s:o}", "error",
+                              json_sprintf("there is no rank %u in the job; /workers lists who is", client)));
+        return;
+    }
+    snprintf(why, sizeof why, "an operator evicted this worker (psctl evict %u); a new session may join",
+             client);
+    json_t *o = json_pack("{s:I, s:s, s:I}", "evicted", (json_int_t)client, "name", s->name, "incarnation",
+                          (json_int_t)s->incarnation);
+    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
+    answer_json(answer, 200, o);
+}
+
 const struct psd_http_route psd_routes[] = {
-    {"GET", "/status", get_status},   {"GET", "/workers", get_workers},
-    {"GET", "/config", get_config},   {"GET", "/metrics", get_metrics},
-    {"GET", "/history", get_history}, {"GET", "/healthz", get_healthz},
-    {"GET", "/readyz", get_readyz},   {"POST", "/checkpoint", post_checkpoint},
-    {"POST", "/drain", post_drain},   {.method = NULL},
+    {"GET", "/status", get_status, NULL},           {"GET", "/workers", get_workers, NULL},
+    {"GET", "/config", get_config, NULL},           {"GET", "/metrics", get_metrics, NULL},
+    {"GET", "/history", get_history, "since"},      {"GET", "/healthz", get_healthz, NULL},
+    {"GET", "/readyz", get_readyz, NULL},           {"GET", "/", psd_page_index, NULL},
+    {"GET", "/page.css", psd_page_style, NULL},     {"GET", "/page.js", psd_page_script, NULL},
+    {"GET", "/chart.js", psd_page_chart, NULL},     {"GET", "/icon.svg", psd_page_icon, NULL},
+    {"POST", "/checkpoint", post_checkpoint, NULL}, {"POST", "/drain", post_drain, NULL},
+    {"POST", "/evict", post_evict, "rank"},         {.method = NULL},
 };

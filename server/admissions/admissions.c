@@ -1,13 +1,14 @@
-#include "server/lane.h"
+#include "server/admissions/admissions.h"
 
+#include <stddef.h>
 #include <string.h>
 
-static const struct psd_admission *const admissions[] = {&psd_admission_fcfs};
+const struct psd_admission *const psd_admissions[] = {&psd_admission_fcfs, &psd_admission_hogwild, NULL};
 
 const struct psd_admission *psd_admission_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof admissions / sizeof *admissions; i++)
-        if (strcmp(admissions[i]->name, name) == 0)
-            return admissions[i];
+    for (const struct psd_admission *const *a = psd_admissions; *a != NULL; a++)
+        if (strcmp((*a)->name, name) == 0)
+            return *a;
     return NULL;
 }

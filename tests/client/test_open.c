@@ -94,13 +94,14 @@ START_TEST(options_without_a_size_are_refused)
 }
 END_TEST
 
+#define FORTY "1234567890123456789012345678901234567890"
 static const struct {
     const char *server;
     int32_t kind, rank;
     uint32_t timeout_ms, retry_ms, heartbeat_ms;
     const char *says;
 } bad_options[] = {
-    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT and @FILE"},
+    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE"},
     {"", 0, -1, 100, 10, 10, "server is missing"},
     {"tcp://h:1", 2, -1, 100, 10, 10, "kind 2; allowed are PSC_WORKER and PSC_OBSERVER"},
     {"tcp://h:1", -1, -1, 100, 10, 10, "kind -1"},
@@ -114,6 +115,8 @@ static const struct {
     {"tcp://127.0.0.1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"tcp://127.0.0.1:port", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"pigeon://127.0.0.1:1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+    {"ipc:///" FORTY FORTY FORTY, 0, -1, 2000, 10, 10,
+     "File name too long; allowed are tcp://HOST:PORT and ipc://PATH"},
 };
 
 START_TEST(bad_option_is_named)
@@ -197,10 +200,10 @@ START_TEST(handle_that_never_opened_refuses_everything)
         assert_says(psc_error(c), "psc_step: psc_begin comes first");
         ck_assert_int_eq(psc_exchange(c, g, x, 1), PSC_EINVAL);
         assert_says(psc_error(c), "psc_exchange: psc_begin comes first");
-        ck_assert_int_eq(psc_pull(c, x), PSC_EINVAL);
+        ck_assert_int_eq(psc_pull(c, NULL, x), PSC_EINVAL);
         assert_says(psc_error(c), "psc_pull: needs psc_begin");
-        ck_assert_int_eq(psc_push(c, x), PSC_EINVAL);
-        assert_says(psc_error(c), "psc_push: psc_begin comes first");
+        ck_assert_int_eq(psc_init(c, NULL, x), PSC_EINVAL);
+        assert_says(psc_error(c), "psc_init: psc_begin comes first");
         psc_report(c, &m);
         ck_assert_int_eq(psc_rank(c), -1);
         ck_assert_int_eq(psc_size(c), 0);
@@ -256,10 +259,10 @@ END_TEST
 
 START_TEST(library_exports_its_functions_and_nothing_else)
 {
-    static const char *const functions[] = {"psc_options_init", "psc_open",        "psc_begin", "psc_step",
-                                            "psc_exchange",     "psc_pull",        "psc_push",  "psc_report",
-                                            "psc_rank",         "psc_size",        "psc_clock", "psc_info",
-                                            "psc_error",        "psc_result_name", "psc_close"};
+    static const char *const functions[] = {
+        "psc_options_init", "psc_open", "psc_begin",    "psc_step",        "psc_exchange", "psc_pull",
+        "psc_init",         "psc_push", "psc_pushpull", "psc_report",      "psc_rank",     "psc_size",
+        "psc_clock",        "psc_info", "psc_error",    "psc_result_name", "psc_close"};
     char line[400], name[300], type;
     size_t found = 0;
     void *library = dlopen(PSC_TEST_LIBRARY, RTLD_NOW);

@@ -104,8 +104,8 @@ START_TEST(arguments_are_checked)
     assert_fails(c, psc_exchange(c, x, NULL, 1), PSC_EINVAL, "psc_exchange: a vector is missing");
     assert_fails(c, psc_exchange(c, x, x, 1), PSC_EINVAL, "overlap");
     assert_fails(c, psc_exchange(c, x, x + N - 1, 1), PSC_EINVAL, "overlap");
-    assert_fails(c, psc_pull(c, NULL), PSC_EINVAL, "psc_pull");
-    assert_fails(c, psc_push(c, NULL), PSC_EINVAL, "psc_push: a vector is missing");
+    assert_fails(c, psc_pull(c, NULL, NULL), PSC_EINVAL, "psc_pull");
+    assert_fails(c, psc_init(c, NULL, NULL), PSC_EINVAL, "psc_init: a vector is missing");
     assert_ok(c, psc_step(c, x, ones, 1)); /* and nothing of that hurt */
     psc_close(c);
 }
@@ -126,8 +126,7 @@ START_TEST(bad_model_can_be_put_right)
         {{"fc1", 4000, {0}, 1, PSC_PARAM}, PSC_EMANIFEST, "dimension 0 is 0"},
         {{"fc1", 4000, {1000}, 9, PSC_PARAM}, PSC_EMANIFEST, "9 dimensions"},
         {{"fc1", 4000, {1000}, 1, 7}, PSC_EMANIFEST, "role 7"},
-        {{"fc1", 4000, {1000}, 1, PSC_BUFFER}, PSC_EUNSUPPORTED, "'fc1'"},
-        {{"fc1", 4000, {1000}, 1, PSC_FROZEN}, PSC_EUNSUPPORTED, "'fc1'"},
+        {{"fc1", 4000, {1000}, 1, PSC_PARAM, 2}, PSC_EMANIFEST, "decay 2"},
     };
     struct psc *c;
     assert_ok(c, join(&c, PSC_WORKER, -1));
@@ -139,7 +138,7 @@ START_TEST(bad_model_can_be_put_right)
     assert_fails(c, psc_begin(c, model, 2, x), PSC_EVALUE, "x[4321]");
     x[4321] = 1;
     assert_ok(c, psc_begin(c, model, 2, x));
-    assert_ok(c, psc_pull(c, y));
+    assert_ok(c, psc_pull(c, NULL, y));
     ck_assert_mem_eq(x, y, sizeof x);
     psc_close(c);
 }
@@ -200,9 +199,9 @@ START_TEST(observer_pulls_and_nothing_else)
     ck_assert_mem_eq(x, y, sizeof x);
     assert_fails(o, psc_step(o, y, ones, 1), PSC_EINVAL, "psc_step: an observer only pulls");
     assert_fails(o, psc_exchange(o, ones, y, 1), PSC_EINVAL, "psc_exchange: an observer only pulls");
-    assert_fails(o, psc_push(o, y), PSC_EINVAL, "psc_push: an observer only pulls");
+    assert_fails(o, psc_init(o, NULL, y), PSC_EINVAL, "psc_init: an observer only pulls");
     assert_ok(a, psc_step(a, x, ones, 1));
-    assert_ok(o, psc_pull(o, y));
+    assert_ok(o, psc_pull(o, NULL, y));
     ck_assert_mem_eq(x, y, sizeof x);
     ck_assert_int_eq(psc_size(o), 1);
     psc_close(o);
@@ -223,11 +222,11 @@ START_TEST(values_that_are_not_finite_are_never_sent)
         memcpy(y, x, sizeof y);
         assert_fails(c, psc_step(c, y, zeros, 1), PSC_EVALUE, says);
         assert_fails(c, psc_exchange(c, zeros, y, 1), PSC_EVALUE, says);
-        assert_fails(c, psc_push(c, zeros), PSC_EVALUE, says);
+        assert_fails(c, psc_init(c, NULL, zeros), PSC_EVALUE, says);
         zeros[places[i]] = 0;
     }
     ck_assert_uint_eq(psc_clock(c), 0);
-    assert_ok(c, psc_pull(c, y));
+    assert_ok(c, psc_pull(c, NULL, y));
     ck_assert_mem_eq(x, y, sizeof x);
     assert_ok(c, psc_step(c, y, ones, 1)); /* the session lives */
     ck_assert_uint_eq(psc_clock(c), 1);
@@ -244,8 +243,8 @@ START_TEST(push_sets_what_others_pull)
     struct psc *a = worker(-1), *b = worker(-1);
     for (int i = 0; i < N; i++)
         y[i] = (float)i * 3;
-    assert_ok(a, psc_push(a, y));
-    assert_ok(b, psc_pull(b, x));
+    assert_ok(a, psc_init(a, NULL, y));
+    assert_ok(b, psc_pull(b, NULL, x));
     ck_assert_mem_eq(x, y, sizeof x);
     psc_close(a);
     psc_close(b);

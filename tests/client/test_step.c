@@ -109,7 +109,7 @@ START_TEST(elastic_steps_follow_algorithm_1)
             check_close(x[w], ref.x[w], (int)t + 1);
             ck_assert_uint_eq(psc_clock(c[w]), t + 1);
         }
-    ck_assert_int_eq(psc_pull(c[0], center), PSC_OK);
+    ck_assert_int_eq(psc_pull(c[0], NULL, center), PSC_OK);
     check_close(center, ref.center, STEPS);
     struct psc_info info = {.size = sizeof info};
     psc_info(c[0], &info);
@@ -148,7 +148,7 @@ START_TEST(eamsgd_steps_follow_algorithm_2)
             }
             check_close(x[w], at, (int)t + 1);
         }
-    ck_assert_int_eq(psc_pull(c[0], center), PSC_OK);
+    ck_assert_int_eq(psc_pull(c[0], NULL, center), PSC_OK);
     check_close(center, ref.center, STEPS);
     for (int w = 0; w < WORKERS; w++)
         psc_close(c[w]);
@@ -230,7 +230,7 @@ START_TEST(elastic_with_alpha_zero_is_plain_sgd)
             plain[i] += -0.1f * g[i];
         ck_assert_mem_eq(x[0], plain, sizeof start);
     }
-    ck_assert_int_eq(psc_pull(c, center), PSC_OK);
+    ck_assert_int_eq(psc_pull(c, NULL, center), PSC_OK);
     ck_assert_mem_eq(center, start, sizeof start);
     psc_close(c);
     free(plain);
@@ -274,7 +274,7 @@ START_TEST(exchange_by_hand_gives_what_the_rule_answers)
     ck_assert_int_eq(psc_exchange(c, g, x[1], 1), PSC_OK);
     ck_assert_mem_eq(x[1], start, sizeof start); /* the center before */
     ck_assert_uint_eq(psc_clock(c), 0);
-    ck_assert_int_eq(psc_pull(c, center), PSC_OK);
+    ck_assert_int_eq(psc_pull(c, NULL, center), PSC_OK);
     for (int i = 0; i < N; i++) /* halves of small integers are exact */
         ck_assert_float_eq(center[i], start[i] + 0.5f * (g[i] - start[i]));
     psc_close(c);
@@ -298,7 +298,7 @@ START_TEST(diverged_worker_may_take_the_center_anew)
     assert_says(psc_error(c), "x[5], in tensor 'model'");
     ck_assert(isinf(x[0][5]));
     ck_assert_uint_eq(psc_clock(c), 2);
-    ck_assert_int_eq(psc_pull(c, x[0]), PSC_OK);
+    ck_assert_int_eq(psc_pull(c, NULL, x[0]), PSC_OK);
     ck_assert_mem_eq(x[0], start, sizeof start);
     step(c, x[0], start);
     ck_assert_uint_eq(psc_clock(c), 3);

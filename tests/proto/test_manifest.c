@@ -58,6 +58,7 @@ static const struct {
     {{"b", 10, {1, 1, 1, 1, 1, 1, 1, 1}, 9, 0}, {"tensor 1 'b'", "9 dimensions", "1 to 8"}},
     {{"b", 10, {1}, UINT32_MAX, 0}, {"tensor 1 'b'", "1 to 8"}},
     {{"b", 10, {1}, 1, 3}, {"tensor 1 'b'", "role 3", "0 (param), 1 (buffer), 2 (frozen)"}},
+    {{"b", 10, {1}, 1, 0, 2}, {"tensor 1 'b'", "decay 2", "0 (decays) and 1 (does not)"}},
     {{"b", 11, {1}, 1, 0}, {"tensor 1 'b'", "offset 11", "at 10"}},
     {{"b", 9, {1}, 1, 0}, {"tensor 1 'b'", "offset 9", "at 10"}},
     {{"b", 0, {1}, 1, 0}, {"tensor 1 'b'", "offset 0", "at 10"}},
@@ -185,7 +186,7 @@ START_TEST(longest_difference_fits_its_sentence)
 {
     char name[PS_MAX_NAME_BYTES + 1] = {0};
     memset(name, 'n', PS_MAX_NAME_BYTES);
-    struct ps_tensor a = {name, 0, {1, 1, 1, 1, 1, 1, 1, UINT64_MAX}, 8, PS_ROLE_FROZEN}, b = a;
+    struct ps_tensor a = {name, 0, {1, 1, 1, 1, 1, 1, 1, UINT64_MAX}, 8, PS_ROLE_BUFFER}, b = a;
     struct ps_manifest *mine, *job;
     struct ps_error err;
     b.shape[7]--;
@@ -193,10 +194,71 @@ START_TEST(longest_difference_fits_its_sentence)
     ck_assert_int_eq(ps_manifest_create(&a, 1, UINT64_MAX, &mine, &err), 0);
     ck_assert_int_eq(ps_manifest_create(&b, 1, UINT64_MAX, &job, &err), 0);
     ck_assert_int_eq(ps_manifest_compare(mine, job, &err), -EINVAL);
-    assert_says(err.text, "18446744073709551615] frozen here");
-    assert_says(err.text, "18446744073709551614] frozen in the job");
+    assert_says(err.text, "18446744073709551615] buffer here");
+    assert_says(err.text, "18446744073709551614] buffer in the job");
     ps_manifest_destroy(mine);
     ps_manifest_destroy(job);
+}
+END_TEST
+
+static const struct ps_tensor mixed[] = {
+    {"a", 0, {10}, 1, PS_ROLE_PARAM, PS_DECAY},      {"b", 10, {3, 5}, 2, PS_ROLE_PARAM, PS_DECAY},
+    {"c", 25, {5}, 1, PS_ROLE_PARAM, PS_NO_DECAY},   {"d", 30, {70}, 1, PS_ROLE_BUFFER, PS_NO_DECAY},
+    {"e", 100, {900}, 1, PS_ROLE_FROZEN, PS_DECAY},  {"f", 1000, {4000}, 1, PS_ROLE_FROZEN, PS_NO_DECAY},
+    {"g", 5000, {1000}, 1, PS_ROLE_PARAM, PS_DECAY},
+};
+
+START_TEST(segments_are_the_longest_runs)
+{
+    static const struct ps_segment want[] = {{{0, 25}, PS_ROLE_PARAM, PS_DECAY},
+                                             {{25, 5}, PS_ROLE_PARAM, PS_NO_DECAY},
+                                             {{30, 70}, PS_ROLE_BUFFER, PS_NO_DECAY},
+                                             {{100, 4900}, PS_ROLE_FROZEN, PS_DECAY},
+                                             {{5000, 1000}, PS_ROLE_PARAM, PS_DECAY}};
+    struct ps_manifest *m;
+    ck_assert_int_eq(ps_manifest_create(mixed, ROWS(mixed), 6000, &m, NULL), 0);
+    ck_assert_uint_eq(m->n_segments, ROWS(want));
+    for (size_t i = 0; i < ROWS(want); i++) {
+        ck_assert_uint_eq(m->segments[i].range.begin, want[i].range.begin);
+        ck_assert_uint_eq(m->segments[i].range.count, want[i].range.count);
+        ck_assert_uint_eq(m->segments[i].role, want[i].role);
+        ck_assert(m->segments[i].decay == want[i].decay || want[i].role == PS_ROLE_FROZEN);
+        for (uint64_t at = want[i].range.begin; at < want[i].range.begin + want[i].range.count; at++)
+            assert_quick(ps_manifest_segment(m, at) == &m->segments[i]);
+    }
+    ps_manifest_destroy(m);
+}
+END_TEST
+
+START_TEST(what_is_frozen_whole_does_not_move)
+{
+    const struct ps_shard one = {6000, 1, 1024}, two = {6000, 2, 1024};
+    struct ps_manifest *m;
+    ck_assert_int_eq(ps_manifest_create(mixed, ROWS(mixed), 6000, &m, NULL), 0);
+    ck_assert(ps_manifest_is_frozen(m, (struct ps_range){100, 4900}));
+    ck_assert(ps_manifest_is_frozen(m, (struct ps_range){999, 2}));
+    ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){99, 2}));
+    ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){4999, 2}));
+    ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){0, 6000}));
+    ck_assert_uint_eq(ps_shard_n_chunks(&one, 0),
+                      6); /* of 1008 floats: all but the last four hold something else */
+    ck_assert_uint_eq(ps_manifest_moving(m, &one, 0, ps_shard_whole(&one)), 3);
+    ck_assert_uint_eq(ps_manifest_moving(m, &two, 0, ps_shard_whole(&two)), 1);
+    ck_assert_uint_eq(ps_manifest_moving(m, &two, 1, (struct ps_range){3000, 2000}), 0);
+    ck_assert_int_eq(ps_manifest_find(m, "e"), 4);
+    ck_assert_int_eq(ps_manifest_find(m, "h"), -1);
+    ck_assert_uint_eq(ps_tensor_range(&m->tensors[1]).count, 15);
+    ps_manifest_destroy(m);
+}
+END_TEST
+
+START_TEST(model_that_is_all_frozen_is_refused)
+{
+    struct ps_manifest *m;
+    struct ps_error err;
+    struct ps_tensor t = {"a", 0, {10}, 1, PS_ROLE_FROZEN};
+    ck_assert_int_eq(ps_manifest_create(&t, 1, 6000, &m, &err), -EINVAL);
+    assert_says(err.text, "nothing is left to train");
 }
 END_TEST
 
@@ -212,6 +274,9 @@ int main(void)
     tcase_add_loop_test(tc, difference_is_named_and_hashed, 0, ROWS(differences));
     tcase_add_test(tc, missing_tensor_is_told);
     tcase_add_test(tc, longest_difference_fits_its_sentence);
+    tcase_add_test(tc, segments_are_the_longest_runs);
+    tcase_add_test(tc, what_is_frozen_whole_does_not_move);
+    tcase_add_test(tc, model_that_is_all_frozen_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -40,7 +40,7 @@ static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uin
     assert_quick(r.begin % PS_SHARD_ALIGN == 0);
     assert_quick(r.count >= 1);
     assert_quick(r.count <= s->chunk_floats);
-    assert_quick(ps_shard_find(s, lane, r) == k);
+    assert_quick(ps_shard_find(s, lane, ps_shard_whole(s), r) == k);
     const struct ps_range near[] = {{r.begin + 1, r.count},
                                     {r.begin - 1, r.count},
                                     {r.begin, r.count + 1},
@@ -49,7 +49,7 @@ static void check_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k, uin
                                     {r.begin, r.count + (UINT64_C(1) << 32)},
                                     {r.begin + (UINT64_C(1) << 48), r.count}};
     for (size_t i = 0; i < ROWS(near); i++)
-        assert_quick(ps_shard_find(s, lane, near[i]) == -1);
+        assert_quick(ps_shard_find(s, lane, ps_shard_whole(s), near[i]) == -1);
 }
 
 /* Every chunk of small cuts; of large ones the first, the last and every so manyth. */
@@ -71,7 +71,7 @@ static void check_lane(const struct ps_shard *s, uint32_t lane, struct ps_range 
     ck_assert_uint_eq(last.begin + last.count, slice.begin + slice.count);
     for (uint32_t other = 0; other < s->n_lanes; other++)
         if (other != lane)
-            ck_assert_int_eq(ps_shard_find(s, other, last), -1);
+            ck_assert_int_eq(ps_shard_find(s, other, ps_shard_whole(s), last), -1);
 }
 
 START_TEST(slices_and_chunks_partition_the_vector)
@@ -94,7 +94,7 @@ START_TEST(slices_and_chunks_partition_the_vector)
         used++;
     }
     ck_assert_uint_eq(end, s->n_floats);
-    ck_assert_uint_eq(ps_shard_lanes_used(s), used);
+    ck_assert_uint_eq(ps_shard_lanes_met(s, ps_shard_whole(s)), used);
     ck_assert_uint_le(longest - shortest, 2 * PS_SHARD_ALIGN); /* no lane is the slow one */
 }
 END_TEST
@@ -107,8 +107,8 @@ START_TEST(empty_lane_has_no_chunks_and_finds_none)
         if (ps_shard_slice(&s, lane).count == 0) {
             empty++;
             ck_assert_uint_eq(ps_shard_n_chunks(&s, lane), 0);
-            ck_assert_int_eq(ps_shard_find(&s, lane, (struct ps_range){0, 16}), -1);
-            ck_assert_int_eq(ps_shard_find(&s, lane, (struct ps_range){16, 1}), -1);
+            ck_assert_int_eq(ps_shard_find(&s, lane, ps_shard_whole(&s), (struct ps_range){0, 16}), -1);
+            ck_assert_int_eq(ps_shard_find(&s, lane, ps_shard_whole(&s), (struct ps_range){16, 1}), -1);
         }
     ck_assert_uint_eq(empty, 3);
 }
@@ -122,7 +122,7 @@ START_TEST(find_takes_any_range_a_peer_may_name)
         unsigned shift = (unsigned)dice_below(&dice, 64);
         struct ps_range r = {dice_bits(&dice) >> shift, dice_bits(&dice) >> dice_below(&dice, 64)};
         uint32_t lane = (uint32_t)dice_below(&dice, s->n_lanes);
-        int64_t k = ps_shard_find(s, lane, r);
+        int64_t k = ps_shard_find(s, lane, ps_shard_whole(s), r);
         if (k < 0)
             continue;
         struct ps_range chunk = ps_shard_chunk(s, lane, (uint32_t)k);
@@ -148,6 +148,60 @@ START_TEST(impossible_cuts_are_not_valid)
 }
 END_TEST
 
+/* The pieces of a scope, over all lanes, are the scope. */
+static void check_scope(const struct ps_shard *s, struct ps_range scope)
+{
+    uint64_t end = scope.begin;
+    uint32_t met = 0;
+    for (uint32_t lane = 0; lane < s->n_lanes; lane++) {
+        uint32_t first, n = ps_shard_pieces(s, lane, scope, &first);
+        met += n > 0;
+        for (uint32_t k = first; k < first + n; k++) {
+            struct ps_range piece = ps_shard_piece(s, lane, scope, k), chunk = ps_shard_chunk(s, lane, k);
+            assert_quick(piece.begin == end);
+            assert_quick(piece.count >= 1);
+            assert_quick(piece.begin >= chunk.begin &&
+                         piece.begin + piece.count <= chunk.begin + chunk.count);
+            assert_quick(ps_shard_find(s, lane, scope, piece) == k);
+            assert_quick(ps_shard_find(s, lane, scope, (struct ps_range){piece.begin, piece.count + 1}) ==
+                         -1);
+            assert_quick(ps_shard_find(s, lane, scope, (struct ps_range){piece.begin + 1, piece.count}) ==
+                         -1);
+            if (chunk.count != piece.count)
+                assert_quick(ps_shard_find(s, lane, scope, chunk) == -1);
+            end += piece.count;
+        }
+    }
+    assert_quick(end == scope.begin + scope.count);
+    assert_quick(met == ps_shard_lanes_met(s, scope));
+}
+
+START_TEST(pieces_partition_every_scope)
+{
+    static const struct ps_shard small[] = {{1, 1, 1024},     {40, 3, 1024},     {5000, 2, 1024},
+                                            {10007, 4, 1024}, {100000, 7, 2048}, {1 << 20, 2, 131072}};
+    struct dice dice = {77};
+    for (size_t i = 0; i < ROWS(small); i++) {
+        check_scope(&small[i], ps_shard_whole(&small[i]));
+        for (int round = 0; round < 2000; round++) {
+            uint64_t begin = dice_below(&dice, small[i].n_floats);
+            check_scope(&small[i],
+                        (struct ps_range){begin, 1 + dice_below(&dice, small[i].n_floats - begin)});
+        }
+    }
+}
+END_TEST
+
+START_TEST(ranges_meet_where_both_are)
+{
+    struct ps_range r = ps_range_meet((struct ps_range){10, 5}, (struct ps_range){12, 10});
+    ck_assert_uint_eq(r.begin, 12);
+    ck_assert_uint_eq(r.count, 3);
+    ck_assert_uint_eq(ps_range_meet((struct ps_range){10, 5}, (struct ps_range){15, 5}).count, 0);
+    ck_assert_uint_eq(ps_range_meet((struct ps_range){20, 5}, (struct ps_range){1, 5}).count, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("proto-shard");
@@ -156,6 +210,8 @@ int main(void)
     tcase_add_loop_test(tc, find_takes_any_range_a_peer_may_name, 0, ROWS(shards));
     tcase_add_test(tc, empty_lane_has_no_chunks_and_finds_none);
     tcase_add_loop_test(tc, impossible_cuts_are_not_valid, 0, ROWS(impossible));
+    tcase_add_test(tc, pieces_partition_every_scope);
+    tcase_add_test(tc, ranges_meet_where_both_are);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -104,12 +104,33 @@ static void reference_copy_finite(double *a, double *b, double rate, double *sca
     *a = *b;
 }
 
+static size_t run_exchange_mean(const struct ps_vec *row, float *a, float *b, float rate, size_t n)
+{
+    return row->exchange_mean(a, b, rate, n);
+}
+
+static void reference_exchange_mean(double *a, double *b, double rate, double *scale)
+{
+    *scale = fabs(rate * (*b - *a));
+    *a += rate * (*b - *a);
+    *b = *a;
+}
+
+static size_t run_copy(const struct ps_vec *row, float *a, float *b, float rate, size_t n)
+{
+    (void)rate;
+    row->copy(a, b, n);
+    return 0;
+}
+
 static const struct kernel kernels[] = {
     {"axpy", run_axpy, reference_axpy},
     {"elastic", run_elastic, reference_elastic},
     {"exchange_elastic", run_exchange_elastic, reference_exchange_elastic},
     {"exchange_descend", run_exchange_descend, reference_exchange_descend},
     {"copy_finite", run_copy_finite, reference_copy_finite},
+    {"exchange_mean", run_exchange_mean, reference_exchange_mean},
+    {"copy", run_copy, reference_copy_finite},
 };
 
 /* The last operation rounds once: half an ulp of the result. The product before it rounds at most twice (the
@@ -143,6 +164,8 @@ static const struct ps_vec *row_that_runs(size_t index)
 {
     size_t n;
     const struct ps_vec *const *rows = ps_vec_rows(&n);
+    if (index == n)
+        return ps_vec_best_racing(); /* the same promises hold for it */
     return index < n && ps_vec_runs_here(rows[index]) ? rows[index] : NULL;
 }
 
@@ -230,7 +253,7 @@ START_TEST(rows_agree_bit_for_bit_on_extreme_values)
             pair_copy(&reference, &before);
             size_t bad = kernels[k].run(row, after.a, after.b, rate, MAX_N);
             ck_assert_uint_eq(bad, kernels[k].run(plain, reference.a, reference.b, rate, MAX_N));
-            if (kernels[k].run == run_axpy || kernels[k].run == run_elastic)
+            if (kernels[k].run == run_axpy || kernels[k].run == run_elastic || kernels[k].run == run_copy)
                 continue; /* a NaN's sign and payload are not promised */
             ck_assert_mem_eq(after.a, reference.a, MAX_N * sizeof(float));
         }
@@ -298,6 +321,56 @@ START_TEST(what_is_not_finite_is_counted_and_never_stored)
     check_poisons(row, &kernels[2], elastic_poisons, ROWS(elastic_poisons));
     check_poisons(row, &kernels[3], descend_poisons, ROWS(descend_poisons));
     check_poisons(row, &kernels[4], copy_poisons, ROWS(copy_poisons));
+    check_poisons(row, &kernels[5], elastic_poisons, ROWS(elastic_poisons));
+}
+END_TEST
+
+/* A sum of n positive terms: each float sum adds at most 128 of them, so it is off by 128 x 2^-24 at most. */
+START_TEST(sums_of_squares_are_close_and_the_same_in_every_row)
+{
+    const struct ps_vec *row = row_that_runs((size_t)_i), *plain = row_that_runs(0);
+    static const size_t lengths[] = {0, 1, 15, 16, 17, 100, 2047, 2048, 2049, 5000};
+    static float space[2][5000 + OFFSETS];
+    struct dice dice = {21};
+    if (row == NULL)
+        return;
+    for (size_t k = 0; k < ROWS(lengths); k++) {
+        float *x = space[0] + k % OFFSETS, *y = space[1] + k * 3 % OFFSETS;
+        double squares = 0, distance = 0;
+        for (size_t i = 0; i < lengths[k]; i++) {
+            x[i] = dice_float(&dice);
+            y[i] = dice_float(&dice);
+            squares += (double)x[i] * (double)x[i];
+            distance += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        }
+        ck_assert_double_eq(row->squares(x, lengths[k]), plain->squares(x, lengths[k]));
+        ck_assert_double_eq(row->squared_distance(x, y, lengths[k]),
+                            plain->squared_distance(x, y, lengths[k]));
+        ck_assert_double_le(fabs(row->squares(x, lengths[k]) - squares), 130 * 0x1p-24 * squares);
+        ck_assert_double_le(fabs(row->squared_distance(x, y, lengths[k]) - distance),
+                            130 * 0x1p-24 * distance);
+    }
+}
+END_TEST
+
+START_TEST(decay_adds_what_it_says)
+{
+    const struct ps_vec *row = row_that_runs((size_t)_i);
+    float out[MAX_N + 1], g[MAX_N], x[MAX_N];
+    struct dice dice = {22};
+    if (row == NULL)
+        return;
+    for (size_t n = 0; n <= MAX_N; n++) {
+        for (size_t i = 0; i < n; i++) {
+            g[i] = dice_float(&dice);
+            x[i] = dice_float(&dice);
+        }
+        out[n] = 7;
+        row->decay(out, g, x, 0.25f, n);
+        for (size_t i = 0; i < n; i++) /* the product is exact: one rounding */
+            assert_quick(out[i] == (float)((double)g[i] + 0.25 * (double)x[i]));
+        ck_assert_float_eq(out[n], 7);
+    }
 }
 END_TEST
 
@@ -358,6 +431,8 @@ int main(void)
     tcase_add_loop_test(tc, nesterov_computes_what_it_says, 0, MAX_ROWS);
     tcase_add_loop_test(tc, rows_agree_bit_for_bit_on_extreme_values, 0, MAX_ROWS);
     tcase_add_loop_test(tc, what_is_not_finite_is_counted_and_never_stored, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, sums_of_squares_are_close_and_the_same_in_every_row, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, decay_adds_what_it_says, 0, MAX_ROWS);
     tcase_add_loop_test(tc, first_nonfinite_is_the_first, 0, MAX_ROWS);
     tcase_add_test(tc, best_row_runs_here);
     suite_add_tcase(suite, tc);

@@ -20,7 +20,6 @@ static void lane_open(struct rig *r, uint32_t i)
                                          .transport = r->transport,
                                          .hub = r->hub,
                                          .limits = limits,
-                                         .admission = psd_admission_find("fcfs"),
                                          .shared = &r->shared};
     ck_assert_msg(psd_lane_create(&opt, &r->lanes[i], &err) == 0, "%s", err.text);
     ck_assert_msg(psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
@@ -52,9 +51,10 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
         ck_assert_msg(psd_config_set(&r->cfg, *settings, &err) == 0, "%s", err.text);
     r->cfg.lanes = n_lanes;
     r->cfg.chunk_floats = RIG_CHUNK;
-    r->shared.n_slots = RIG_SLOTS;
+    if (strcmp(r->cfg.admission, "preset") == 0)
+        snprintf(r->cfg.admission, sizeof r->cfg.admission, "fcfs");
+    ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
     r->shared.alpha = ps_rule_find(rule)->needs_alpha ? (float)ps_hyper_alpha(&r->cfg.hyper, 1) : 0;
-    r->shared.lanes_done = calloc(RIG_SLOTS, sizeof *r->shared.lanes_done);
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
@@ -76,9 +76,15 @@ static void tell_all(struct rig *r, const struct psd_note *note)
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x)
 {
     struct ps_tensor t = {"model", 0, {n_floats}, 1, PS_ROLE_PARAM};
+    rig_fill_model(r, &t, 1, x);
+}
+
+void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, const float *x)
+{
     struct ps_manifest *manifest;
     struct ps_error err = {""};
-    ck_assert_int_eq(ps_manifest_create(&t, 1, n_floats, &manifest, &err), 0);
+    ck_assert_msg(ps_manifest_create(tensors, n, 1 << 20, &manifest, &err) == 0, "%s", err.text);
+    uint64_t n_floats = manifest->n_floats;
     ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
     if (x != NULL)
         memcpy(r->center->x, x, n_floats * sizeof *x);
@@ -105,7 +111,7 @@ void rig_close(struct rig *r)
     r->transport->hub_destroy(r->client_hub);
     r->transport->hub_destroy(r->hub);
     psd_center_destroy(r->center);
-    free(r->shared.lanes_done);
+    psd_shared_finish(&r->shared);
 }
 
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep)

@@ -34,6 +34,8 @@ struct reply {
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
 /* Hands out a center of n floats: x, or zeros for NULL. Call once. */
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x);
+/* The same with a model of n tensors. */
+void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, const float *x);
 /* Hands out what the snapshot of another rig held, as psd does when it resumes. Takes over the vectors of s,
  * which must outlive the rig. */
 void rig_resume(struct rig *r, struct psd_snapshot *s);

@@ -99,7 +99,7 @@ static const struct {
     {FIELD(codec), 1, PS__CODE__CODEC, "codec 1 is not known"},
     {FIELD(codec), 255, PS__CODE__CODEC, "codec 255 is not known"},
     {FIELD(kind), 0, PS__CODE__MALFORMED, "frame kind 0"},
-    {FIELD(kind), 5, PS__CODE__MALFORMED, "frame kind 5"},
+    {FIELD(kind), 6, PS__CODE__MALFORMED, "frame kind 6"},
     {FIELD(kind), PS_FRAME_ANSWER, PS__CODE__MALFORMED, "is an answer"},
     {FIELD(kind), PS_FRAME_ERROR, PS__CODE__MALFORMED, "is an answer"},
     {FIELD(kind), PS_FRAME_OFFER, PS__CODE__NOT_BEGUN, "after the job has begun"},
@@ -139,7 +139,7 @@ START_TEST(bad_body_lengths_are_refused)
         rig_ask(&r, 0, &f, body, lengths[i], &reply);
         check_refused(&reply, PS__CODE__MALFORMED, says);
     }
-    f.kind = PS_FRAME_PUSH;
+    f.kind = PS_FRAME_SET;
     rig_ask(&r, 0, &f, NULL, 0, &reply);
     check_refused(&reply, PS__CODE__MALFORMED, "a body of 0 bytes");
     check_untouched(&r);
@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(observer_pulls_and_does_nothing_else)
 {
-    static const uint8_t refused[] = {PS_FRAME_EXCHANGE, PS_FRAME_PUSH};
+    static const uint8_t refused[] = {PS_FRAME_EXCHANGE, PS_FRAME_SET};
     struct rig r;
     struct reply reply;
     open_job(&r, "sgd", NULL);
@@ -299,9 +299,9 @@ START_TEST(push_sets_the_center)
 {
     struct rig r;
     open_job(&r, "sgd", NULL);
-    rig_exchange(&r, PS_FRAME_PUSH, CLIENT, INC, 1, message, 0);
+    rig_exchange(&r, PS_FRAME_SET, CLIENT, INC, 1, message, 0);
     ck_assert_mem_eq(rig_center(&r), message, sizeof message);
-    ck_assert_uint_eq(r.lanes[0]->stats.pushed, 3);
+    ck_assert_uint_eq(r.lanes[0]->stats.set, 3);
     rig_close(&r);
 }
 END_TEST
@@ -345,8 +345,8 @@ static const struct {
     {"elastic", PS_FRAME_EXCHANGE, 1, NAN},
     {"elastic", PS_FRAME_EXCHANGE, 1, INFINITY},
     {"elastic", PS_FRAME_EXCHANGE, -3e38f, 3e38f},
-    {"sgd", PS_FRAME_PUSH, 1, NAN},
-    {"elastic", PS_FRAME_PUSH, 1, -INFINITY},
+    {"sgd", PS_FRAME_SET, 1, NAN},
+    {"elastic", PS_FRAME_SET, 1, -INFINITY},
 };
 
 /* Never stored; the session ends, with a sentence, and the loop is told, once. */

@@ -93,10 +93,10 @@ START_TEST(retried_push_is_answered_as_a_push)
     struct rig r;
     struct reply reply;
     open_job(&r, 1);
-    rig_exchange(&r, PS_FRAME_PUSH, CLIENT, INC, 1, ones, 0);
+    rig_exchange(&r, PS_FRAME_SET, CLIENT, INC, 1, ones, 0);
     rig_admit(&r, 0, INC + 1, PSD_PHASE_ACTIVE, false);
     rig_exchange(&r, PS_FRAME_EXCHANGE, 0, INC + 1, 1, ones, 0);
-    struct ps_frame f = rig_frame(&r, PS_FRAME_PUSH, CLIENT, INC, 1, 0, 2);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_SET, CLIENT, INC, 1, 0, 2);
     rig_ask_vector(&r, 0, &f, start, &reply);
     ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
     ck_assert_uint_eq(reply.f.flags, PS_FLAG_REPLAYED);
@@ -278,17 +278,19 @@ static bool model_take(struct model *m, const struct rig *r, const unsigned char
     bool bad = false;
     if (ps_frame_parse(&f, head, PS_FRAME_BYTES, NULL) < 0 || f.client != CLIENT ||
         f.incarnation != m->incarnation || f.generation != 0 || f.codec != 0 ||
-        (f.kind != PS_FRAME_EXCHANGE && f.kind != PS_FRAME_PUSH) || body_bytes != f.count * sizeof *body ||
-        f.seq < m->seq)
+        (f.kind != PS_FRAME_EXCHANGE && f.kind != PS_FRAME_PUSH && f.kind != PS_FRAME_SET) ||
+        ((f.flags & PS_FLAG_TENSOR) != 0 && f.code != 0) || /* the model has one tensor */
+        body_bytes != f.count * sizeof *body || f.seq < m->seq)
         return false;
-    int64_t k = ps_shard_find(&r->center->shard, 0, (struct ps_range){f.begin, f.count});
+    int64_t k = ps_shard_find(&r->center->shard, 0, ps_shard_whole(&r->center->shard),
+                              (struct ps_range){f.begin, f.count});
     if (k < 0 || (f.seq == m->seq && (m->landed >> k & 1)))
         return false;
     if (f.seq > m->seq)
         m->landed = 0;
     m->seq = f.seq;
     for (uint32_t i = 0; i < f.count; i++) {
-        float after = f.kind == PS_FRAME_PUSH ? body[i] : m->x[f.begin + i] - body[i];
+        float after = f.kind == PS_FRAME_SET ? body[i] : m->x[f.begin + i] - body[i];
         bad = bad || !isfinite(after);
         m->x[f.begin + i] = isfinite(after) ? after : m->x[f.begin + i];
     }
@@ -302,7 +304,7 @@ static size_t roll(struct dice *d, const struct rig *r, const struct model *m, u
                    float *body)
 {
     uint64_t seq = m->seq + (dice_below(d, 3) == 0 || m->seq == 0);
-    struct ps_frame f = rig_frame(r, dice_below(d, 50) == 0 ? PS_FRAME_PUSH : PS_FRAME_EXCHANGE, CLIENT,
+    struct ps_frame f = rig_frame(r, dice_below(d, 50) == 0 ? PS_FRAME_SET : PS_FRAME_EXCHANGE, CLIENT,
                                   m->incarnation, seq, 0, (uint32_t)dice_below(d, 5));
     size_t len = f.count * sizeof *body;
     for (uint32_t i = 0; i < f.count; i += 16)

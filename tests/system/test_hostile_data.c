@@ -221,7 +221,7 @@ START_TEST(data_out_of_turn)
     hello.name = (char *)"out of turn";
     ck_assert_int_eq(hand_hello(&h, &hello), 0);
     h.shard = (struct ps_shard){SIEGE_FLOATS, h.n_lanes, h.chunk_floats};
-    static const uint8_t kinds[] = {PS_FRAME_EXCHANGE, PS_FRAME_PULL, PS_FRAME_PUSH, PS_FRAME_OFFER};
+    static const uint8_t kinds[] = {PS_FRAME_EXCHANGE, PS_FRAME_PULL, PS_FRAME_SET, PS_FRAME_OFFER};
     for (size_t i = 0; i < sizeof kinds; i++) {
         struct ps_frame f = hand_frame(&h, kinds[i], 0, 0);
         int code = ask(&h, 0, f, m, kinds[i] == PS_FRAME_PULL ? 0 : f.count * sizeof *m);
@@ -233,7 +233,7 @@ START_TEST(data_out_of_turn)
     ck_assert(!offer);
     struct ps_frame f = hand_frame(&h, PS_FRAME_EXCHANGE, 0, 0);
     ASSERT_REFUSED(ask(&h, 0, f, m, f.count * sizeof *m), ((struct refused){PS__CODE__KIND, "observer"}));
-    f.kind = PS_FRAME_PUSH;
+    f.kind = PS_FRAME_SET;
     ASSERT_REFUSED(ask(&h, 0, f, m, f.count * sizeof *m), ((struct refused){PS__CODE__KIND, "observer"}));
     hand_close(&h);
     free(m);
@@ -251,7 +251,7 @@ START_TEST(values_that_are_not_finite)
         struct hand h;
         siege_join(&s, &h);
         h.seq++;
-        struct ps_frame f = hand_frame(&h, i < 3 ? PS_FRAME_EXCHANGE : PS_FRAME_PUSH, 1, 2);
+        struct ps_frame f = hand_frame(&h, i < 3 ? PS_FRAME_EXCHANGE : PS_FRAME_SET, 1, 2);
         for (uint32_t k = 0; k < f.count; k++) /* the finite ones of an exchange move nothing */
             m[k] = i >= 3 || k == 777 ? values[i % 3] : 0;
         ASSERT_REFUSED(ask(&h, 1, f, m, f.count * sizeof *m),

@@ -1,19 +1,15 @@
 /* The main job: psd, four psworkers and an evaluator on `digits`, watched and ended by psctl. */
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "tests/support/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/system/pages.h"
+#include "tests/system/psworker.h"
 
-enum { WORKERS = 4, STEPS = 150, MAX_ARGS = 32 };
+enum { WORKERS = 4, STEPS = 150 };
 
 /* configs/methods/async-easgd.yaml's values, with a warm-up fit for so few steps. */
 static const char *const settings[] = {"method=async-easgd",
@@ -24,39 +20,6 @@ static const char *const settings[] = {"method=async-easgd",
                                        "checkpoint.every_s=2",
                                        "log_level=debug",
                                        NULL};
-
-/* Runs a psworker on digits with more options; its output goes to DIR/name. */
-static pid_t spawn_worker(const struct daemon *d, const char *name, const char *const *more)
-{
-    const char *args[MAX_ARGS] = {PSWORKER, "--server", d->endpoint, "--data", "digits", "--json"};
-    char path[200];
-    int n = 6;
-    while (*more != NULL)
-        args[n++] = *more++;
-    snprintf(path, sizeof path, "%s/%s", d->dir, name);
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
-    strcat(path, ".err");
-    dup2(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    execv(PSWORKER, (char *const *)(uintptr_t)args);
-    _exit(127);
-}
-
-/* Its exit code, or -1 after `seconds`. */
-static int wait_worker(pid_t pid, double seconds)
-{
-    double deadline = test_now_s() + test_slow_s(seconds);
-    int status;
-    while (waitpid(pid, &status, WNOHANG) != pid) {
-        if (test_now_s() > deadline)
-            return -1;
-        test_nap_s(0.02);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 /* psctl with --json: exit 0 and an object. */
 static json_t *ask_psctl(const struct daemon *d, const char *command)
@@ -162,9 +125,9 @@ START_TEST(digits_are_learnt_and_everything_can_be_read)
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     for (int i = 0; i < WORKERS; i++) {
         snprintf(name, sizeof name, "w%d", i);
-        workers[i] = spawn_worker(&d, name, train);
+        workers[i] = psworker_start(&d, name, train);
     }
-    watcher = spawn_worker(&d, "watch", watch);
+    watcher = psworker_start(&d, "watch", watch);
     ck_assert(daemon_reaches(&d, "/status", "workers.observers", 1, 30));
     ck_assert(daemon_reaches(&d, "/status", "workers.active", WORKERS, 30));
     ck_assert(daemon_reaches(&d, "/status", "center.version", 20, 60));
@@ -172,12 +135,12 @@ START_TEST(digits_are_learnt_and_everything_can_be_read)
     check_pages(&d);
 
     for (int i = 0; i < WORKERS; i++) {
-        int code = wait_worker(workers[i], 90);
+        int code = psworker_wait(workers[i], 90);
         ck_assert_msg(code == 0, "psworker %d ended with %d", i, code);
         snprintf(path, sizeof path, "%s/w%d", d.dir, i);
         ck_assert_uint_ge(pages_json_lines(path, NULL), 1);
     }
-    ck_assert_int_eq(wait_worker(spawn_worker(&d, "look", look), 60), 0);
+    ck_assert_int_eq(psworker_wait(psworker_start(&d, "look", look), 60), 0);
     snprintf(path, sizeof path, "%s/look", d.dir);
     ck_assert_uint_eq(pages_json_lines(path, take_accuracy), 1);
     ck_assert_msg(last_accuracy > 0.9, "accuracy %.4f after %d steps of %d workers", last_accuracy, STEPS,
@@ -188,7 +151,7 @@ START_TEST(digits_are_learnt_and_everything_can_be_read)
     json_decref(ask_psctl(&d, "drain"));
     int status = daemon_wait_exit(&d, 10);
     ck_assert(status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    ck_assert_int_eq(wait_worker(watcher, 10), 0); /* drained, too */
+    ck_assert_int_eq(psworker_wait(watcher, 10), 0); /* drained, too */
     snprintf(path, sizeof path, "%s/watch", d.dir);
     ck_assert_uint_ge(pages_json_lines(path, NULL), 2);
     ck_assert_uint_ge(pages_json_lines(d.log, check_log_line), 10);

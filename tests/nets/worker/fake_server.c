@@ -55,13 +55,17 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         kill(getpid(), SIGTERM);
     if (fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from)
         return fake_plan.step;
-    for (size_t i = 0; i < c->n; i++)
+    fake_seen.x_sum = 0;
+    for (size_t i = 0; i < c->n; i++) {
         x[i] -= fake_plan.rate * g[i];
+        fake_seen.x_sum += x[i];
+    }
     return PSC_OK;
 }
 
-int psc_pull(struct psc *c, float *x)
+int psc_pull(struct psc *c, const char *tensor, float *x)
 {
+    (void)tensor;
     fake_seen.pulls++;
     memcpy(x, c->center, c->n * sizeof *x);
     return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;

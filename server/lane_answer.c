@@ -1,0 +1,105 @@
+/* What a lane answers. */
+#include "server/lane_inside.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/log.h"
+
+/* One line a refusal, and no more than a few a second whatever a peer does; /metrics counts them all. */
+static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, const char *sentence)
+{
+    char where[24];
+    snprintf(where, sizeof where, "lane %u", lane->index);
+    if (psd_log_allows(&lane->log_limit, "data.refused", where))
+        ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
+               lane->index, f->client, f->incarnation, f->seq, sentence,
+               protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
+}
+
+/* Answers with a typed error. */
+void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code, const char *fmt, ...)
+{
+    char sentence[PS_MAX_SENTENCE];
+    struct ps_frame f = a->frame;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    psd_count(&lane->stats.rejected[code], 1);
+    log_refusal(lane, &a->frame, code, sentence);
+    f.kind = PS_FRAME_ERROR;
+    f.code = (uint16_t)code;
+    f.rate = 0;
+    if (lane->transport->message_body(&a->message, strlen(sentence)) < 0) {
+        lane->transport->message_drop(&a->message);
+        return;
+    }
+    memcpy(a->message.body, sentence, strlen(sentence));
+    ps_frame_pack(&f, a->message.head);
+    lane->transport->port_reply(lane->port, &a->message);
+}
+
+/* Ends the client's session here and tells the loop, which ends it everywhere. */
+static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, uint64_t at)
+{
+    struct psd_lane_client *c = &lane->clients[f->client];
+    c->phase = PSD_PHASE_ENDED;
+    c->end_code = code;
+    psd_ring_push(
+        lane->out,
+        &(struct psd_note){
+            .kind = PSD_NOTE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code, .b = at});
+}
+
+void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    struct ps_frame f = a->frame;
+    f.kind = PS_FRAME_ANSWER;
+    f.flags = flags;
+    f.rate = rate;
+    f.center_version = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    a->client->version_seen = f.center_version;
+    ps_frame_pack(&f, a->message.head);
+    psd_count(&lane->stats.bytes_out, a->message.body_bytes);
+    int rc = lane->transport->port_reply(lane->port, &a->message);
+    if (rc == -EAGAIN) {
+        psd_count(&lane->stats.rejected[PS__CODE__EVICTED], 1);
+        log_refusal(lane, &a->frame, PS__CODE__EVICTED, "does not read its answers: its session ends");
+        fault(lane, &a->frame, PS__CODE__EVICTED, 0);
+    }
+}
+
+void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    size_t len_bytes = a->frame.count * sizeof(float);
+    if (a->message.body_bytes != len_bytes && lane->transport->message_body(&a->message, len_bytes) < 0) {
+        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %zu bytes", len_bytes);
+        return;
+    }
+    lane->vec->copy(psd_lane_room_of(lane, a), psd_lane_center_of(lane, a), a->frame.count);
+    psd_lane_floats_back(lane, a);
+    psd_lane_answer(lane, a, rate, flags);
+}
+
+void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    if (lane->transport->message_body(&a->message, 0) < 0)
+        lane->transport->message_drop(&a->message);
+    else
+        psd_lane_answer(lane, a, rate, flags);
+}
+
+void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at)
+{
+    uint64_t begin = a->frame.begin, end = begin + a->frame.count;
+    fault(lane, &a->frame, PS__CODE__VALUE, at);
+    psd_lane_refuse(lane, a, PS__CODE__VALUE,
+                    "%zu values of floats %" PRIu64 " to %" PRIu64
+                    " are not finite or made the center so: none of these was stored, your session ends",
+                    n_bad, begin, end - 1);
+}

@@ -1,0 +1,177 @@
+/* How a message moves the center, and when a transfer has landed. */
+#include "server/lane_inside.h"
+
+#include <string.h>
+
+/* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
+ * that a restart cut in two, leaves nothing behind that the next would inherit. A lane that restores late
+ * does not take back what another has counted since. */
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
+                    uint32_t n_lanes)
+{
+    _Atomic uint64_t *done = &lane->shared->lanes_done[client];
+    uint64_t name = (uint64_t)incarnation << 48 | (seq & UINT64_C(0xffffffffff)) << 8;
+    uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
+    do {
+        if (was >> 48 == name >> 48 && was >> 8 > name >> 8)
+            return false;
+        now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
+    return (now & 0xff) == n_lanes;
+}
+
+/* What the exchange measured, for the loop to read. */
+static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct ps_frame *f)
+{
+    struct psd_move move = psd_lane_move_of(lane, f);
+    atomic_store_explicit(&c->last_squares, c->squares, memory_order_relaxed);
+    atomic_store_explicit(&lane->stats.center_squares, c->center_squares, memory_order_relaxed);
+    atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
+}
+
+void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
+{
+    struct psd_lane_client *c = a->client;
+    const struct ps_frame *f = &a->frame;
+    c->landed[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
+    psd_count(&lane->stats.chunks, 1);
+    if (++c->n_landed != a->n_pieces)
+        return;
+    psd_count(&lane->stats.clock, 1);
+    psd_count(&c->exchanges, 1);
+    if (f->kind != PS_FRAME_SET && (f->flags & PS_FLAG_TENSOR) == 0)
+        publish_norms(lane, c, f);
+    if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes))
+        atomic_fetch_add_explicit(&lane->shared->version, 1, memory_order_relaxed);
+}
+
+struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    const struct ps_hyper *h = &lane->center->hyper;
+    return (struct psd_move){.vec = lane->vec,
+                             .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
+                             .eta = (float)ps_schedule_rate(&h->schedule, h->learning_rate, f->clock)};
+}
+
+float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
+{
+    bool in_place =
+        ps_codec_find(a->frame.codec)->in_place && (uintptr_t)a->message.body % sizeof(float) == 0;
+    return in_place ? (float *)(void *)a->message.body : lane->scratch;
+}
+
+float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
+{
+    float *room = psd_lane_room_of(lane, a);
+    if (room == lane->scratch)
+        ps_codec_find(a->frame.codec)->decode(room, a->message.body, a->frame.count);
+    return room;
+}
+
+void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a)
+{
+    if (psd_lane_room_of(lane, a) == lane->scratch)
+        ps_codec_find(a->frame.codec)->encode(a->message.body, lane->scratch, a->frame.count);
+}
+
+/* A run of values of one role within a piece. */
+struct run {
+    float *center, *m;
+    float *state[PSD_MAX_STATE];
+    size_t n;
+};
+
+/* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
+ * pass over memory. */
+static size_t move_params(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
+                          struct run r)
+{
+    enum { BLOCK = 4096 };
+    const struct psd_rule *rule = lane->center->rule;
+    bool takes_x = lane->center->info->message == PS_MESSAGE_X;
+    size_t n_bad = 0;
+    while (r.n > 0) {
+        size_t n = r.n < BLOCK ? r.n : BLOCK;
+        c->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, n) : lane->vec->squares(r.m, n);
+        c->center_squares += lane->vec->squares(r.center, n);
+        n_bad += rule->apply(move, r.center, r.state, r.m, n);
+        for (uint32_t i = 0; i < rule->n_state; i++)
+            r.state[i] += n;
+        r.center += n;
+        r.m += n;
+        r.n -= n;
+    }
+    return n_bad;
+}
+
+/* Statistics follow the workers: like everything else where the worker keeps a part of its own x, else as a
+ * running mean. */
+static size_t move_buffers(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
+                           struct run r)
+{
+    (void)c;
+    if (lane->center->info->half == PS_HALF_ELASTIC)
+        return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
+    float rate = atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
+    return lane->vec->exchange_mean(r.center, r.m, rate, r.n);
+}
+
+static size_t keep_frozen(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
+                          struct run r)
+{
+    (void)c;
+    (void)move;
+    lane->vec->copy(r.m, r.center, r.n);
+    return 0;
+}
+
+static size_t (*const movers[])(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
+                                struct run r) = {
+    [PS_ROLE_PARAM] = move_params,
+    [PS_ROLE_BUFFER] = move_buffers,
+    [PS_ROLE_FROZEN] = keep_frozen,
+};
+
+/* Moves the piece's values by their roles; m receives the answer. Returns how many values were refused; *at:
+ * about where the first of them lies. */
+static size_t move_piece(struct psd_lane *lane, const struct psd_arrival *a, float *m, uint64_t *at)
+{
+    const struct psd_center *center = lane->center;
+    struct psd_move move = psd_lane_move_of(lane, &a->frame);
+    struct ps_range piece = {a->frame.begin, a->frame.count};
+    const struct ps_segment *s = ps_manifest_segment(center->manifest, piece.begin);
+    size_t n_bad = 0;
+
+    for (uint64_t done = 0; done < piece.count; s++) {
+        struct ps_range part = ps_range_meet(s->range, piece);
+        struct run r = {.center = center->x + part.begin, .m = m + done, .n = part.count};
+        for (uint32_t i = 0; i < center->rule->n_state; i++)
+            r.state[i] = center->state[i] + part.begin;
+        size_t more = movers[s->role](lane, a->client, &move, r);
+        if (n_bad == 0 && more > 0)
+            *at = part.begin;
+        n_bad += more;
+        done += part.count;
+    }
+    return n_bad;
+}
+
+void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
+{
+    struct psd_move move = psd_lane_move_of(lane, &a->frame);
+    uint64_t at = 0;
+    size_t n_bad = move_piece(lane, a, psd_lane_floats_of(lane, a), &at);
+
+    if (n_bad > 0) {
+        psd_lane_refuse_values(lane, a, n_bad, at);
+        return;
+    }
+    if (a->frame.kind == PS_FRAME_EXCHANGE)
+        psd_lane_floats_back(lane, a);
+    psd_lane_land(lane, a);
+    if (a->frame.kind == PS_FRAME_EXCHANGE)
+        psd_lane_answer(lane, a, lane->center->rule->rate(&move), 0);
+    else
+        psd_lane_answer_nothing(lane, a, lane->center->rule->rate(&move), 0);
+}

@@ -1,0 +1,51 @@
+/* lane_inside.h: what the files of the data message's life in a lane share. All of it runs on the lane's
+ * thread; nothing allocates, locks or logs unless a peer misbehaves. */
+#ifndef PSD_LANE_INSIDE_H
+#define PSD_LANE_INSIDE_H
+
+#include "proto/codec.h"
+#include "server/lane.h"
+
+/* What each kind of request needs. */
+struct psd_request_kind {
+    void (*serve)(struct psd_lane *lane, struct psd_arrival *a);
+    bool has_payload;
+    bool moves;      /* by the rule: frozen chunks do not take part */
+    bool one_tensor; /* may cover one tensor only */
+    unsigned phases; /* bits of enum psd_phase in which it is allowed */
+    uint32_t code;   /* when it is not */
+};
+
+/* lane_check.c: whether the frame fits its kind, client and lane; finds the chunk and what the transfer
+ * covers. 0 or the code to refuse with. */
+uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
+                        struct ps_error *err);
+
+/* lane_answer.c: each of these consumes the message. */
+void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Values that are not finite, in the transfer's floats from `at` on: the client's session ends. */
+void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
+/* Turns the request, whose body is the answer already, into its answer. */
+void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+/* With the center as it is now. */
+void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+
+/* lane_apply.c */
+struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f);
+/* Where the floats of a body are worked on: in place where it may hold floats; else in the lane's scratch,
+ * from which they go back. */
+float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
+void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a);
+/* The floats of a body, there. */
+float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
+/* The chunk has landed: notes it, and when it was the last of the transfer here, lets the clocks go on. */
+void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
+
+static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return lane->center->x + a->frame.begin;
+}
+
+#endif

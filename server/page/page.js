@@ -1,0 +1,229 @@
+"use strict";
+/* page.js: asks psd once a second and fills the page. GET /history?since=T brings only the records after T, so a long
+ * history travels once. All text from psd and its peers goes in by textContent. */
+
+const POLL_MS = 1000, HIDDEN_MS = 10000;           /* between two looks; while nobody looks at the page */
+const TIMEOUT_MS = 5000, LONGEST_WAIT_MS = 10000;  /* of one answer; between two tries while psd is gone */
+const MOST_RECORDS = 20000, RATE_S = 10;           /* kept here; the span that a worker's updates/s is over */
+
+const job = {status: null, records: [], failures: 0, heardAt: 0, counts: new Map()};
+const byId = (id) => document.getElementById(id);
+const charts = [];
+
+const SPECS = [
+    {id: "accuracy", title: "Test accuracy", unit: "accuracy (0 to 1)", top: 1, log: NEAR_ONE, logs: true,
+     series: [{key: "test_accuracy", name: "test accuracy", color: "blue", dots: true}],
+     empty: "no evaluation yet: start psworker --evaluate"},
+    {id: "loss", title: "Loss", unit: "loss (nats)", log: LOG, logs: true,
+     series: [{key: "loss", name: "training", color: "orange"},
+              {key: "test_loss", name: "test", color: "blue", dots: true}],
+     empty: "no loss yet: workers report one every few seconds (psc_report)"},
+    {id: "rate", title: "Updates", unit: "updates per second", zero: true,
+     series: [{key: "updates_per_s", name: "updates/s", color: "blue", smooth: true}],
+     empty: "no update yet: start psworker"},
+    {id: "staleness", title: "Staleness", unit: "versions, mean", zero: true,
+     series: [{key: "staleness", name: "staleness", color: "blue", smooth: true}],
+     empty: "no update yet: start psworker"},
+    {id: "norm", title: "Norm of the center ‖x̃‖", unit: "norm", log: LOG, optional: true,
+     series: [{key: "center_norm", name: "‖x̃‖", color: "blue"}], empty: "not known"},
+    {id: "distance", title: "Farthest worker ‖x − x̃‖", unit: "distance", log: LOG, optional: true,
+     series: [{key: "distance", name: "largest ‖x − x̃‖", color: "blue"}], empty: "not known"},
+];
+
+async function ask(path) {
+    const abort = new AbortController(), timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
+    try {
+        const answer = await fetch(path, {signal: abort.signal, cache: "no-store"});
+        if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+        return await answer.json();
+    } finally {
+        clearTimeout(timer);
+    }
+}
+
+/* Every second record goes, as in psd; its evaluation and event move to the one before, if that has none. The newest
+ * stays: the next question asks for what is after it. */
+function thin(records) {
+    const kept = [];
+    records.forEach((r, i) => {
+        if (i % 2 === 0 || i === records.length - 1) {
+            kept.push(r);
+            return;
+        }
+        const before = kept[kept.length - 1];
+        if (!known(before.test_accuracy))
+            [before.test_accuracy, before.test_loss] = [r.test_accuracy, r.test_loss];
+        before.event = before.event || r.event;
+    });
+    return kept;
+}
+
+/* `all`: the answer is a whole history, of a psd that was restarted: what was drawn before it stays. */
+function takeHistory(list, all) {
+    let kept = job.records;
+    if (all && list.length > 0) kept = kept.filter((r) => r.t < list[0].t);
+    const last = kept.length > 0 ? kept[kept.length - 1].t : -1;
+    kept = kept.concat(list.filter((r) => r.t > last));
+    job.records = kept.length > MOST_RECORDS ? thin(kept) : kept;
+}
+
+/* Exchanges a second, from the counts of the last RATE_S seconds. */
+function rateOf(worker, now) {
+    const key = `${worker.client}/${worker.incarnation}`;
+    const seen = (job.counts.get(key) || []).filter((c) => now - c.t <= RATE_S);
+    seen.push({t: now, n: worker.exchanges});
+    job.counts.set(key, seen);
+    const first = seen[0];
+    return now - first.t >= 2.5 ? (worker.exchanges - first.n) / (now - first.t) : null;
+}
+
+function stateOf(worker) {
+    if (worker.state === "ended") return ["ended", `ended: ${worker.end}`];
+    if (worker.state === "silent" || worker.last_seen_s >= 5)
+        return ["silent", `silent for ${Math.floor(worker.last_seen_s)} s`];
+    return [worker.state, worker.state];
+}
+
+function rowOf(body, worker, now) {
+    const [kind, text] = stateOf(worker), row = node(body, "tr", {class: kind});
+    const watches = worker.kind === "observer", rate = kind === "ended" || watches ? null : rateOf(worker, now);
+    const cell = (value, name) => node(row, "td", {class: name || ""}, value);
+    cell(watches ? "–" : String(worker.rank));
+    cell(worker.name, "text name").title = `${worker.name}\n${worker.address}`;
+    cell(watches && kind === "active" ? "evaluating" : text, "text state");
+    cell(watches ? "–" : String(worker.clock));
+    cell(known(rate) ? String(Number(rate.toPrecision(2))) : "–");
+    cell(short(worker.loss));
+    cell(known(worker.samples_per_s) ? String(Math.round(worker.samples_per_s)) : "–");
+    cell(watches ? "–" : String(worker.staleness));
+    cell(short(worker.distance));
+    cell(short(worker.update_norm));
+}
+
+function showWorkers(answer) {
+    const body = document.querySelector("#workers tbody"), now = performance.now() / 1000;
+    const list = answer.workers.concat(answer.ended || []);
+    body.replaceChildren();
+    for (const worker of list) rowOf(body, worker, now);
+    for (const key of job.counts.keys())
+        if (!answer.workers.some((w) => `${w.client}/${w.incarnation}` === key)) job.counts.delete(key);
+    byId("nobody").hidden = list.length > 0;
+    document.querySelector("#crew .scroll").hidden = list.length === 0;
+}
+
+function tile(what, value, more) {
+    const made = node(byId("tiles"), "div", {class: "tile"});
+    node(made, "div", {class: "what"}, what);
+    node(made, "div", {class: "value"}, value);
+    node(made, "div", {class: "more"}, more || "");
+}
+
+function newest(key) {
+    for (let i = job.records.length - 1; i >= 0; i--)
+        if (known(job.records[i][key])) return job.records[i][key];
+    return null;
+}
+
+/* Of all workers, from the records of the last RATE_S seconds. */
+function recentRate() {
+    const all = job.records, last = all[all.length - 1];
+    const first = all.find((r) => last.t - r.t <= RATE_S);
+    if (last === undefined || last.t - first.t < 0.5) return null;
+    const rate = (last.center_version - first.center_version) / (last.t - first.t);
+    return Number(rate.toPrecision(3));
+}
+
+function showTiles(s) {
+    const best = s.checkpoint.best, e = s.evaluation;
+    byId("tiles").replaceChildren();
+    tile("test accuracy", known(e.test_accuracy) ? e.test_accuracy.toFixed(4) : "–",
+         best ? `best ${best.test_accuracy.toFixed(4)}` : "");
+    tile("test loss", short(e.test_loss), known(e.center_version) ? `at version ${e.center_version}` : "");
+    tile("training loss", short(newest("loss")), "mean of workers");
+    tile("updates/s", short(recentRate()), `over ${RATE_S} s`);
+    tile("version", String(s.center.version),
+         s.center.updates_rejected > 0 ? `${s.center.updates_rejected} refused` : "of the center");
+    const n = s.workers.observers;
+    tile("workers", String(s.workers.active), `and ${n} ${n === 1 ? "observer" : "observers"}`);
+    if (known(s.center_norm)) tile("‖x̃‖", short(s.center_norm), `of ${s.model.floats} values`);
+}
+
+function nonfiniteText(f) {
+    const place = f.tensor === null ? "" : `, in tensor ${f.tensor} (value ${f.index})`;
+    return `The first value that is not finite: rank ${f.rank} (${f.name}) at its t = ${f.clock}, version ` +
+           `${f.center_version}${place}; ${f.sent ? "it was sent, and refused" : "its library did not send it"}.`;
+}
+
+function notice(id, text) {
+    byId(id).hidden = text === null;
+    byId(id).textContent = text === null ? "" : text;
+}
+
+function showStatus(s) {
+    const badge = byId("state"), c = s.checkpoint;
+    badge.textContent = s.state;
+    badge.className = `badge ${s.state}`;
+    document.title = known(s.evaluation.test_accuracy) ? `${s.evaluation.test_accuracy.toFixed(4)} psd` : "psd";
+    byId("about").textContent = `${s.method.name} (rule ${s.method.rule}, admission ${s.method.admission}), ` +
+                                `${s.lanes} lanes, up for ${duration(s.uptime_s)}`;
+    notice("drain", s.drain_reason === null ? null : `The job ends: ${s.drain_reason}`);
+    notice("nonfinite", s.nonfinite === null ? null : nonfiniteText(s.nonfinite));
+    byId("foot").textContent = `psd ${s.version} at ${s.listen}, process ${s.pid}. ` +
+        (c.last_path === null ? "No checkpoint yet." : `Newest checkpoint: version ${c.last_version}.`) +
+        (c.best === null ? "" : ` Best: version ${c.best.version}, ${c.best.path}`) +
+        (c.last_error === null ? "" : ` The last one failed: ${c.last_error}`);
+    showTiles(s);
+}
+
+function showGone() {
+    const since = new Date(job.heardAt).toLocaleTimeString();
+    byId("state").textContent = "no answer";
+    byId("state").className = "badge gone";
+    document.body.classList.add("stale");
+    notice("gone", job.heardAt === 0 ? "psd does not answer. Trying again."
+                                     : `psd does not answer since ${since}. This is what it last said; trying again.`);
+}
+
+async function look() {
+    const status = await ask("status"), before = job.status;
+    const all = before === null || before.pid !== status.pid || status.uptime_s < before.uptime_s;
+    const last = job.records[job.records.length - 1];
+    const since = all || last === undefined ? "" : `?since=${last.t}`;
+    const [workers, history] = await Promise.all([ask("workers"), ask(`history${since}`)]);
+    job.status = status;
+    job.heardAt = Date.now();
+    takeHistory(history.history, all);
+    notice("gone", null);
+    document.body.classList.remove("stale");
+    showStatus(status);
+    showWorkers(workers);
+    for (const chart of charts)
+        if (all || history.history.length > 0) chart.show(job.records);
+}
+
+async function poll() {
+    let wait = document.hidden ? HIDDEN_MS : POLL_MS;
+    try {
+        await look();
+        job.failures = 0;
+    } catch (error) {
+        job.failures++;
+        if (job.failures > 1 || job.heardAt === 0) showGone(); /* one lost answer is no end */
+        wait = Math.min(POLL_MS * 2 ** Math.min(job.failures - 1, 5), LONGEST_WAIT_MS);
+    }
+    job.timer = setTimeout(poll, wait);
+}
+
+function begin() {
+    const point = (t) => charts.forEach((chart) => chart.point(t));
+    for (const spec of SPECS) charts.push(new Chart(byId("charts"), spec, point));
+    document.addEventListener("visibilitychange", () => {
+        if (document.hidden || job.timer === undefined) return;
+        clearTimeout(job.timer);
+        job.timer = undefined;
+        poll();
+    });
+    poll();
+}
+
+begin();
