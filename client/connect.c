@@ -180,26 +180,36 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
  * memory. */
 static int set_up_lanes(struct psc *c)
 {
-    c->shard = (struct ps_shard){c->manifest->n_floats, c->road.n_lanes, c->road.chunk_floats};
+    struct psc_carriage *carry = &c->carriage;
+    c->shard = (struct ps_shard){c->manifest->n_floats, carry->road.n_lanes, carry->road.chunk_floats};
     if (!ps_shard_valid(&c->shard))
         return psc_fail(c, PSC_EUNSUPPORTED,
                         "the server's lane map is not possible: %u lanes, chunks of %u floats",
-                        c->road.n_lanes, c->road.chunk_floats);
-    for (uint32_t i = 0; i < c->road.n_lanes; i++) {
+                        carry->road.n_lanes, carry->road.chunk_floats);
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
         uint32_t n_chunks = ps_shard_n_chunks(&c->shard, i);
-        if (n_chunks > 0 && (c->progress[i].answered = calloc(n_chunks / 64 + 1, sizeof(uint64_t))) == NULL)
+        if (n_chunks > 0 &&
+            (carry->progress[i].answered = calloc(n_chunks / 64 + 1, sizeof(uint64_t))) == NULL)
             return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
     }
-    if ((c->scratch = malloc(c->road.chunk_floats * sizeof *c->scratch)) == NULL)
+    if ((carry->scratch = malloc(carry->road.chunk_floats * sizeof *carry->scratch)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
-    if (c->optimizer->has_state && c->opt.kind == PSC_WORKER) {
-        c->x = malloc(c->shard.n_floats * sizeof *c->x);
-        c->v = malloc(c->shard.n_floats * sizeof *c->v);
-        c->fresh = true;
-        if (c->x == NULL || c->v == NULL)
-            return psc_fail(c, PSC_ENOMEM, "no memory for the optimizer's two vectors");
-    }
-    return PSC_OK;
+    return c->opt.kind == PSC_WORKER ? psc_step_prepare(c) : PSC_OK;
+}
+
+/* What the caller may want to know of the method, once. */
+static void tell_of_method(struct psc *c)
+{
+    bool decays = false;
+    for (size_t i = 0; i < c->manifest->n_segments; i++)
+        decays = decays || (c->manifest->segments[i].role == PS_ROLE_PARAM &&
+                            c->manifest->segments[i].decay == PS_DECAY);
+    if (c->opt.kind != PSC_WORKER)
+        return;
+    if (c->hyper.weight_decay > 0 && !decays)
+        psc_say(c, "the method has weight decay, and no tensor of this model decays: it does nothing");
+    if (c->hyper.overlap && c->rule->half == PS_HALF_ADOPT)
+        psc_say(c, "exchanges overlap with computing: gradients are one step staler than without");
 }
 
 static int check_offer(struct psc *c, const float *x)
@@ -214,6 +224,7 @@ static int check_offer(struct psc *c, const float *x)
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     struct psc_shared *s = &c->shared;
+    struct psc_carriage *carry = &c->carriage;
     int rc;
     if (c->manifest != NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
@@ -232,18 +243,22 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if ((rc = wait_until(c, is_begun)) != PSC_OK)
         return rc;
     pthread_mutex_lock(&s->lock);
-    c->road = s->road;
+    carry->road = s->road;
+    c->hyper = s->hyper = s->road.hyper;
+    carry->counts.rate = s->counts.rate = (float)s->road.hyper.alpha;
     bool offer = s->offer;
     pthread_mutex_unlock(&s->lock);
-    c->rule = ps_rule_find(c->road.rule);
-    c->optimizer = psc_optimizer_find(c->road.optimizer);
-    c->rate = (float)c->road.hyper.alpha;
+    c->rule = ps_rule_find(carry->road.rule);
+    c->optimizer = psc_optimizer_find(carry->road.optimizer);
     if ((rc = set_up_lanes(c)) != PSC_OK)
         return rc;
-    if (offer)
-        return psc_transfer_run(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x});
-    return psc_transfer_run(c,
-                            &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_adopt, .target = x});
+    rc = offer ? psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x})
+               : psc_move(c,
+                          &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x});
+    c->begun = rc == PSC_OK;
+    if (c->begun)
+        tell_of_method(c);
+    return rc;
 }
 
 int psc_report(struct psc *c, const struct psc_metrics *m)
@@ -270,16 +285,20 @@ void psc_close(struct psc *c)
 {
     if (c == NULL)
         return;
+    struct psc_carriage *carry = &c->carriage;
+    psc_mover_stop(c);
     psc_service_stop(c);
     psc_links_close(c);
-    if (c->links.hub != NULL)
-        c->links.transport->hub_destroy(c->links.hub);
+    if (carry->links.hub != NULL)
+        carry->links.transport->hub_destroy(carry->links.hub);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
-        free(c->progress[i].answered);
+        free(carry->progress[i].answered);
     ps_manifest_destroy(c->manifest);
-    free(c->scratch);
+    free(carry->scratch);
     free(c->x);
     free(c->v);
+    free(c->gradient);
+    free(c->ahead.x);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);
         pthread_mutex_destroy(&c->shared.lock);

@@ -1,9 +1,10 @@
 /* psc.h: the library's inside.
  *
- * Two threads know a handle. The caller's thread moves data (exchange.c) and owns everything not named below.
- * The service thread (service.c) owns the control socket: it says hello, beats the heart, reconnects. What
- * they share is struct psc_shared, under its lock; the service thread raises wake_fd when something changed
- * that a waiting transfer must see. */
+ * Up to three threads know a handle. The caller's thread owns everything not named below. The service thread
+ * (service.c) owns the control socket: it says hello, beats the heart, reconnects. What all share is struct
+ * psc_shared, under its lock; the service thread raises wake_fd when something changed that a waiting
+ * transfer must see. The mover (mover.c) runs transfers that were started; there is none until one is.
+ * Whoever runs transfers owns struct psc_carriage: the mover while its queue holds any, else the caller. */
 #ifndef PSC_H
 #define PSC_H
 
@@ -36,6 +37,13 @@ struct psc_road {
     struct ps_hyper hyper; /* alpha as of Welcome */
 };
 
+/* What data did, as psc_info tells it. */
+struct psc_counts {
+    uint64_t exchanges, retries, bytes_sent, bytes_received;
+    uint64_t center_version; /* of the last answer */
+    float rate;              /* as the server last applied it */
+};
+
 struct psc_shared {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* CLOCK_MONOTONIC */
@@ -55,7 +63,13 @@ struct psc_shared {
     bool send_begin, send_leave, stop;
     bool has_report;
     struct psc_metrics report;
+    bool has_nonfinite; /* a vector was refused: the server is to be told */
+    uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
+    uint64_t save_version;    /* the center's, when the server last asked to save */
+    bool give_up;             /* the transfer under way is to end */
+    struct ps_hyper hyper;    /* of the road that transfers take */
+    struct psc_counts counts; /* as of the last transfer */
 };
 
 struct psc_links {
@@ -89,6 +103,69 @@ struct psc_optimizer {
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_nesterov;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
+/* One pass over all chunks that the scope meets. */
+struct psc_transfer {
+    uint8_t kind;                   /* enum ps_frame_kind */
+    const struct ps_tensor *tensor; /* the scope; NULL: the whole vector */
+    const float *send;              /* [floats of the scope], or NULL */
+    const char *name;               /* of `send`, when its values are to be checked; NULL: they were */
+    uint32_t samples;
+    uint64_t clock;
+    bool patient; /* nobody waits for it yet */
+    /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
+    void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+    float *target; /* [floats of the scope] */
+};
+
+/* How a transfer ended. */
+struct psc_outcome {
+    int rc;
+    float rate; /* as the server applied it */
+    struct ps_error error;
+};
+
+struct psc_started {
+    struct psc_transfer transfer;
+    struct psc_outcome *out; /* &own, or where somebody else wants it */
+    struct psc_outcome own;
+};
+
+/* Transfers in the order of their tickets, 1, 2, …: those up to `finished` have ended, the one after is under
+ * way. Ticket k is in slot k % PSC_MAX_STARTED until k + PSC_MAX_STARTED is given out. */
+struct psc_mover {
+    pthread_t thread;
+    bool runs;
+    pthread_mutex_t lock;          /* of all below */
+    pthread_cond_t queued, landed; /* CLOCK_MONOTONIC */
+    struct psc_started *slots;
+    uint64_t issued, finished;
+    uint64_t failed_ticket; /* the first that failed since psc_wait(PSC_ALL) told of one; 0: none */
+    struct psc_outcome failed;
+    bool stop;
+};
+
+/* The data road and what moves on it. */
+struct psc_carriage {
+    struct psc_road road;  /* as of links.epoch */
+    struct ps_range scope; /* of the transfer under way */
+    struct psc_links links;
+    struct psc_lane_progress progress[PS_MAX_LANES];
+    float *scratch; /* one chunk: for answers that lie where floats may not */
+    uint64_t seq;
+    uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
+    struct psc_counts counts;
+    struct ps_error error; /* of the last transfer */
+};
+
+/* The exchange that a step starts for the one after it (parameters.overlap). */
+struct psc_ahead {
+    float *x;        /* what it brings, [n_floats]; NULL where the library's own x takes it */
+    uint64_t ticket; /* while started */
+    bool started, landed;
+    bool unwanted; /* the caller has started over meanwhile */
+    struct psc_outcome outcome;
+};
+
 struct psc {
     struct psc_options opt; /* strings owned */
     struct ps_error error;
@@ -104,39 +181,83 @@ struct psc {
     const struct ps_vec *vec;
     const struct ps_rule_info *rule;
     const struct psc_optimizer *optimizer;
-    float *x, *v;         /* of an optimizer with state: own point and velocity, [n_floats] */
-    bool fresh;           /* x and v start anew from the caller's array at the next step */
-    struct psc_road road; /* the caller's copy, as of links.epoch */
     struct ps_shard shard;
-    struct ps_range scope; /* of the transfer under way */
-    struct psc_links links;
-    struct psc_lane_progress progress[PS_MAX_LANES];
-    float *scratch; /* one chunk: for answers that lie where floats may not */
-    uint64_t seq, clock, exchanges, retries, bytes_sent, bytes_received;
-    uint64_t center_version;
-    uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
-    float rate;                /* as the server last applied it */
+    bool begun; /* psc_begin has succeeded */
+
+    struct psc_carriage carriage;
+    struct psc_mover mover;
+
+    struct ps_hyper hyper; /* for the next step */
+    float *x, *v;          /* of an optimizer with state: own point and velocity, [n_floats] */
+    bool fresh;            /* x and v start anew from the caller's array at the next step */
+    const float *caller_x; /* the array that psc_step moves; NULL before the first */
+    float *gradient;       /* g as it is stepped with or sent, [n_floats]; NULL while it is the caller's */
+    struct psc_ahead ahead;
+    uint64_t clock;
     double exchange_s, update_s;
 };
 
-/* One pass over all chunks that the scope meets. */
-struct psc_transfer {
-    uint8_t kind;                   /* enum ps_frame_kind */
-    const struct ps_tensor *tensor; /* the scope; NULL: the whole vector */
-    const float *send;              /* [floats of the scope], or NULL */
-    uint32_t samples;
-    uint64_t clock;
-    /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
-    void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
-    float *target; /* [floats of the scope] */
+/* A run of values of one role. */
+struct psc_part {
+    struct ps_range range;
+    const struct ps_segment *segment;
 };
 
-/* exchange.c: runs the transfer to its end. A psc result; on failure c->error has the sentence. */
+/* for (struct psc_part p = psc_first_part(m, r); p.range.count > 0; p = psc_next_part(p, r)) */
+static inline struct psc_part psc_first_part(const struct ps_manifest *m, struct ps_range r)
+{
+    const struct ps_segment *s = ps_manifest_segment(m, r.begin);
+    return (struct psc_part){ps_range_meet(s->range, r), s};
+}
+
+static inline struct psc_part psc_next_part(struct psc_part p, struct ps_range r)
+{
+    if (p.range.begin + p.range.count >= r.begin + r.count)
+        return (struct psc_part){{0, 0}, p.segment};
+    return (struct psc_part){ps_range_meet(p.segment[1].range, r), p.segment + 1};
+}
+
+static inline bool psc_transfer_moves(const struct psc_transfer *t)
+{
+    return t->kind == PS_FRAME_EXCHANGE || t->kind == PS_FRAME_PUSH;
+}
+
+/* exchange.c, for the owner of the carriage. Runs the transfer to its end: a psc result; on failure
+ * carriage.error has the sentence. */
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
+/* Whether what it sends is finite: PSC_OK, or PSC_EVALUE with a sentence, the server having been told. Any
+ * thread. */
+int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
 void psc_links_close(struct psc *c);
 
-/* step.c: psc_transfer's `landed` that takes the answer as it is. */
-void psc_adopt(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+/* mover.c, for the caller's thread. Runs the transfer after everything that was started, and waits for it. */
+int psc_move(struct psc *c, const struct psc_transfer *t);
+int psc_mover_start(struct psc *c); /* nothing when it runs */
+/* Hands the transfer to the mover, waiting for room; its ticket. out: where its end is told, NULL for
+ * psc_wait alone. Arrays and *out are the mover's until then. */
+uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out);
+void psc_mover_await(struct psc *c, uint64_t ticket);
+/* Gives up what was started. */
+void psc_mover_stop(struct psc *c);
+
+/* step.c: `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */
+void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+/* Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM. */
+int psc_step_prepare(struct psc *c);
+/* The next step begins at the caller's array, whatever the steps before it left. */
+void psc_start_over(struct psc *c);
+/* Whether the server drains; tells the service thread the clock, and takes what it learnt. */
+bool psc_look(struct psc *c);
+/* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
+int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
+
+/* gradient.c: g with weight decay, at the point x where it was taken; and as the message of a rule that takes
+ * it. g itself where that is the same. */
+bool psc_gradient_needs_room(const struct psc *c);
+const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g);
+void psc_gradient_decay(struct psc *c, const float *x, const float *g);
+const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
 
 /* road.c: the server's URL, from the option or the endpoint file. -errno with a sentence. */
 int psc_road_find(const struct psc *c, char *url, size_t size, struct ps_error *err);
@@ -148,6 +269,8 @@ int psc_service_start(struct psc *c);
 void psc_service_stop(struct psc *c);
 /* Lets the service thread look at what shared asks of it. */
 void psc_service_poke(struct psc *c);
+/* Tells the caller's log. Not with the lock held. */
+void psc_say(struct psc *c, const char *sentence);
 
 /* connect.c: results of server codes. */
 int psc_result_of_code(uint32_t code);

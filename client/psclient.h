@@ -8,7 +8,8 @@
  *
  * Changing the method on the server never changes this code. All vectors are flat arrays of n float32 values,
  * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
- * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile.
+ * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile, and
+ * another moves what was started (psc_…_start) or what the method overlaps with computing.
  *
  * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 <<
  * 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster
@@ -42,7 +43,8 @@ enum psc_result {
     PSC_ERANK = -7,        /* the rank wanted is taken or out of range */
     PSC_EREFUSED = -8,     /* the server refused the request; the sentence says why */
     PSC_EUNSUPPORTED = -9, /* server and library have no such feature, or differ in version */
-    PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads */
+    PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads, no such file */
+    PSC_EDAMAGED = -11,    /* a file of psc_save is damaged, or is none */
 };
 
 enum psc_role {
@@ -116,6 +118,7 @@ struct psc_info {
     char method[32];
     char optimizer[32];
     char transport[16];
+    uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
@@ -138,6 +141,15 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * diverged point; the caller may psc_pull into x and go on. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
+/* With roles: a PSC_BUFFER's values are the caller's to change in x before each step; they are averaged with
+ * the other workers' whenever x or g is exchanged. A PSC_FROZEN's stay as they are. g is read for PSC_PARAM
+ * alone. With the method's weight decay the gradient is g + weight_decay x for tensors that decay.
+ *
+ * With the method's `overlap` the exchange that the next step makes starts at the end of this one and travels
+ * while the caller computes the next gradient. Under elastic rules the result is the same; under rules that
+ * send g, the point to go on from lacks this step's answer: gradients are one step staler. A failure on the
+ * way is returned by the next psc_step; before psc_close, psc_wait(c, PSC_ALL) lets the last one land. */
+
 /* Moving values by hand. `tensor` is a name of the manifest, and the arrays hold that tensor's values; NULL:
  * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
  * chunks may differ by versions in between. PSC_EVALUE: what was to be sent is not finite; nothing was sent.
@@ -149,16 +161,54 @@ int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_sa
 /* Sets the center's values to x and leaves rule state alone. Other workers see it at their next exchange. */
 int psc_init(struct psc *c, const char *tensor, const float *x);
 
-/* Copies the center's values into x. */
+/* Copies the center's values into x. The whole vector into the array that psc_step moves: the next step
+ * starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over
  * n_samples samples for sgd; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen tensor. */
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples);
 
-/* The same; `answer` receives what the rule answers (elastic: the center before; sgd: after). The worker's
- * half of the rule is the caller's. message and answer may not overlap. */
+/* The same; `answer` receives what the rule answers (elastic: the center before; sgd: after), but for frozen
+ * values, which stay as they are. The worker's half of the rule is the caller's. message and answer may not
+ * overlap. */
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples);
+
+/* The same in the background, in the order in which they were started; every other call takes effect after
+ * them. The arrays are the library's until psc_wait. *ticket (may be NULL) names the transfer. Errors at
+ * once: PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM; all others, PSC_EVALUE among them, are told by psc_wait. Up to
+ * PSC_MAX_STARTED may be on their way; starting one more waits for the oldest. */
+#define PSC_MAX_STARTED 256
+int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples,
+                       uint64_t *ticket);
+int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket);
+int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket);
+int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
+                   uint64_t *ticket);
+int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
+                       size_t n_samples, uint64_t *ticket);
+
+/* Waits until the transfer has ended and returns how: its arrays are the caller's again. PSC_ALL: everything
+ * started, with the first failure that no psc_wait(c, PSC_ALL) has told yet. The results of the newest
+ * PSC_MAX_STARTED are kept; of older ones only the first failure is, and those after it count as failed. A
+ * transfer fails as the call without _start does: no wait is longer than the server's silence may be. */
+#define PSC_ALL 0
+int psc_wait(struct psc *c, uint64_t ticket);
+
+/* Saves the worker's own part of the job: x, the array as psc_step last returned it, what the library keeps
+ * beside it (own point and momentum, t), and extra_bytes of the caller's own, such as generators and the
+ * place in the data. The center is psd's to save: worth doing when psc_info's save_version has changed. Under
+ * overlap the exchange on its way is waited for and becomes part of the state. The file is replaced
+ * atomically by way of PATH.tmp. Errors: PSC_EVALUE for values that are not finite, PSC_ESYSTEM; the file
+ * that was there stays. */
+int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
+
+/* Takes up a saved state, after psc_begin and before the first psc_step: x receives the saved array, extra up
+ * to room_bytes of the caller's own, *extra_bytes (may be NULL) how many. Going on from there is what going
+ * on without would have been, as far as the center is the same. Errors, which change nothing: PSC_EMANIFEST
+ * for another model's; PSC_EINVAL for another rule's or optimizer's, or when room_bytes is too small;
+ * PSC_EDAMAGED says what is wrong with the file; PSC_EVALUE; PSC_ESYSTEM, also when there is no such file. */
+int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
 
 /* Reports metrics; does not wait for an answer. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
@@ -171,7 +221,8 @@ const char *
 psc_error(const struct psc *c); /* the sentence of the last failure; "" when there was none; owned by c */
 const char *psc_result_name(int result); /* "PSC_EGONE" for PSC_EGONE; a static string */
 
-/* Says goodbye to the server and frees everything. NULL is fine. */
+/* Says goodbye to the server and frees everything. What was started and has not ended is given up; no array
+ * is touched any more. NULL is fine. */
 void psc_close(struct psc *c);
 
 #ifdef __cplusplus

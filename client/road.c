@@ -46,6 +46,8 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
                   .alpha = m->alpha,
                   .period = m->period,
                   .momentum = m->momentum,
+                  .weight_decay = m->weight_decay,
+                  .overlap = m->overlap,
                   .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
                                .gamma = m->schedule->gamma,
                                .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,

@@ -31,7 +31,7 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void say(struct psc *c, const char *sentence)
+void psc_say(struct psc *c, const char *sentence)
 {
     if (c->opt.log != NULL)
         c->opt.log(c->opt.log_arg, sentence);
@@ -161,7 +161,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     announce(c);
     pthread_mutex_unlock(&s->lock);
     if (again)
-        say(c, "the server is back: the session goes on");
+        psc_say(c, "the server is back: the session goes on");
 }
 
 static void on_parked(struct service *v, const Ps__ToClient *m)
@@ -170,7 +170,7 @@ static void on_parked(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&v->c->shared.lock);
     v->c->shared.parked = true;
     pthread_mutex_unlock(&v->c->shared.lock);
-    say(v->c, m->parked->reason);
+    psc_say(v->c, m->parked->reason);
 }
 
 static void on_begun(struct service *v, const Ps__ToClient *m)
@@ -205,7 +205,14 @@ static void on_drain(struct service *v, const Ps__ToClient *m)
     char sentence[300];
     snprintf(sentence, sizeof sentence, "the server is draining (%.200s): finish and leave",
              m->drain->reason);
-    say(v->c, sentence);
+    psc_say(v->c, sentence);
+}
+
+static void on_save(struct service *v, const Ps__ToClient *m)
+{
+    pthread_mutex_lock(&v->c->shared.lock);
+    v->c->shared.save_version = m->save->center_version;
+    pthread_mutex_unlock(&v->c->shared.lock);
 }
 
 static void go_looking(struct service *v, const char *why)
@@ -221,7 +228,7 @@ static void go_looking(struct service *v, const char *why)
         end_session(v->c, PSC_DRAINED, "the server has drained and is gone");
         return;
     }
-    say(v->c, why);
+    psc_say(v->c, why);
     connect_anew(v);
 }
 
@@ -243,6 +250,7 @@ static void (*const handlers[])(struct service *v, const Ps__ToClient *m) = {
     [PS__TO_CLIENT__WHAT_WELCOME] = on_welcome, [PS__TO_CLIENT__WHAT_PARKED] = on_parked,
     [PS__TO_CLIENT__WHAT_BEGUN] = on_begun,     [PS__TO_CLIENT__WHAT_ALIVE] = on_alive,
     [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,     [PS__TO_CLIENT__WHAT_ERROR] = on_error,
+    [PS__TO_CLIENT__WHAT_SAVE] = on_save,
 };
 
 static void receive(struct service *v)
@@ -309,6 +317,17 @@ static void send_report(struct service *v, const struct psc_metrics *r, uint32_t
     send_message(v, PS__TO_SERVER__WHAT_REPORT, &report);
 }
 
+static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, uint32_t client,
+                           uint32_t incarnation)
+{
+    Ps__NotFinite m = PS__NOT_FINITE__INIT;
+    m.client = client;
+    m.incarnation = incarnation;
+    m.clock = clock;
+    m.index = index;
+    send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
+}
+
 /* Does what the caller asked for since the last time; returns true when it wants the thread to end. */
 static bool obey(struct service *v)
 {
@@ -319,6 +338,8 @@ static bool obey(struct service *v)
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED && v->socket != NULL, stop = s->stop;
     bool begin = joined && s->send_begin, report = joined && s->has_report, leave = joined && s->send_leave;
+    bool nonfinite = joined && s->begun && s->has_nonfinite;
+    uint64_t nonfinite_clock = s->nonfinite_clock, nonfinite_index = s->nonfinite_index;
     const struct ps_manifest *manifest = s->manifest;
     struct psc_metrics metrics = s->report;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
@@ -326,12 +347,16 @@ static bool obey(struct service *v)
         s->send_begin = false;
     if (report)
         s->has_report = false;
+    if (nonfinite)
+        s->has_nonfinite = false;
     pthread_mutex_unlock(&s->lock);
 
     if (begin)
         send_begin(v, manifest, client, incarnation);
     if (report)
         send_report(v, &metrics, client, incarnation);
+    if (nonfinite)
+        send_nonfinite(v, nonfinite_clock, nonfinite_index, client, incarnation);
     if (leave) {
         Ps__Leave m = PS__LEAVE__INIT;
         m.client = client;

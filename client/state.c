@@ -45,27 +45,28 @@ int psc_info(const struct psc *c, struct psc_info *info)
     if (c->shared_ready) {
         pthread_mutex_lock(&open->shared.lock);
         const struct psc_road *r = &c->shared.road;
-        full.center_version = c->shared.center_version;
+        const struct psc_counts *n = &c->shared.counts;
+        full.exchanges = n->exchanges;
+        full.retries = n->retries;
+        full.bytes_sent = n->bytes_sent;
+        full.bytes_received = n->bytes_received;
+        full.center_version =
+            n->center_version > c->shared.center_version ? n->center_version : c->shared.center_version;
+        full.save_version = c->shared.save_version;
         full.reconnects = c->shared.reconnects;
         full.generation = r->generation;
         full.period = r->hyper.period;
         full.learning_rate =
             c->shared.epoch > 0 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock) : 0;
-        full.alpha = c->rule != NULL && c->rule->needs_alpha ? (double)c->rate : 0;
+        full.alpha = c->rule != NULL && c->rule->needs_alpha ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.transport, sizeof full.transport, "%s", r->transport);
         pthread_mutex_unlock(&open->shared.lock);
     }
     full.n_floats = c->shard.n_floats;
-    full.exchanges = c->exchanges;
-    full.retries = c->retries;
-    full.bytes_sent = c->bytes_sent;
-    full.bytes_received = c->bytes_received;
     full.exchange_seconds = c->exchange_s;
     full.update_seconds = c->update_s;
-    if (c->center_version > full.center_version)
-        full.center_version = c->center_version;
     memcpy(info, &full, size < sizeof full ? size : sizeof full);
     info->size = size;
     return PSC_OK;
@@ -94,6 +95,7 @@ const char *psc_result_name(int result)
         {PSC_EREFUSED, "PSC_EREFUSED"},
         {PSC_EUNSUPPORTED, "PSC_EUNSUPPORTED"},
         {PSC_ESYSTEM, "PSC_ESYSTEM"},
+        {PSC_EDAMAGED, "PSC_EDAMAGED"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].result == result)

@@ -90,9 +90,10 @@ int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_er
 int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out,
                         struct ps_error *err);
 
-/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version. Each
- * damaged one met on the way is reported through `skipped` (may be NULL). -ENOENT: there is no checkpoint
- * file; -EBADMSG: there are, and none is readable; others (no permission, beyond max_floats) end the search.
+/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version;
+ * best.safetensors is one of them, taken when it is the newest. Each damaged one met on the way is reported
+ * through `skipped` (may be NULL). -ENOENT: there is no checkpoint file; -EBADMSG: there are, and none is
+ * readable; others (no permission, beyond max_floats) end the search.
  */
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err);

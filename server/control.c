@@ -92,6 +92,18 @@ void psd_control_drain(struct psd *d, const char *reason)
             send_session(d, &d->sessions.slots[i], &m);
 }
 
+void psd_control_save(struct psd *d, uint64_t version)
+{
+    Ps__Save save = PS__SAVE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    save.center_version = version;
+    m.what_case = PS__TO_CLIENT__WHAT_SAVE;
+    m.save = &save;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE && !d->sessions.slots[i].observer)
+            send_session(d, &d->sessions.slots[i], &m);
+}
+
 static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)s;

@@ -176,6 +176,8 @@ void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason
 void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
                        const char *sentence);
 void psd_control_drain(struct psd *d, const char *reason);
+/* Asks every worker to save its part beside the center's checkpoint of this version. */
+void psd_control_save(struct psd *d, uint64_t version);
 
 /* hello.c: Hello, new and taken up again. peer: identity of peer_bytes bytes at the control socket. */
 struct psd_peer {

@@ -81,6 +81,7 @@ static void newest_written(struct psd *d)
     v->last_version = d->center->snapshot.version;
     v->last_unix_s = d->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
+    psd_control_save(d, v->last_version);
 }
 
 /* A failed one is forgotten: the next evaluation as good tries again. */

@@ -92,7 +92,8 @@ static int begin(struct cnn_job *job)
             tensors[i] = (struct psc_tensor){.name = params[i].name,
                                              .offset = params[i].offset,
                                              .n_dims = params[i].n_dims,
-                                             .role = (uint32_t)params[i].role};
+                                             .role = (uint32_t)params[i].role,
+                                             .decay = (uint32_t)params[i].decay};
             for (uint32_t d = 0; d < params[i].n_dims; d++)
                 tensors[i].shape[d] = params[i].shape[d];
         }

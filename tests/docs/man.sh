@@ -54,7 +54,7 @@ for preset in "$presets"/*.yaml; do
     name=$(basename "$preset" .yaml)
     grep -qF "*$name*:" "$yaml" || { echo "psd.yaml(5): lacks the method $name" && failed=1; }
 done
-for key in $(sed -nE 's/^ *([a-z_]+):.*/\1/p' "$presets/../psd.yaml" | grep -vxE 'parameters|schedule|status|checkpoint|limits|stop'); do
+while read -r key; do
     sed 's/\\//g' "$yaml" | grep -qE "^\*([a-z_]+\.)*$key\*\$" || { echo "psd.yaml(5): lacks the key $key" && failed=1; }
-done
+done < <(sed -nE 's/^ *([a-z_]+): +[^ #].*/\1/p' "$presets/../psd.yaml")
 exit $failed

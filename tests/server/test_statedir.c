@@ -156,7 +156,7 @@ START_TEST(best_is_kept_apart)
     ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), -ENOENT);
     ck_assert_int_eq(write_best(0.875, 7, 9, false), 0);
     for (uint64_t i = 10; i < 15; i++)
-        write_snapshot(i, i, 2);
+        write_snapshot(i, 1700000000 + i, 2); /* the best one's is 1700000000 */
     ck_assert_int_eq(count_files(), 3);
     ck_assert_msg(psd_checkpoint_read_best(".", &best, &err) == 0, "%s", err.text);
     ck_assert_double_eq(best.accuracy, 0.875);
@@ -174,11 +174,14 @@ START_TEST(best_is_kept_apart)
     ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), 0);
     ck_assert_double_eq(best.accuracy, 0.5);
 
-    /* It is a checkpoint like any other: a job can start from it. */
+    /* It is a checkpoint like any other: a job goes on from it when nothing newer is there, or by itself. */
     for (unsigned v = 13; v < 15; v++) {
         snprintf(path, sizeof path, "center-%012u.safetensors", v);
         ck_assert_int_eq(unlink(path), 0);
     }
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), 0);
+    ck_assert_str_eq(path, "./best.safetensors");
+    psd_snapshot_finish(&s);
     ck_assert_int_eq(rename("best.safetensors", "center-000000000000.safetensors"), 0);
     ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), 0);
     ck_assert_uint_eq(s.version, 2);

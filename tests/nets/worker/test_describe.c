@@ -92,7 +92,7 @@ static char *describe(const char *net, uint64_t batch, bool json)
 START_TEST(json_says_the_same)
 {
     const struct cnn_model *m = cnn_models[_i];
-    char *text = describe(m->name, 2, true);
+    char *text = describe(m->name, 1, true);
     json_t *root = json_loads(text, 0, NULL), *layer;
     double params = 0, bytes = 0;
     size_t i;

@@ -1,0 +1,138 @@
+/* Moving values by hand: init, pull, push, pushpull and exchange, and their _start. */
+#include <inttypes.h>
+
+#include "client/psc.h"
+
+/* What a call moves. */
+struct hand {
+    const char *call;
+    uint8_t kind; /* enum ps_frame_kind */
+    const char *tensor;
+    const float *send; /* NULL: nothing */
+    float *answer;     /* NULL: nothing */
+    size_t n_samples;
+};
+
+/* Both may be missing. */
+static bool overlap(const float *send, const float *answer, size_t n)
+{
+    uintptr_t a = (uintptr_t)send, b = (uintptr_t)answer;
+    return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
+}
+
+static int check(struct psc *c, const struct hand *h)
+{
+    if (h->kind != PS_FRAME_PULL)
+        return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
+    return c->begun && h->answer != NULL
+               ? PSC_OK
+               : psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+}
+
+/* The transfer that the call asks for. */
+static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
+{
+    const struct ps_tensor *t = NULL;
+    int64_t index;
+    int rc = check(c, h);
+    if (rc != PSC_OK)
+        return rc;
+    if (h->tensor != NULL && (index = ps_manifest_find(c->manifest, h->tensor)) < 0)
+        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
+    if (h->tensor != NULL)
+        t = &c->manifest->tensors[index];
+    *out = (struct psc_transfer){.kind = h->kind,
+                                 .tensor = t,
+                                 .send = h->send,
+                                 .name = h->kind == PS_FRAME_SET ? "x" : "the message",
+                                 .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
+                                 .clock = c->clock,
+                                 .target = h->answer};
+    if (h->answer != NULL)
+        out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
+    if (overlap(h->send, h->answer, t != NULL ? ps_tensor_range(t).count : c->shard.n_floats))
+        return psc_fail(c, PSC_EINVAL, "%s: message and answer overlap", h->call);
+    if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
+        return psc_fail(c, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call, t->name);
+    c->error.text[0] = 0;
+    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x)
+        psc_start_over(c);
+    return PSC_OK;
+}
+
+static int move_now(struct psc *c, const struct hand *h)
+{
+    struct psc_transfer t;
+    int rc = make(c, h, &t);
+    if (rc == PSC_OK)
+        rc = psc_move(c, &t);
+    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+}
+
+static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
+{
+    struct psc_transfer t;
+    int rc = make(c, h, &t);
+    if (rc != PSC_OK || (rc = psc_mover_start(c)) != PSC_OK)
+        return rc;
+    uint64_t given = psc_mover_put(c, &t, NULL);
+    if (ticket != NULL)
+        *ticket = given;
+    return PSC_OK;
+}
+
+int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples)
+{
+    return move_now(c, &(struct hand){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples});
+}
+
+int psc_init(struct psc *c, const char *tensor, const float *x)
+{
+    return move_now(c, &(struct hand){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
+}
+
+int psc_pull(struct psc *c, const char *tensor, float *x)
+{
+    return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
+}
+
+int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
+{
+    return move_now(c, &(struct hand){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
+}
+
+int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples)
+{
+    return move_now(c, &(struct hand){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples});
+}
+
+int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples, uint64_t *ticket)
+{
+    return move_later(
+        c, &(struct hand){"psc_exchange_start", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples}, ticket);
+}
+
+int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket)
+{
+    return move_later(c, &(struct hand){"psc_init_start", PS_FRAME_SET, tensor, x, NULL, 0}, ticket);
+}
+
+int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket)
+{
+    return move_later(c, &(struct hand){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
+}
+
+int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
+                   uint64_t *ticket)
+{
+    return move_later(c, &(struct hand){"psc_push_start", PS_FRAME_PUSH, tensor, message, NULL, n_samples},
+                      ticket);
+}
+
+int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
+                       size_t n_samples, uint64_t *ticket)
+{
+    return move_later(
+        c, &(struct hand){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples},
+        ticket);
+}

@@ -1,0 +1,219 @@
+/* The mover: a thread that runs started transfers one after the other, in the order in which they were
+ * started, so that a program's transfers take effect in its own order. It starts with the first of them.
+ * While its queue is empty the caller's thread moves data itself, without waking anybody. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "client/psc.h"
+
+static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
+{
+    return &m->slots[ticket % PSC_MAX_STARTED];
+}
+
+/* With the lock held. */
+static void finish_oldest(struct psc *c, int rc)
+{
+    struct psc_mover *m = &c->mover;
+    struct psc_started *s = slot_of(m, m->finished + 1);
+    s->out->rc = rc;
+    s->out->rate = c->carriage.counts.rate;
+    s->out->error.text[0] = 0;
+    if (rc != PSC_OK)
+        s->out->error = c->carriage.error;
+    m->finished++;
+    if (rc != PSC_OK && m->failed_ticket == 0 && s->out == &s->own) {
+        m->failed_ticket = m->finished;
+        m->failed = *s->out;
+    }
+    pthread_cond_broadcast(&m->landed);
+}
+
+static void *carry(void *arg)
+{
+    struct psc *c = arg;
+    struct psc_mover *m = &c->mover;
+    pthread_mutex_lock(&m->lock);
+    while (!m->stop) {
+        if (m->finished == m->issued) {
+            pthread_cond_wait(&m->queued, &m->lock);
+            continue;
+        }
+        struct psc_started *s = slot_of(m, m->finished + 1); /* stays as it is until it has ended */
+        pthread_mutex_unlock(&m->lock);
+        int rc = psc_transfer_run(c, &s->transfer);
+        pthread_mutex_lock(&m->lock);
+        finish_oldest(c, rc);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+static void finish(struct psc_mover *m)
+{
+    pthread_cond_destroy(&m->queued);
+    pthread_cond_destroy(&m->landed);
+    pthread_mutex_destroy(&m->lock);
+    free(m->slots);
+    m->slots = NULL;
+}
+
+int psc_mover_start(struct psc *c)
+{
+    struct psc_mover *m = &c->mover;
+    pthread_condattr_t attr;
+    if (m->runs)
+        return PSC_OK;
+    if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
+        return psc_fail(c, PSC_ENOMEM, "no memory for started transfers");
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->queued, &attr);
+    pthread_cond_init(&m->landed, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = pthread_create(&m->thread, NULL, carry, c);
+    m->runs = rc == 0;
+    if (rc != 0)
+        finish(m);
+    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
+}
+
+/* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent. */
+static void await(struct psc_mover *m, uint64_t ticket)
+{
+    while (m->finished < ticket) {
+        struct timespec soon;
+        clock_gettime(CLOCK_MONOTONIC, &soon);
+        soon.tv_sec += 1;
+        pthread_cond_timedwait(&m->landed, &m->lock, &soon);
+    }
+}
+
+uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
+{
+    struct psc_mover *m = &c->mover;
+    pthread_mutex_lock(&m->lock);
+    if (m->issued >= PSC_MAX_STARTED)
+        await(m, m->issued + 1 - PSC_MAX_STARTED);
+    uint64_t ticket = ++m->issued;
+    struct psc_started *s = slot_of(m, ticket);
+    s->transfer = *t;
+    s->transfer.patient = true;
+    s->own.rc = PSC_OK;
+    s->out = out != NULL ? out : &s->own;
+    pthread_cond_signal(&m->queued);
+    pthread_mutex_unlock(&m->lock);
+    return ticket;
+}
+
+void psc_mover_await(struct psc *c, uint64_t ticket)
+{
+    double begin = psc_now_s();
+    pthread_mutex_lock(&c->mover.lock);
+    await(&c->mover, ticket);
+    pthread_mutex_unlock(&c->mover.lock);
+    c->exchange_s += psc_now_s() - begin;
+}
+
+static bool is_idle(struct psc_mover *m)
+{
+    if (!m->runs)
+        return true;
+    pthread_mutex_lock(&m->lock);
+    bool idle = m->finished == m->issued;
+    pthread_mutex_unlock(&m->lock);
+    return idle;
+}
+
+int psc_move(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_outcome out;
+    if (!is_idle(&c->mover)) {
+        psc_mover_await(c, psc_mover_put(c, t, &out));
+    } else {
+        double begin = psc_now_s();
+        out.rc = psc_transfer_run(c, t);
+        c->exchange_s += psc_now_s() - begin;
+        if (out.rc != PSC_OK)
+            out.error = c->carriage.error;
+    }
+    if (out.rc != PSC_OK)
+        c->error = out.error;
+    return out.rc;
+}
+
+void psc_mover_stop(struct psc *c)
+{
+    struct psc_mover *m = &c->mover;
+    if (!m->runs)
+        return;
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.give_up = true;
+    pthread_mutex_unlock(&c->shared.lock);
+    eventfd_write(c->wake_fd, 1);
+    pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    pthread_cond_signal(&m->queued);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    finish(m);
+    m->runs = false;
+}
+
+/* With the lock held. What a step started is told by the next one; there may be none. */
+static int outcome_of_all(struct psc *c)
+{
+    struct psc_mover *m = &c->mover;
+    const struct psc_outcome *out = NULL;
+    await(m, m->issued);
+    if (m->failed_ticket != 0)
+        out = &m->failed;
+    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK)
+        out = &c->ahead.outcome;
+    m->failed_ticket = 0;
+    if (out == NULL)
+        return PSC_OK;
+    c->error = out->error;
+    return out->rc;
+}
+
+/* With the lock held. Of a ticket whose slot has gone to another, only the first failure is known: what was
+ * started after it is counted as failed too. */
+static int outcome_of(struct psc *c, uint64_t ticket)
+{
+    struct psc_mover *m = &c->mover;
+    const struct psc_outcome *out = NULL;
+    await(m, ticket);
+    if (ticket + PSC_MAX_STARTED > m->issued)
+        out = &slot_of(m, ticket)->own;
+    else if (m->failed_ticket != 0 && ticket >= m->failed_ticket)
+        out = &m->failed;
+    if (out == NULL || out->rc == PSC_OK)
+        return PSC_OK;
+    c->error = out->error;
+    return out->rc;
+}
+
+int psc_wait(struct psc *c, uint64_t ticket)
+{
+    struct psc_mover *m = &c->mover;
+    double begin = psc_now_s();
+    int rc = PSC_OK;
+    if (!c->begun)
+        return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
+    if (ticket > (m->runs ? m->issued : 0)) /* only this thread gives tickets out */
+        return psc_fail(c, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
+    c->error.text[0] = 0;
+    if (m->runs) {
+        pthread_mutex_lock(&m->lock);
+        rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
+        pthread_mutex_unlock(&m->lock);
+        c->exchange_s += psc_now_s() - begin;
+    }
+    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+}

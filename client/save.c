@@ -1,0 +1,323 @@
+/* psc_save and psc_load: files. The bytes are state_file.c's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "client/psc.h"
+#include "client/state_file.h"
+
+/* A file being written, under another name. */
+struct writer {
+    int fd;
+    XXH3_state_t *hash;
+    char path[PATH_MAX + 8];
+};
+
+static int write_all(struct writer *w, const void *bytes, size_t len_bytes)
+{
+    const char *p = bytes;
+    XXH3_64bits_update(w->hash, bytes, len_bytes);
+    while (len_bytes > 0) {
+        size_t part = len_bytes < (64u << 20) ? len_bytes : 64u << 20;
+        ssize_t n = write(w->fd, p, part);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        p += n;
+        len_bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+static int write_checksum(struct writer *w)
+{
+    unsigned char bytes[8];
+    uint64_t hash = XXH3_64bits_digest(w->hash);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(hash >> (8 * i));
+    return write_all(w, bytes, sizeof bytes);
+}
+
+/* The rename is there to stay when the directory is on disk. */
+static int sync_directory(const char *path)
+{
+    char directory[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(directory, sizeof directory, "%.*s",
+             slash == NULL   ? 1
+             : slash == path ? 1
+                             : (int)(slash - path),
+             slash == NULL ? "." : path);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int rc = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: this file system has no such thing */
+    close(fd);
+    return rc;
+}
+
+/* What there is to save, in the order of the file. */
+struct contents {
+    unsigned char head[PSC_STATE_HEAD_BYTES];
+    const float *vectors[4]; /* NULL: not there */
+    size_t vector_bytes;
+    const void *extra;
+    size_t extra_bytes;
+};
+
+static int write_contents(struct writer *w, const struct contents *s)
+{
+    int rc = write_all(w, s->head, sizeof s->head);
+    for (size_t i = 0; i < 4 && rc == 0; i++)
+        if (s->vectors[i] != NULL)
+            rc = write_all(w, s->vectors[i], s->vector_bytes);
+    if (rc == 0 && s->extra_bytes > 0)
+        rc = write_all(w, s->extra, s->extra_bytes);
+    return rc == 0 ? write_checksum(w) : rc;
+}
+
+/* Under another name first: whatever happens, a whole file is there. 0 or -errno. */
+static int write_file(const char *path, const struct contents *s)
+{
+    struct writer w = {.hash = XXH3_createState()};
+    int rc = 0;
+    if (w.hash == NULL)
+        return -ENOMEM;
+    XXH3_64bits_reset(w.hash);
+    snprintf(w.path, sizeof w.path, "%s.tmp", path);
+    w.fd = open(w.path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (w.fd < 0) {
+        rc = -errno;
+        goto out;
+    }
+    rc = write_contents(&w, s);
+    if (rc == 0 && fsync(w.fd) < 0)
+        rc = -errno;
+    if (close(w.fd) < 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(w.path, path) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = sync_directory(path);
+    else
+        unlink(w.path);
+out:
+    XXH3_freeState(w.hash);
+    return rc;
+}
+
+static int check_finite(struct psc *c, const char *call, const char *path, const float *const *vectors)
+{
+    for (size_t i = 0; i < 4; i++)
+        if (vectors[i] != NULL && c->vec->first_nonfinite(vectors[i], c->shard.n_floats) < c->shard.n_floats)
+            return psc_fail(c, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite", call,
+                            path);
+    return PSC_OK;
+}
+
+static int check_call(struct psc *c, const char *call, const char *path, const float *x, const void *extra,
+                      size_t extra_bytes)
+{
+    int rc = psc_check_worker(c, call, x, x);
+    if (rc != PSC_OK)
+        return rc;
+    if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
+        return psc_fail(c, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
+    if (extra == NULL && extra_bytes > 0)
+        return psc_fail(c, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call, extra_bytes);
+    c->error.text[0] = 0;
+    return PSC_OK;
+}
+
+/* The exchange that the last step started belongs to the state: it is waited for. */
+static bool has_landed(struct psc *c)
+{
+    const struct psc_ahead *a = &c->ahead;
+    if (!a->started)
+        return a->landed;
+    psc_mover_await(c, a->ticket);
+    return a->outcome.rc == PSC_OK && !a->unwanted;
+}
+
+static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
+{
+    bool own = c->optimizer->has_state && !c->fresh, landed = has_landed(c);
+    struct psc_state_head h = {.manifest_hash = c->manifest->hash,
+                               .n_floats = c->shard.n_floats,
+                               .clock = c->clock,
+                               .extra_bytes = extra_bytes,
+                               .rate = landed ? c->ahead.outcome.rate : 0};
+    h.flags = (own ? PSC_STATE_OWN : 0) | (landed ? PSC_STATE_LANDED : 0) |
+              (landed && !own ? PSC_STATE_AHEAD_X : 0);
+    pthread_mutex_lock(&c->shared.lock);
+    h.exchanges = c->shared.counts.exchanges;
+    h.center_version = c->shared.counts.center_version;
+    snprintf(h.method, sizeof h.method, "%s", c->shared.road.method);
+    pthread_mutex_unlock(&c->shared.lock);
+    snprintf(h.rule, sizeof h.rule, "%s", c->rule->name);
+    snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
+    return h;
+}
+
+int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)
+{
+    int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
+    if (rc != PSC_OK)
+        return rc;
+    struct psc_state_head head = head_of(c, extra_bytes);
+    bool own = head.flags & PSC_STATE_OWN, ahead = head.flags & PSC_STATE_AHEAD_X;
+    struct contents s = {.vectors = {x, own ? c->x : NULL, own ? c->v : NULL, ahead ? c->ahead.x : NULL},
+                         .vector_bytes = c->shard.n_floats * sizeof *x,
+                         .extra = extra,
+                         .extra_bytes = extra_bytes};
+    psc_state_pack(&head, s.head);
+    if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
+        return rc;
+    rc = write_file(path, &s);
+    if (rc == -ENOMEM)
+        return psc_fail(c, PSC_ENOMEM, "psc_save: no memory");
+    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+}
+
+/* 0, -errno; -ENODATA when the file is shorter. */
+static int read_all(int fd, void *bytes, size_t len_bytes)
+{
+    char *p = bytes;
+    while (len_bytes > 0) {
+        ssize_t n = read(fd, p, len_bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n == 0 ? -ENODATA : -errno;
+        p += n;
+        len_bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Whether the state can be this handle's. */
+static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
+{
+    if (h->manifest_hash != c->manifest->hash || h->n_floats != c->shard.n_floats)
+        return psc_fail(c, PSC_EMANIFEST,
+                        "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
+                        "; this one has %" PRIu64 ", %016" PRIx64,
+                        path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
+    if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule->name) != 0)
+        return psc_fail(c, PSC_EINVAL,
+                        "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
+                        h->optimizer, h->rule, c->optimizer->name, c->rule->name);
+    if (h->extra_bytes > room_bytes)
+        return psc_fail(c, PSC_EINVAL,
+                        "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
+                        h->extra_bytes, room_bytes);
+    if ((h->flags & PSC_STATE_OWN) != 0 && !c->optimizer->has_state)
+        return psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s' has vectors that optimizer %s lacks", path,
+                        c->optimizer->name);
+    return PSC_OK;
+}
+
+/* Reads and checks the whole file. *bytes: to be freed. */
+static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigned char **bytes,
+                     struct psc_state_head *h, struct psc_state_parts *parts)
+{
+    unsigned char head[PSC_STATE_HEAD_BYTES];
+    struct ps_error why;
+    struct stat st;
+    size_t n;
+    int rc = PSC_OK, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        rc = psc_fail(c, PSC_ESYSTEM, "psc_load: '%.300s': %s", path, strerror(errno));
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        rc = psc_fail(c, PSC_EINVAL, "psc_load: '%.300s' is no regular file", path);
+        goto out;
+    }
+    n = (size_t)st.st_size < sizeof head ? (size_t)st.st_size : sizeof head;
+    if ((err = read_all(fd, head, n)) < 0)
+        goto out;
+    if (psc_state_parse(h, head, n, (uint64_t)st.st_size, &why) < 0) {
+        rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
+        goto out;
+    }
+    if ((rc = check_fit(c, path, h, room_bytes)) != PSC_OK)
+        goto out;
+    if ((*bytes = malloc((size_t)st.st_size)) == NULL) {
+        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for the %llu bytes of '%.300s'",
+                      (unsigned long long)st.st_size, path);
+        goto out;
+    }
+    memcpy(*bytes, head, n);
+    if ((err = read_all(fd, *bytes + n, (size_t)st.st_size - n)) < 0)
+        goto out;
+    if (psc_state_decode(h, parts, *bytes, (size_t)st.st_size, &why) < 0)
+        rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
+out:
+    if (err < 0)
+        rc = psc_fail(c, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "psc_load: '%.300s': %s", path,
+                      err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)
+{
+    size_t len_bytes = c->shard.n_floats * sizeof *x;
+    memcpy(x, p->at, len_bytes);
+    c->fresh = p->x == NULL;
+    if (p->x != NULL) {
+        memcpy(c->x, p->x, len_bytes);
+        memcpy(c->v, p->v, len_bytes);
+    }
+    if (p->ahead != NULL)
+        memcpy(c->ahead.x, p->ahead, len_bytes);
+    c->ahead.landed = h->flags & PSC_STATE_LANDED;
+    c->ahead.outcome.rate = h->rate;
+    c->clock = h->clock;
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.clock = c->clock;
+    pthread_mutex_unlock(&c->shared.lock);
+}
+
+int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
+{
+    struct psc_state_head h;
+    struct psc_state_parts p;
+    unsigned char *bytes = NULL;
+    int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
+    if (rc != PSC_OK)
+        return rc;
+    if (c->clock > 0 || c->caller_x != NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_load: it comes before the first psc_step");
+    if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
+        goto out;
+    /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
+    if ((rc = check_finite(c, "psc_load", path,
+                           (const float *const[]){(const void *)p.at, (const void *)p.x, (const void *)p.v,
+                                                  (const void *)p.ahead})) != PSC_OK)
+        goto out;
+    if (p.ahead != NULL && c->ahead.x == NULL &&
+        (c->ahead.x = calloc(c->shard.n_floats, sizeof *c->ahead.x)) == NULL) {
+        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
+                      c->shard.n_floats);
+        goto out;
+    }
+    take(c, &h, &p, x);
+    if (h.extra_bytes > 0)
+        memcpy(extra, p.extra, h.extra_bytes);
+    if (extra_bytes != NULL)
+        *extra_bytes = h.extra_bytes;
+out:
+    free(bytes);
+    return rc;
+}

@@ -1,0 +1,156 @@
+#include "client/state_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define MAX_FLOATS (UINT64_C(1) << 40)
+#define MAX_EXTRA  (UINT64_C(1) << 40)
+
+static const unsigned char magic[8] = {'P', 'S', 'D', 'S', 'T', 'A', 'T', 'E'};
+
+enum {
+    AT_VERSION = 8,
+    AT_FLAGS = 12,
+    AT_HASH = 16,
+    AT_N_FLOATS = 24,
+    AT_CLOCK = 32,
+    AT_EXCHANGES = 40,
+    AT_CENTER_VERSION = 48,
+    AT_EXTRA_BYTES = 56,
+    AT_RATE = 64,
+    AT_METHOD = 72,
+    AT_RULE = 104,
+    AT_OPTIMIZER = 136,
+    CHECKSUM_BYTES = 8,
+};
+
+static void put(unsigned char *to, uint64_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint64_t get(const unsigned char *from, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t)from[i] << (8 * i);
+    return v;
+}
+
+static void put_name(unsigned char *to, const char *name)
+{
+    memcpy(to, name, strnlen(name, 31));
+}
+
+void psc_state_pack(const struct psc_state_head *h, void *bytes)
+{
+    unsigned char *b = bytes;
+    uint32_t rate;
+    memset(b, 0, PSC_STATE_HEAD_BYTES);
+    memcpy(b, magic, sizeof magic);
+    memcpy(&rate, &h->rate, sizeof rate);
+    put(b + AT_VERSION, PSC_STATE_VERSION, 4);
+    put(b + AT_FLAGS, h->flags, 4);
+    put(b + AT_HASH, h->manifest_hash, 8);
+    put(b + AT_N_FLOATS, h->n_floats, 8);
+    put(b + AT_CLOCK, h->clock, 8);
+    put(b + AT_EXCHANGES, h->exchanges, 8);
+    put(b + AT_CENTER_VERSION, h->center_version, 8);
+    put(b + AT_EXTRA_BYTES, h->extra_bytes, 8);
+    put(b + AT_RATE, rate, 4);
+    put_name(b + AT_METHOD, h->method);
+    put_name(b + AT_RULE, h->rule);
+    put_name(b + AT_OPTIMIZER, h->optimizer);
+}
+
+static bool get_name(char *name, const unsigned char *from)
+{
+    memcpy(name, from, 32);
+    for (const char *p = name; p < name + 32; p++) {
+        if (*p == 0)
+            return p > name;
+        if (*p < 0x21 || *p > 0x7e)
+            return false;
+    }
+    return false;
+}
+
+static uint64_t n_vectors(uint32_t flags)
+{
+    return 1 + ((flags & PSC_STATE_OWN) != 0 ? 2 : 0) + ((flags & PSC_STATE_AHEAD_X) != 0);
+}
+
+/* An exchange that was made ahead left its vector in one place. */
+static bool flags_are_known(uint32_t flags)
+{
+    bool own = flags & PSC_STATE_OWN, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD_X;
+    return flags < 8 && (landed ? own != ahead : !ahead);
+}
+
+int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
+                    struct ps_error *err)
+{
+    const unsigned char *b = bytes;
+    struct psc_state_head found;
+    uint32_t rate;
+    if (len_bytes < sizeof magic || memcmp(b, magic, sizeof magic) != 0)
+        return ps_fail(err, -EINVAL, "no file of psc_save: it does not start with 'PSDSTATE'");
+    if (len_bytes < PSC_STATE_HEAD_BYTES)
+        return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %d bytes", len_bytes,
+                       PSC_STATE_HEAD_BYTES);
+    if (get(b + AT_VERSION, 4) != PSC_STATE_VERSION)
+        return ps_fail(err, -EINVAL, "format version %" PRIu64 "; this library reads %d",
+                       get(b + AT_VERSION, 4), PSC_STATE_VERSION);
+    found = (struct psc_state_head){.flags = (uint32_t)get(b + AT_FLAGS, 4),
+                                    .manifest_hash = get(b + AT_HASH, 8),
+                                    .n_floats = get(b + AT_N_FLOATS, 8),
+                                    .clock = get(b + AT_CLOCK, 8),
+                                    .exchanges = get(b + AT_EXCHANGES, 8),
+                                    .center_version = get(b + AT_CENTER_VERSION, 8),
+                                    .extra_bytes = get(b + AT_EXTRA_BYTES, 8)};
+    rate = (uint32_t)get(b + AT_RATE, 4);
+    memcpy(&found.rate, &rate, sizeof rate);
+    if (!flags_are_known(found.flags) || found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
+        found.extra_bytes > MAX_EXTRA || !(found.rate >= 0 && found.rate < 1e30f) ||
+        !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
+        !get_name(found.optimizer, b + AT_OPTIMIZER))
+        return ps_fail(err, -EINVAL, "damaged: its head holds values that cannot be");
+    uint64_t want = PSC_STATE_HEAD_BYTES + n_vectors(found.flags) * found.n_floats * sizeof(float) +
+                    found.extra_bytes + CHECKSUM_BYTES;
+    if (file_bytes != want)
+        return ps_fail(err, -EINVAL, "damaged: %" PRIu64 " bytes; its head speaks of %" PRIu64, file_bytes,
+                       want);
+    *h = found;
+    return 0;
+}
+
+int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, const void *bytes,
+                     size_t len_bytes, struct ps_error *err)
+{
+    const unsigned char *b = bytes, *next = b + PSC_STATE_HEAD_BYTES;
+    struct psc_state_head found;
+    int rc = psc_state_parse(&found, bytes, len_bytes, len_bytes, err);
+    if (rc < 0)
+        return rc;
+    if (get(b + len_bytes - CHECKSUM_BYTES, 8) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
+        return ps_fail(err, -EINVAL, "damaged: its checksum is wrong");
+    size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
+    *parts = (struct psc_state_parts){.at = next};
+    next += vector_bytes;
+    if (found.flags & PSC_STATE_OWN) {
+        parts->x = next;
+        parts->v = next + vector_bytes;
+        next += 2 * vector_bytes;
+    }
+    if (found.flags & PSC_STATE_AHEAD_X) {
+        parts->ahead = next;
+        next += vector_bytes;
+    }
+    parts->extra = next;
+    *h = found;
+    return 0;
+}

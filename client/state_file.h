@@ -1,0 +1,51 @@
+/* state_file.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
+ *
+ * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's; with
+ * PSC_STATE_OWN the optimizer's x and v; with PSC_STATE_AHEAD_X what the exchange of the next step brought;
+ * then the caller's extra bytes; then XXH3-64 over all before it.
+ *
+ *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
+ *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
+ * 104 rule[32]   136 optimizer[32]             168 zeros */
+#ifndef PSC_STATE_FILE_H
+#define PSC_STATE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+#define PSC_STATE_HEAD_BYTES 192
+#define PSC_STATE_VERSION    1
+
+enum {
+    PSC_STATE_OWN = 1,     /* x and v are there */
+    PSC_STATE_LANDED = 2,  /* the exchange of the next step has been made */
+    PSC_STATE_AHEAD_X = 4, /* and its vector is there; else it is x */
+};
+
+struct psc_state_head {
+    uint32_t flags;
+    uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
+    float rate; /* of that exchange */
+    char method[32], rule[32], optimizer[32];
+};
+
+/* Into the bytes of a whole file; at any alignment. NULL: not there. */
+struct psc_state_parts {
+    const unsigned char *at, *x, *v, *ahead, *extra;
+};
+
+/* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */
+void psc_state_pack(const struct psc_state_head *h, void *bytes);
+
+/* Reads the head of a file of file_bytes, of which `bytes` are the first len_bytes. -EINVAL with a sentence:
+ * not such a file, another format version, or fields that cannot be or do not fit the length. */
+int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
+                    struct ps_error *err);
+
+/* Checks a whole file, checksum included, and finds its parts. */
+int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, const void *bytes,
+                     size_t len_bytes, struct ps_error *err);
+
+#endif

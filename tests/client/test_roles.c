@@ -1,0 +1,219 @@
+/* What a step does to values by their role, and weight decay, with a real psd. */
+#include <math.h>
+
+#include "tests/client/rig.h"
+
+enum { N = RIG_N, WORKERS = 2, STEPS = 12 };
+
+static struct daemon psd;
+static float start[N], x[WORKERS][N], g[N], center[N];
+static double want_center[N], want_x[WORKERS][N], velocity[WORKERS][N];
+
+static void stop_psd(void)
+{
+    daemon_remove(&psd);
+}
+
+static void join_all(struct psc **c)
+{
+    struct dice dice = {40};
+    for (int i = 0; i < N; i++)
+        want_center[i] = (double)(start[i] = dice_float(&dice));
+    for (int w = 0; w < WORKERS; w++) {
+        memcpy(x[w], start, sizeof start);
+        c[w] = rig_join(&psd, rig_model, RIG_TENSORS, x[w]);
+        for (int i = 0; i < N; i++) {
+            want_x[w][i] = want_center[i];
+            velocity[w][i] = 0;
+        }
+    }
+}
+
+/* A gradient whose values must not be read where nothing is stepped; and statistics, as a forward pass leaves
+ * them in x. */
+static void compute(struct dice *dice, int w)
+{
+    for (int i = 0; i < N; i++) {
+        uint32_t role = rig_tensor_at((size_t)i)->role;
+        g[i] = role == PSC_PARAM ? dice_float(dice) : NAN;
+        if (role == PSC_BUFFER)
+            want_x[w][i] = (double)(x[w][i] = x[w][i] * 0.5f + dice_float(dice));
+    }
+}
+
+/* As in test_step.c: half an ulp of values below 8 in each of eight operations a step. */
+static void check_close(const float *found, const double *want, int steps)
+{
+    for (int i = 0; i < N; i++)
+        if (fabs((double)found[i] - want[i]) > 8.0 * steps * 0x1p-24 * 8)
+            ck_abort_msg("'%s'[%d] is %.9g; expected %.9g after %d steps", rig_tensor_at((size_t)i)->name, i,
+                         (double)found[i], want[i], steps);
+}
+
+static void check_frozen(const float *found)
+{
+    ck_assert_mem_eq(found + 3900, start + 3900, 4100 * sizeof *found);
+}
+
+#define ELASTIC_SETTINGS                                                                                     \
+    "schedule={kind: constant, warmup_steps: 0}", "alpha=0.25", "learning_rate=0.0625", "period=2",          \
+        "weight_decay=0.125", RIG_CUT, NULL
+
+static const char *const easgd[] = {"method=async-easgd", ELASTIC_SETTINGS};
+static const char *const eamsgd[] = {"method=eamsgd", "momentum=0.5", ELASTIC_SETTINGS};
+static const struct {
+    const char *const *settings;
+    double momentum;
+} elastic[] = {{easgd, 0}, {eamsgd, 0.5}};
+
+/* One step of worker w: Zhang et al. 2015, Algorithms 1 and 2, the gradient with lambda x at the point where
+ * it was taken. */
+static void reference_elastic(int w, uint64_t t, double momentum)
+{
+    for (int i = 0; i < N; i++) {
+        const struct psc_tensor *tensor = rig_tensor_at((size_t)i);
+        double *y = &want_x[w][i], *v = &velocity[w][i], at = *y + momentum * *v;
+        if (tensor->role != PSC_FROZEN && t % 2 == 0) {
+            double move = 0.25 * (*y - want_center[i]);
+            *y -= move;
+            want_center[i] += move;
+        }
+        if (tensor->role != PSC_PARAM)
+            continue;
+        *v = momentum * *v - 0.0625 * ((double)g[i] + (tensor->decay == PSC_DECAY ? 0.125 * at : 0));
+        *y += *v;
+    }
+}
+
+START_TEST(elastic_steps_treat_values_by_their_role)
+{
+    static double at[N];
+    struct dice dice = {41};
+    struct psc *c[WORKERS];
+    rig_start(&psd, elastic[_i].settings);
+    join_all(c);
+    for (int t = 0; t < STEPS; t++)
+        for (int w = 0; w < WORKERS; w++) {
+            compute(&dice, w);
+            assert_ok(c[w], psc_step(c[w], x[w], g, 1));
+            reference_elastic(w, (uint64_t)t, elastic[_i].momentum);
+            for (int i = 0; i < N; i++)
+                at[i] = want_x[w][i] + elastic[_i].momentum * velocity[w][i];
+            check_close(x[w], at, t + 1);
+            check_frozen(x[w]);
+        }
+    assert_ok(c[0], psc_pull(c[0], NULL, center));
+    check_close(center, want_center, STEPS);
+    check_frozen(center);
+    for (int w = 0; w < WORKERS; w++)
+        psc_close(c[w]);
+}
+END_TEST
+
+/* Rule sgd: parameters descend, statistics follow the mean: center <- center + (x - center) / p. */
+START_TEST(sgd_steps_treat_values_by_their_role)
+{
+    struct dice dice = {42};
+    struct psc *c[WORKERS];
+    rig_start(&psd, (const char *[]){"method=async-sgd", "learning_rate=0.0625", "weight_decay=0.125",
+                                     "schedule={kind: constant, warmup_steps: 0}", RIG_CUT, NULL});
+    join_all(c);
+    for (int t = 0; t < STEPS; t++)
+        for (int w = 0; w < WORKERS; w++) {
+            compute(&dice, w);
+            for (int i = 0; i < N; i++) {
+                const struct psc_tensor *tensor = rig_tensor_at((size_t)i);
+                double decayed = tensor->decay == PSC_DECAY ? 0.125 * (double)x[w][i] : 0;
+                if (tensor->role == PSC_PARAM)
+                    want_center[i] -= 0.0625 * ((double)g[i] + decayed);
+                else if (tensor->role == PSC_BUFFER)
+                    want_center[i] += (want_x[w][i] - want_center[i]) / WORKERS;
+            }
+            assert_ok(c[w], psc_step(c[w], x[w], g, 1));
+            check_close(x[w], want_center, WORKERS * (t + 1));
+            check_frozen(x[w]);
+        }
+    for (int w = 0; w < WORKERS; w++)
+        psc_close(c[w]);
+}
+END_TEST
+
+/* Chunks that hold frozen values alone stay at home; those at either end of a frozen tensor travel whole. */
+START_TEST(frozen_chunks_do_not_travel)
+{
+    struct psc *c;
+    rig_start(&psd, easgd);
+    memset(g, 0, sizeof g);
+    c = rig_join(&psd, rig_model, RIG_TENSORS, x[0]);
+    uint64_t before = rig_sent(c);
+    ck_assert_uint_eq(before, N * sizeof(float)); /* the offer is whole */
+    assert_ok(c, psc_step(c, x[0], g, 1));
+    uint64_t sent = rig_sent(c) - before;
+    ck_assert_uint_ge(sent, (N - 4100) * sizeof(float));            /* all that moves */
+    ck_assert_uint_lt(sent, (N - 4100 + 2 * 1024) * sizeof(float)); /* and at most a chunk at either end */
+    assert_fails(c, psc_push(c, "embedding", g, 1), PSC_EINVAL, "tensor 'embedding' is frozen");
+    assert_ok(c, psc_pull(c, "embedding", g));
+    ck_assert_mem_eq(g, x[0] + 3900, 4100 * sizeof *g);
+    psc_close(c);
+}
+END_TEST
+
+/* Statistics that are not finite are a worker's own fault as parameters are; frozen ones are not looked at.
+ */
+START_TEST(values_that_travel_are_checked)
+{
+    struct psc *c;
+    rig_start(&psd, easgd);
+    c = rig_join(&psd, rig_model, RIG_TENSORS, x[0]);
+    memset(g, 0, sizeof g);
+    x[0][4000] = NAN; /* frozen */
+    assert_ok(c, psc_step(c, x[0], g, 1));
+    assert_ok(c, psc_step(c, x[0], g, 1));
+    x[0][9950] = INFINITY;
+    assert_fails(c, psc_step(c, x[0], g, 1), PSC_EVALUE, "x[9950], in tensor 'fc.running'");
+    ck_assert(daemon_reaches(&psd, "/status", "nonfinite.index", 9950, 5));
+    ck_assert_double_eq(daemon_number(&psd, "/status", "nonfinite.clock"), 2);
+    psc_close(c);
+}
+END_TEST
+
+static char said[2000];
+
+static void hear(void *arg, const char *sentence)
+{
+    (void)arg;
+    size_t used = strlen(said);
+    snprintf(said + used, sizeof said - used, "%s\n", sentence);
+}
+
+START_TEST(decay_that_does_nothing_is_told)
+{
+    const struct psc_tensor model[] = {{"bias", 0, {5}, 1, PSC_PARAM, PSC_NO_DECAY},
+                                       {"mean", 5, {5}, 1, PSC_BUFFER, PSC_DECAY}};
+    struct psc *c;
+    rig_start(&psd, easgd);
+    c = rig_open(&psd, hear, NULL);
+    assert_ok(c, psc_begin(c, model, 2, x[0]));
+    assert_says(said, "no tensor of this model decays");
+    memset(g, 0, sizeof g);
+    memcpy(center, x[0], sizeof center);
+    assert_ok(c, psc_step(c, x[0], g, 1));
+    ck_assert_mem_eq(x[0], center, 10 * sizeof *center);
+    psc_close(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-roles");
+    TCase *tc = tcase_create("roles");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, NULL, stop_psd);
+    tcase_add_loop_test(tc, elastic_steps_treat_values_by_their_role, 0, ROWS(elastic));
+    tcase_add_test(tc, sgd_steps_treat_values_by_their_role);
+    tcase_add_test(tc, frozen_chunks_do_not_travel);
+    tcase_add_test(tc, values_that_travel_are_checked);
+    tcase_add_test(tc, decay_that_does_nothing_is_told);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}
