@@ -28,8 +28,15 @@ static void lane_open(struct rig *r, uint32_t i)
                   "%s", err.text);
 }
 
+bool rig_has_raw(void)
+{
+    return strcmp(ps_transport_find("tcp")->name, "tcp") == 0;
+}
+
 static void raw_open(struct rig *r)
 {
+    if (!rig_has_raw())
+        return;
     int zero = 0, patience = PATIENCE_MS;
     r->context = zmq_ctx_new();
     r->raw = zmq_socket(r->context, ZMQ_DEALER);
@@ -102,8 +109,10 @@ void rig_resume(struct rig *r, struct psd_snapshot *s)
 
 void rig_close(struct rig *r)
 {
-    zmq_close(r->raw);
-    zmq_ctx_term(r->context);
+    if (r->raw != NULL) {
+        zmq_close(r->raw);
+        zmq_ctx_term(r->context);
+    }
     for (uint32_t i = 0; i < r->n_lanes; i++) {
         r->transport->link_close(r->links[i]);
         psd_lane_destroy(r->lanes[i]);

@@ -64,6 +64,8 @@ void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void 
 /* rig_ask with the chunk of the whole vector that f names. */
 void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,
                     struct reply *reply);
+/* Whether the road has a bare socket to send over: not the in-process one. */
+bool rig_has_raw(void);
 /* The same over the bare socket: a header of any length. head NULL: send nothing, only wait. */
 void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 void rig_raw_recv(struct rig *r, struct reply *reply);
