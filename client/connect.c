@@ -76,7 +76,8 @@ static int take_options(struct psc *c, const struct psc_options *given)
     const char *server = opt->server, *name = opt->name;
     opt->server = opt->name = NULL;
     if (server == NULL || server[0] == 0 || strlen(server) > 500)
-        return psc_fail(c, PSC_EINVAL, "options: server is missing; allowed are tcp://HOST:PORT and @FILE");
+        return psc_fail(c, PSC_EINVAL,
+                        "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
         return psc_fail(c, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
                         opt->kind);

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 
 #include "client/psc.h"
 #include "proto/codec.h"
@@ -19,6 +20,7 @@ enum { MAX_BACKOFF = 8 };
  * exchange. The caller then looks for it for a moment, giving way to whoever wants the core, before it
  * sleeps. Only this end does so: two that hold a core each keep the I/O threads between them waiting. */
 enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
+enum { REASON_S = 1 };
 #define SLEPT_S 0.5
 
 void psc_links_close(struct psc *c)
@@ -174,12 +176,29 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     }
 }
 
+/* The control road says why a session was ended, and may be a moment later than the lanes. */
+static bool is_told_why(struct psc *c)
+{
+    struct psc_shared *s = &c->shared;
+    struct timespec end;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += REASON_S;
+    pthread_mutex_lock(&s->lock);
+    while (rc == 0 && s->state != PSC_STATE_ENDED)
+        rc = pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    bool told = s->state == PSC_STATE_ENDED;
+    pthread_mutex_unlock(&s->lock);
+    return told;
+}
+
 /* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
  */
 static int take_error(struct psc *c, const struct ps_frame *f, const struct ps_message *m)
 {
     struct psc_carriage *carry = &c->carriage;
-    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN)
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN ||
+        (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
     return ps_fail(&carry->error, psc_result_of_code(f->code),
                    "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,

@@ -76,8 +76,8 @@ struct psc_tensor {
 
 struct psc_options {
     size_t size;           /* set by psc_options_init: lets old programs run with a newer library */
-    const char *server;    /* "tcp://HOST:PORT", or "@FILE": an endpoint file that psd wrote. Read again on
-                              reconnecting */
+    const char *server;    /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
+                              again on reconnecting */
     int32_t kind;          /* enum psc_kind */
     int32_t rank;          /* wanted rank, 0 to 1023; -1: the lowest that is free */
     const char *name;      /* shown in /workers; NULL: host name and process id */

@@ -125,10 +125,10 @@ static void connect_anew(struct service *v)
     zmq_setsockopt(v->socket, ZMQ_LINGER, &zero, sizeof zero);
     if (zmq_connect(v->socket, url) != 0) {
         rc = zmq_errno(); /* closing the socket may set another */
-        ps_fail(&trouble, 0, "cannot connect to '%.300s': %s; allowed is tcp://HOST:PORT", url,
-                zmq_strerror(rc));
+        ps_fail(&trouble, 0, "cannot connect to '%.300s': %s; allowed are tcp://HOST:PORT and ipc://PATH",
+                url, zmq_strerror(rc));
         close_socket(v, 0);
-        if (rc == EINVAL || rc == EPROTONOSUPPORT)
+        if (rc == EINVAL || rc == EPROTONOSUPPORT || rc == ENAMETOOLONG)
             end_session(v->c, PSC_EINVAL, trouble.text);
         else
             note_trouble(v->c, &trouble);

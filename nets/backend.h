@@ -16,8 +16,10 @@ struct cnn_backend {
      * sentence when the library beneath fails. */
     int (*score)(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
                  struct cnn_score *score, struct cnn_error *err);
-    int (*gradient)(void *state, const float *x, const float *images, const uint8_t *labels, float *g,
-                    struct cnn_score *score, struct cnn_error *err);
+    int (*gradient)(void *state, const struct cnn_draw *draw, const float *x, const float *images,
+                    const uint8_t *labels, float *g, struct cnn_score *score, struct cnn_error *err);
+    /* After a gradient: moves the buffers of x towards its batch's statistics, by cnn_batchnorm_move. */
+    void (*update_buffers)(void *state, float *x);
 };
 
 extern const struct cnn_backend cnn_backend_ref, cnn_backend_onednn;

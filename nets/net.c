@@ -25,6 +25,8 @@ struct cnn_net {
     const struct cnn_backend *backend;
     void *state;
     uint32_t batch;
+    struct cnn_draw draw;   /* of the next gradient */
+    bool has_gradient;      /* the backend holds a batch's statistics */
     struct cnn_error error; /* of the last call that failed */
 };
 
@@ -76,12 +78,14 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_pla
     if (opt->threads > MAX_THREADS)
         return cnn_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
                         opt->threads, MAX_THREADS);
-    for (size_t i = 0; i < plan->n_layers; i++) {
-        double floats = (double)cnn_shape_count(plan->layers[i].in) * opt->batch;
-        if (floats > INT32_MAX)
-            return cnn_fail(err, -EINVAL, "batch %u makes %.0f floats of input to layer '%s'; allowed are %d",
-                            opt->batch, floats, plan->layers[i].spec->name, INT32_MAX);
-    }
+    for (size_t i = 0; i < plan->n_layers; i++)
+        for (uint32_t k = 0; k < plan->layers[i].n_inputs; k++) {
+            double floats = (double)cnn_shape_count(plan->layers[i].inputs[k].shape) * opt->batch;
+            if (floats > INT32_MAX)
+                return cnn_fail(err, -EINVAL,
+                                "batch %u makes %.0f floats of input to layer '%s'; allowed are %d",
+                                opt->batch, floats, plan->layers[i].spec->name, INT32_MAX);
+        }
     return 0;
 }
 
@@ -135,7 +139,24 @@ int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, c
                      float *g, struct cnn_score *score)
 {
     int rc = check_labels(net, labels, net->batch);
-    return rc < 0 ? rc : net->backend->gradient(net->state, x, images, labels, g, score, &net->error);
+    if (rc == 0)
+        rc = net->backend->gradient(net->state, &net->draw, x, images, labels, g, score, &net->error);
+    if (rc == 0) {
+        net->draw.step++;
+        net->has_gradient = true;
+    }
+    return rc;
+}
+
+void cnn_net_update_buffers(struct cnn_net *net, float *x)
+{
+    if (net->has_gradient)
+        net->backend->update_buffers(net->state, x);
+}
+
+void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step)
+{
+    net->draw = (struct cnn_draw){seed, step};
 }
 
 int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels, uint32_t n,

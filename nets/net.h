@@ -1,9 +1,10 @@
 /* net.h: convolutional nets with flat parameters and gradients.
  *
- * A model is a table of layers; a net is a model made ready for one backend, batch size and thread count. All
- * parameters lie in one flat float32 vector, tensors packed back to back: convolution weights OIHW, fully
- * connected weights (out, in) with the input flattened CHW; each weight is followed by its bias. Gradients
- * have the same layout. */
+ * A model is a table of layers, each of which reads outputs of earlier ones; a net is a model made ready for
+ * one backend, batch size and thread count. All parameters lie in one flat float32 vector, tensors packed
+ * back to back: convolution weights OIHW, fully connected weights (out, in) with the input flattened CHW;
+ * each weight is followed by its bias; a batch normalisation has scale, shift, running mean and running
+ * variance. Gradients have the same layout. */
 #ifndef CNN_NET_H
 #define CNN_NET_H
 
@@ -18,17 +19,41 @@ struct cnn_error {
 /* Writes the sentence and returns `code`. err may be NULL. */
 int cnn_fail(struct cnn_error *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-enum cnn_layer_kind { CNN_CONV, CNN_MAXPOOL, CNN_RELU, CNN_FC, CNN_SOFTMAX_LOSS };
+enum cnn_layer_kind {
+    CNN_CONV,
+    CNN_MAXPOOL,
+    CNN_RELU,
+    CNN_FC,
+    CNN_SOFTMAX_LOSS,
+    CNN_AVGPOOL,        /* the mean of each window; what lies in the padding counts as 0, as in Caffe */
+    CNN_GLOBAL_AVGPOOL, /* the mean of each channel */
+    CNN_DROPOUT,        /* inverted: what is kept is divided by 1 - rate; nothing is dropped when scoring */
+    CNN_LRN,            /* x (k + alpha / size sum x^2)^-beta, over `size` neighbouring channels */
+    CNN_BATCHNORM,      /* per channel, over batch and places; when scoring by the running statistics */
+    CNN_CONCAT,         /* of the inputs, along channels */
+    CNN_ADD,            /* the sum of the inputs */
+};
 enum cnn_filler { CNN_FILL_XAVIER, CNN_FILL_MSRA };
+
+#define CNN_MAX_INPUTS 8
 
 /* One row of a model. Fields a kind does not use are 0. */
 struct cnn_layer_spec {
     enum cnn_layer_kind kind;
-    const char *name;
+    const char *name; /* unique in the model; "images" is taken */
+    /* Names of earlier layers, or "images"; none: the row before, or the images. concat and add have two or
+     * more, all others one. Every output but the loss is read by some layer. */
+    const char *inputs[CNN_MAX_INPUTS];
     uint32_t n_out; /* conv: output channels; fc: outputs */
-    uint32_t kernel, stride,
-        pad;                /* conv, maxpool: square window. maxpool rounds output sizes up, as Caffe does */
+    /* conv, maxpool, avgpool: square window. Pools round output sizes up, as Caffe does */
+    uint32_t kernel, stride, pad;
+    uint32_t groups;        /* conv: cuts in and out channels in so many independent convolutions; 0: one */
     enum cnn_filler filler; /* conv, fc: weights; biases start at 0 */
+    float rate;             /* dropout: what part is dropped, 0 <= rate < 1 */
+    uint32_t size;          /* lrn: odd */
+    float alpha, beta, k;   /* lrn */
+    float epsilon;          /* batchnorm: added to the variance; 0: 1e-5 */
+    float momentum;         /* batchnorm: the batch's part of the running statistics, at most 1; 0: 0.1 */
 };
 
 struct cnn_model {
@@ -43,14 +68,26 @@ struct cnn_model {
 extern const struct cnn_model *const cnn_models[];
 const struct cnn_model *cnn_model_find(const char *name); /* NULL: no such model */
 
+/* Values are those of enum psc_role and enum psc_decay. */
+enum cnn_role {
+    CNN_PARAM = 0,
+    CNN_BUFFER = 1 /* running statistics of a batchnorm: written by cnn_net_update_buffers, never stepped */
+};
+enum cnn_decay {
+    CNN_DECAY = 0,
+    CNN_NO_DECAY = 1 /* biases and normalisation: weight decay leaves them alone */
+};
+
 /* A named tensor of the flat parameter vector. */
 struct cnn_param {
     char name[64]; /* "conv1.weight" */
     uint64_t offset;
     uint64_t shape[4];
     uint32_t n_dims;
-    uint32_t fan_in; /* inputs per output of a weight; 0 for biases */
+    uint32_t fan_in; /* inputs per output of a weight; 0 for all else */
     enum cnn_filler filler;
+    enum cnn_role role;
+    enum cnn_decay decay;
 };
 
 struct cnn_net_options {
@@ -73,25 +110,53 @@ void cnn_net_destroy(struct cnn_net *net);
  * (free). */
 size_t cnn_model_n_floats(const struct cnn_model *model);
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err);
+/* One layer of a model as it is planned. Names belong to the model. */
+struct cnn_layer_row {
+    const char *name, *kind;
+    uint32_t n_inputs;
+    const char *inputs[CNN_MAX_INPUTS]; /* layers, or "images" */
+    uint32_t channels, height, width;   /* of its output */
+    uint64_t n_params;                  /* floats that training steps */
+    uint64_t n_buffers;                 /* floats of running statistics */
+    /* Of one image, 2 a multiply-add; 0 for layers without a product worth counting. Backward is a product
+     * for the weights and, but for the first layer, one for the input. */
+    double forward_flops, backward_flops;
+};
+/* *n rows in the model's order, the loss last; owned by the caller (free). -EINVAL for a model that makes no
+ * sense, -ENOMEM. */
+int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,
+                       struct cnn_error *err);
 /* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x).
  */
 double cnn_model_train_flops(const struct cnn_model *model);
 
 /* Fills x (n_floats) from the seed alone: Xavier uniform +-sqrt(3 / fan_in) (Glorot & Bengio 2010, Caffe's
  * variant), MSRA with variance 2 / fan_in (He et al. 2015; normal as a sum of 12 uniforms, so no value lies
- * beyond 6 sigma), biases 0. Same bits on every machine. */
+ * beyond 6 sigma), biases and running means 0, scales and running variances 1. Same bits on every machine. */
 int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x);
 
-/* The gradient g (n_floats, overwritten) of the mean loss over the batch at x. images: [batch][C][H][W], any
- * values; labels: [batch], each < classes (checked: -EINVAL, g and score untouched). -EIO when the library
- * beneath fails. A value that is not finite in x or images makes a loss or gradient that is not finite: no
- * error. Ties in a max-pool window go to the first in row order. Neither function allocates. One call at a
- * time for a net; any thread. */
+/* The gradient g (n_floats, overwritten; 0 at buffers) of the mean loss over the batch at x, with dropout and
+ * by the batch's own statistics. images: [batch][C][H][W], any values; labels: [batch], each < classes
+ * (checked: -EINVAL, g and score untouched). -EIO when the library beneath fails. A value that is not finite
+ * in x or images makes a loss or gradient that is not finite: no error. Ties in a max-pool window go to the
+ * first in row order. Each call that succeeds draws dropout anew: see cnn_net_seed. Neither function
+ * allocates. One call at a time for a net; any thread. */
 int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels,
                      float *g, struct cnn_score *score);
 
-/* Forward only, over the first n <= batch images (-EINVAL otherwise). It costs about as much as a whole
- * batch. */
+/* Moves the buffers of x (n_floats) towards the statistics of the batch that cnn_net_gradient saw last:
+ * running <- (1 - momentum) running + momentum batch, with the unbiased variance (Ioffe & Szegedy 2015).
+ * Touches nothing else of x; does nothing before the first gradient and in a model without buffers. Call it
+ * between the gradient and the step. */
+void cnn_net_update_buffers(struct cnn_net *net, float *x);
+
+/* What dropout drops is a function of (seed, step, layer, element of the batch) alone, the same for every
+ * backend and number of threads (Philox4x32-10). A net starts at step 0 of seed 0; each gradient takes
+ * one step. This sets both: workers want different seeds, a run that goes on its old step. */
+void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step);
+
+/* Forward only, without dropout and by the running statistics, over the first n <= batch images (-EINVAL
+ * otherwise). It costs about as much as a whole batch. */
 int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels, uint32_t n,
                   struct cnn_score *score);
 

@@ -25,10 +25,71 @@ static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct cnn_error
     l->n_biases = l->weight_dims > 0 ? l->weight_shape[0] : 0;
     l->weight_at = p->n_floats;
     l->bias_at = p->n_floats + l->n_weights;
-    p->n_floats = l->bias_at + l->n_biases;
+    l->mean_at = l->bias_at + l->n_biases;
+    l->variance_at = l->mean_at + l->n_buffers;
+    p->n_floats = l->variance_at + l->n_buffers;
     if (l->n_weights >= MAX_FLOATS || p->n_floats > MAX_FLOATS)
         return cnn_fail(err, -EINVAL, "model '%s': more than %llu parameters at layer '%s'", p->model->name,
                         (unsigned long long)MAX_FLOATS, l->spec->name);
+    return 0;
+}
+
+static int check_name(const struct cnn_plan *p, size_t i, struct cnn_error *err)
+{
+    const char *name = p->model->layers[i].name;
+
+    if (name == NULL || name[0] == 0 || strlen(name) > 48)
+        return cnn_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", p->model->name,
+                        i);
+    if (strcmp(name, "images") == 0)
+        return cnn_fail(err, -EINVAL, "model '%s': layer %zu is named 'images', which is the net's input",
+                        p->model->name, i);
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(name, p->model->layers[k].name) == 0)
+            return cnn_fail(err, -EINVAL, "model '%s': layers %zu and %zu are both named '%s'",
+                            p->model->name, k, i, name);
+    return 0;
+}
+
+/* The value of that name before layer i; SIZE_MAX: there is none. */
+static size_t value_named(const struct cnn_plan *p, size_t i, const char *name)
+{
+    if (strcmp(name, "images") == 0)
+        return 0;
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(name, p->layers[k].spec->name) == 0)
+            return k + 1;
+    return SIZE_MAX;
+}
+
+static int plan_inputs(struct cnn_plan *p, size_t i, struct cnn_error *err)
+{
+    struct cnn_layer *l = &p->layers[i];
+    const struct cnn_model *m = p->model;
+    const char *const *names = l->spec->inputs;
+
+    for (l->n_inputs = 0; l->n_inputs < CNN_MAX_INPUTS && names[l->n_inputs] != NULL; l->n_inputs++) {
+        l->inputs[l->n_inputs].value = value_named(p, i, names[l->n_inputs]);
+        if (l->inputs[l->n_inputs].value == SIZE_MAX)
+            return cnn_fail(
+                err, -EINVAL,
+                "layer '%s': input '%.64s' is not a layer before it; those and 'images' are allowed",
+                l->spec->name, names[l->n_inputs]);
+    }
+    if (l->n_inputs == 0)
+        l->inputs[l->n_inputs++].value = i;
+    if ((l->n_inputs > 1) != (l->type->most_inputs > 1))
+        return cnn_fail(err, -EINVAL, "layer '%s': %u inputs; a layer of kind %s has %s", l->spec->name,
+                        l->n_inputs, l->type->kind, l->type->most_inputs > 1 ? "two to eight" : "one");
+    for (uint32_t k = 0; k < l->n_inputs; k++) {
+        struct cnn_input *in = &l->inputs[k];
+        const struct cnn_layer *from = in->value > 0 ? &p->layers[in->value - 1] : NULL;
+        in->shape = from != NULL ? from->out : (struct cnn_shape){m->channels, m->height, m->width};
+        in->wants_grad = from != NULL && (from->wants_din || from->weight_dims > 0);
+        l->wants_din = l->wants_din || in->wants_grad;
+        p->n_readers[in->value]++;
+    }
+    l->in = l->inputs[0].shape;
     return 0;
 }
 
@@ -40,23 +101,44 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct cnn_error *err)
 
     l->spec = &m->layers[i];
     l->type = cnn_layer_type_of(l->spec->kind);
-    l->in = i > 0 ? p->layers[i - 1].out : (struct cnn_shape){m->channels, m->height, m->width};
-    l->wants_din = p->n_floats > 0;
+    l->index = i;
     if (l->type == NULL)
         return cnn_fail(err, -EINVAL, "model '%s': layer %zu is of kind %d, which is not known", m->name, i,
                         (int)l->spec->kind);
-    if (l->spec->name == NULL || l->spec->name[0] == 0 || strlen(l->spec->name) > 48)
-        return cnn_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", m->name, i);
+    if ((rc = check_name(p, i, err)) < 0)
+        return rc;
     if ((l->spec->kind == CNN_SOFTMAX_LOSS) != (i + 1 == m->n_layers))
         return cnn_fail(err, -EINVAL, "model '%s': the last layer, and no other, is the softmax loss",
                         m->name);
-    if (!shape_fits(l->in))
-        return cnn_fail(err, -EINVAL,
-                        "model '%s': layer '%s' has an input of %u x %u x %u; sides are 1 to %d", m->name,
-                        l->spec->name, l->in.c, l->in.h, l->in.w, CNN_MAX_SIDE);
+    if ((rc = plan_inputs(p, i, err)) < 0)
+        return rc;
+    for (uint32_t k = 0; k < l->n_inputs; k++) {
+        struct cnn_shape s = l->inputs[k].shape;
+        if (!shape_fits(s))
+            return cnn_fail(err, -EINVAL,
+                            "model '%s': layer '%s' has an input of %u x %u x %u; sides are 1 to %d", m->name,
+                            l->spec->name, s.c, s.h, s.w, CNN_MAX_SIDE);
+    }
     if ((rc = l->type->plan(l, err)) < 0)
         return rc;
     return plan_params(p, l, err);
+}
+
+static int check_whole(const struct cnn_plan *p, struct cnn_error *err)
+{
+    const struct cnn_model *m = p->model;
+    uint32_t n_outputs = p->layers[p->n_layers - 1].in.c;
+
+    if (p->n_floats == 0)
+        return cnn_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
+    for (size_t i = 0; i + 1 < p->n_layers; i++)
+        if (p->n_readers[i + 1] == 0)
+            return cnn_fail(err, -EINVAL, "model '%s': no layer reads layer '%s'", m->name,
+                            p->layers[i].spec->name);
+    if (n_outputs != m->classes)
+        return cnn_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
+                        m->classes, n_outputs);
+    return 0;
 }
 
 int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct cnn_error *err)
@@ -65,18 +147,17 @@ int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct
         return cnn_fail(err, -EINVAL, "a model has at least two layers, one with parameters and the loss");
 
     struct cnn_plan *p = calloc(1, sizeof *p + model->n_layers * sizeof p->layers[0]);
-    if (p == NULL)
+    if (p == NULL || (p->n_readers = calloc(model->n_layers, sizeof *p->n_readers)) == NULL) {
+        free(p);
         return cnn_fail(err, -ENOMEM, "no memory for model '%s'", model->name);
+    }
     p->model = model;
     p->n_layers = model->n_layers;
     int rc = 0;
     for (size_t i = 0; i < p->n_layers && rc == 0; i++)
         rc = plan_layer(p, i, err);
-    if (rc == 0 && p->n_floats == 0)
-        rc = cnn_fail(err, -EINVAL, "model '%s' has no parameters", model->name);
-    if (rc == 0 && p->layers[p->n_layers - 1].in.c != model->classes)
-        rc = cnn_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", model->name,
-                      model->classes, p->layers[p->n_layers - 1].in.c);
+    if (rc == 0)
+        rc = check_whole(p, err);
     if (rc < 0)
         cnn_plan_destroy(p);
     else
@@ -86,6 +167,9 @@ int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct
 
 void cnn_plan_destroy(struct cnn_plan *plan)
 {
+    if (plan == NULL)
+        return;
+    free(plan->n_readers);
     free(plan);
 }
 
@@ -101,21 +185,36 @@ size_t cnn_model_n_floats(const struct cnn_model *model)
     return n;
 }
 
-static void describe(const struct cnn_layer *l, struct cnn_param rows[2])
-{
-    struct cnn_param *weight = &rows[0], *bias = &rows[1];
+#define MAX_ROWS_A_LAYER 4
 
-    snprintf(weight->name, sizeof weight->name, "%s.weight", l->spec->name);
-    weight->offset = l->weight_at;
+static struct cnn_param *add_row(struct cnn_param *row, const struct cnn_layer *l, const char *what,
+                                 uint64_t offset, uint64_t n)
+{
+    snprintf(row->name, sizeof row->name, "%s.%s", l->spec->name, what);
+    row->offset = offset;
+    row->shape[0] = n;
+    row->n_dims = 1;
+    row->decay = CNN_NO_DECAY;
+    return row;
+}
+
+/* How many rows it wrote. */
+static size_t describe(const struct cnn_layer *l, struct cnn_param rows[MAX_ROWS_A_LAYER])
+{
+    if (l->weight_dims == 0)
+        return 0;
+    struct cnn_param *weight = add_row(&rows[0], l, "weight", l->weight_at, l->n_weights);
     memcpy(weight->shape, l->weight_shape, l->weight_dims * sizeof l->weight_shape[0]);
     weight->n_dims = l->weight_dims;
     weight->fan_in = l->fan_in;
     weight->filler = l->spec->filler;
-
-    snprintf(bias->name, sizeof bias->name, "%s.bias", l->spec->name);
-    bias->offset = l->bias_at;
-    bias->shape[0] = l->n_biases;
-    bias->n_dims = 1;
+    weight->decay = l->fan_in > 0 ? CNN_DECAY : CNN_NO_DECAY;
+    add_row(&rows[1], l, "bias", l->bias_at, l->n_biases);
+    if (l->n_buffers == 0)
+        return 2;
+    add_row(&rows[2], l, "running_mean", l->mean_at, l->n_buffers)->role = CNN_BUFFER;
+    add_row(&rows[3], l, "running_variance", l->variance_at, l->n_buffers)->role = CNN_BUFFER;
+    return 4;
 }
 
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err)
@@ -125,17 +224,14 @@ int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size
     if (rc < 0)
         return rc;
 
-    struct cnn_param *rows = calloc(2 * p->n_layers, sizeof *rows);
+    struct cnn_param *rows = calloc(MAX_ROWS_A_LAYER * p->n_layers, sizeof *rows);
     if (rows == NULL) {
         rc = cnn_fail(err, -ENOMEM, "no memory for the parameters of model '%s'", model->name);
         goto destroy_plan;
     }
     size_t n_rows = 0;
     for (size_t i = 0; i < p->n_layers; i++)
-        if (p->layers[i].weight_dims > 0) {
-            describe(&p->layers[i], &rows[n_rows]);
-            n_rows += 2;
-        }
+        n_rows += describe(&p->layers[i], &rows[n_rows]);
     *out = rows;
     *n = n_rows;
 
@@ -193,14 +289,25 @@ static float msra(uint64_t seed, uint64_t at, float scale)
     return (float)sum * 0x1p-24f * scale;
 }
 
+static void fill_ones(float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = 1;
+}
+
 static void fill_layer(const struct cnn_layer *l, uint64_t seed, float *x)
 {
     uint32_t is_msra = l->spec->filler == CNN_FILL_MSRA;
-    float scale = (float)sqrt((is_msra ? 2.0 : 3.0) / l->fan_in);
+    float scale = l->fan_in > 0 ? (float)sqrt((is_msra ? 2.0 : 3.0) / l->fan_in) : 0;
 
-    for (uint64_t at = l->weight_at; at < l->weight_at + l->n_weights; at++)
-        x[at] = is_msra ? msra(seed, at, scale) : xavier(seed, at, scale);
+    if (l->fan_in == 0)
+        fill_ones(x + l->weight_at, l->n_weights);
+    else
+        for (uint64_t at = l->weight_at; at < l->weight_at + l->n_weights; at++)
+            x[at] = is_msra ? msra(seed, at, scale) : xavier(seed, at, scale);
     memset(x + l->bias_at, 0, l->n_biases * sizeof x[0]);
+    memset(x + l->mean_at, 0, l->n_buffers * sizeof x[0]);
+    fill_ones(x + l->variance_at, l->n_buffers);
 }
 
 int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x)

@@ -17,23 +17,47 @@ struct cnn_shape {
     uint32_t c, h, w;
 };
 
+/* A pool's window, as it is run. */
+struct cnn_window {
+    uint32_t kernel, stride, pad;
+};
+
+/* What a layer reads. Values are numbered: 0 are the images, i + 1 is the output of layer i. */
+struct cnn_input {
+    size_t value;
+    struct cnn_shape shape;
+    bool wants_grad; /* parameters lie before it */
+};
+
 /* One layer with its sizes and where its parameters lie in the flat vector. */
 struct cnn_layer {
     const struct cnn_layer_spec *spec;
     const struct cnn_layer_type *type;
-    struct cnn_shape in, out;
-    uint64_t weight_shape[4];
-    uint32_t weight_dims; /* 0: the layer has no parameters */
-    uint32_t fan_in;
+    size_t index;
+    uint32_t n_inputs;
+    struct cnn_input inputs[CNN_MAX_INPUTS];
+    struct cnn_shape in, out;                         /* in: of the first input */
+    struct cnn_window window;                         /* pools */
+    uint32_t groups;                                  /* conv */
+    uint64_t weight_shape[4];                         /* batchnorm: the scale */
+    uint32_t weight_dims;                             /* 0: the layer has no parameters */
+    uint32_t fan_in;                                  /* 0: the weights are not filled at random but with 1 */
     uint64_t weight_at, n_weights, bias_at, n_biases; /* floats */
-    bool wants_din; /* a layer before it has parameters, so the gradient of its input is needed */
+    uint64_t mean_at, variance_at, n_buffers;         /* floats; n_buffers each */
+    bool wants_din; /* a layer before it has parameters, so the gradient of an input is needed */
 };
 
 struct cnn_plan {
     const struct cnn_model *model;
     uint64_t n_floats;
-    size_t n_layers; /* the last is the loss; its input are the logits */
+    size_t n_layers;     /* the last is the loss; its input are the logits */
+    uint32_t *n_readers; /* [n_layers]: how many inputs each value is */
     struct cnn_layer layers[];
+};
+
+/* Which draws of a net's generator a gradient takes. */
+struct cnn_draw {
+    uint64_t seed, step;
 };
 
 static inline size_t cnn_shape_count(struct cnn_shape s)

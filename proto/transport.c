@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const struct ps_transport *const transports[] = {&ps_transport_tcp};
+static const struct ps_transport *const transports[] = {&ps_transport_tcp, &ps_transport_ipc};
 #define N_TRANSPORTS (sizeof transports / sizeof *transports)
 
 const struct ps_transport *const *ps_transport_rows(size_t *n)

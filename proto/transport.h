@@ -37,7 +37,9 @@ struct ps_transport {
     /* All ports and links must have been closed. */
     void (*hub_destroy)(struct ps_hub *hub);
 
-    /* url: tcp://HOST:PORT, port 0 for any. -errno with a sentence. */
+    /* Where lane `lane` is to listen when the control road does at control_url: for port_open. */
+    void (*lane_url)(const char *control_url, uint32_t lane, char *url, size_t size);
+    /* url: tcp://HOST:PORT, port 0 for any; ipc://PATH. -errno with a sentence. */
     int (*port_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_port **out, struct ps_error *err);
     void (*port_close)(struct ps_port *port);

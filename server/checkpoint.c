@@ -139,7 +139,7 @@ static int write_named(int dir_fd, const char *name, const struct psd_snapshot *
 /* One file of the directory. */
 struct found {
     char name[64];
-    uint64_t version;  /* as its name says */
+    uint64_t version;  /* as its header says; or its name, when that is damaged */
     uint64_t saved_at; /* as its header says; the file's time when that is damaged */
     bool readable;     /* its header is whole and fits the file's size */
 };
@@ -188,6 +188,7 @@ static void look_at(const char *dir, struct found *f)
     f->readable = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, NULL) == 0;
     if (f->readable) {
         f->saved_at = s.saved_at_s;
+        f->version = s.version; /* the best one's name has none */
         psd_snapshot_finish(&s);
         close(fd);
     } else if (stat(path, &st) == 0) {
@@ -195,7 +196,9 @@ static void look_at(const char *dir, struct found *f)
     }
 }
 
-static int list_files(const char *dir_path, struct found **out, size_t *n_out, struct ps_error *err)
+/* with_best: the best one, too, which rotation does not know. */
+static int list_files(const char *dir_path, bool with_best, struct found **out, size_t *n_out,
+                      struct ps_error *err)
 {
     struct found *files = NULL, one = {.readable = false};
     size_t n = 0, room = 0;
@@ -205,7 +208,8 @@ static int list_files(const char *dir_path, struct found **out, size_t *n_out, s
         return ps_fail(err, -errno, "%s: cannot read the checkpoint directory: %s", dir_path,
                        strerror(errno));
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        if (!parse_name(e->d_name, &one.version))
+        one.version = 0;
+        if (!parse_name(e->d_name, &one.version) && !(with_best && strcmp(e->d_name, best) == 0))
             continue;
         if (n == room) {
             struct found *more = realloc(files, (room = 2 * room + 16) * sizeof *files);
@@ -229,6 +233,24 @@ static int list_files(const char *dir_path, struct found **out, size_t *n_out, s
     return 0;
 }
 
+uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
+{
+    struct found *files;
+    size_t n;
+
+    if (list_files(dir, true, &files, &n, NULL) < 0)
+        return now_s;
+    for (size_t i = 0; i < n; i++) { /* the first readable one is the newest */
+        if (!files[i].readable)
+            continue;
+        uint64_t least = files[i].saved_at + (files[i].version > version && files[i].saved_at < UINT64_MAX);
+        now_s = now_s > least ? now_s : least;
+        break;
+    }
+    free(files);
+    return now_s;
+}
+
 /* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
 static void delete_old(const char *dir, int dir_fd, const char *written, uint32_t keep)
 {
@@ -236,7 +258,7 @@ static void delete_old(const char *dir, int dir_fd, const char *written, uint32_
     struct found *files;
     size_t n, kept = 1;
 
-    if (list_files(dir, &files, &n, &err) < 0) {
+    if (list_files(dir, false, &files, &n, &err) < 0) {
         ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s", err.text);
         return;
     }
@@ -349,7 +371,7 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
     struct ps_error why;
     struct found *files;
     size_t n;
-    int rc = list_files(dir, &files, &n, err);
+    int rc = list_files(dir, true, &files, &n, err);
 
     if (rc < 0)
         return rc;

@@ -62,6 +62,10 @@ void psd_snapshot_finish(struct psd_snapshot *s);
  * "__metadata__" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the tensor. */
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err);
 
+/* The psd.saved_at for a checkpoint of this version: now_s, or, where the wall clock has gone back, what makes
+ * it newer than every readable one in the directory. */
+uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
+
 /* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the
  * one just written; keep 0 counts as 1). Files whose header is damaged are neither counted nor deleted. path
  * (size bytes) receives the name. -errno with a sentence; the directory then holds what it held before (after
@@ -86,9 +90,10 @@ int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_er
 int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out,
                         struct ps_error *err);
 
-/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version. Each
- * damaged one met on the way is reported through `skipped` (may be NULL). -ENOENT: there is no checkpoint
- * file; -EBADMSG: there are, and none is readable; others (no permission, beyond max_floats) end the search.
+/* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version;
+ * best.safetensors is one of them, taken when it is the newest. Each damaged one met on the way is reported
+ * through `skipped` (may be NULL). -ENOENT: there is no checkpoint file; -EBADMSG: there are, and none is
+ * readable; others (no permission, beyond max_floats) end the search.
  */
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err);

@@ -258,7 +258,8 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
     int rc = 0;
     for (size_t i = 0; i < sizeof marks / sizeof *marks && rc == 0; i++)
         rc = decode_mark(d, &marks[i], tensors, n);
-    if (rc == 0 && (rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0)
+    if (rc == 0 && ((rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0 ||
+                    (rc = psd_checkpoint_check_manifest(d->out->manifest, &why)) < 0))
         rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
     free(tensors);
     return rc;

@@ -8,6 +8,7 @@
 
 #include "server/admissions/admissions.h"
 #include "server/config_table.h"
+#include "server/endpoint.h"
 #include "server/preset.h"
 #include "server/url.h"
 
@@ -188,10 +189,18 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
 {
     struct ps_error why;
     struct psd_url url;
+    bool ipc = strncmp(cfg->listen, "ipc://", 6) == 0;
+    char bindable[300];
 
-    if (psd_url_parse(cfg->listen, &url, &why) < 0)
-        return ps_fail(err, -EINVAL, "listen: %s", why.text);
-    if (!psd_url_is_loopback(&url) && !cfg->insecure)
+    if (ipc ? psd_endpoint_listen(cfg, bindable, sizeof bindable, &why) < 0
+            : psd_url_parse(cfg->listen, &url, &why) < 0)
+        return ps_fail(err, -EINVAL, "listen: %s%s", why.text, ipc ? "" : ", or ipc://PATH");
+    if (ipc && cfg->advertise[0] != 0)
+        return ps_fail(err, -EINVAL,
+                       "advertise: found %.100s; %.100s is a file, reached from this machine only: leave "
+                       "advertise out",
+                       cfg->advertise, cfg->listen);
+    if (!ipc && !psd_url_is_loopback(&url) && !cfg->insecure)
         return ps_fail(err, -EINVAL,
                        "listen: %.100s can be reached from other machines and this version has no "
                        "authentication; allowed is a loopback address such as tcp://127.0.0.1:0, or set "

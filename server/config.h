@@ -20,7 +20,7 @@ struct psd_config {
                         one */
     char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
-    char listen[256];    /* tcp://HOST:PORT; port 0: any free one */
+    char listen[256];    /* tcp://HOST:PORT, port 0: any free one; or ipc://PATH, relative to state_dir */
     char advertise[256]; /* host that workers connect to; "" : the bound one */
     bool insecure;       /* allow listening beyond loopback without authentication */
     uint32_t lanes;      /* 0: auto */

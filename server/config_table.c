@@ -56,9 +56,9 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "first steps over which the rate grows linearly"},
 
     {"listen", PSD_CONFIG_STRING, RESTART, TEXT(listen), .value = "tcp://127.0.0.1:0",
-     .help = "where workers connect"},
+     .help = "where workers connect: tcp://HOST:PORT, or ipc://PATH on this machine"},
     {"advertise", PSD_CONFIG_STRING, RESTART, TEXT(advertise), .value = "",
-     .help = "host that workers are told"},
+     .help = "host that workers are told, when it is not the bound one"},
     {"insecure", PSD_CONFIG_BOOL, RESTART, AT(insecure), .value = "false",
      .help = "listen beyond loopback without authentication"},
     {"lanes", PSD_CONFIG_U32, RESTART, AT(lanes), .min = 1, .max = PSD_MAX_LANES, .word = "auto",

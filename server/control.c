@@ -4,13 +4,16 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
+#include "proto/bind.h"
 #include "proto/control.h"
 #include "proto/log.h"
 #include "server/checkpoint.h"
+#include "server/endpoint.h"
 
 enum { BATCH = 256 };
 
@@ -268,11 +271,23 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
     handlers[m->what_case].handle(d, peer, s, m);
 }
 
-static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+/* libzmq's word for the peer: an IP address, or NAME:UID:GID:PID over a UNIX socket. */
+static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size_t size)
 {
     const char *address = zmq_msg_gets(body, "Peer-Address");
-    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id),
-                            address != NULL ? address : "unknown address"};
+    long uid, gid, pid;
+    bool is_file = d->control.file.path[0] != 0;
+    if (address != NULL && is_file && sscanf(address, "%*[^:]:%ld:%ld:%ld", &uid, &gid, &pid) == 3)
+        snprintf(text, size, "pid %ld of uid %ld", pid, uid);
+    else
+        snprintf(text, size, "%s", address != NULL ? address : "unknown address");
+}
+
+static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+{
+    char address[64];
+    describe_peer(d, body, address, sizeof address);
+    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id), address};
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
@@ -351,17 +366,20 @@ static int set_options(void *socket)
 int psd_control_open(struct psd *d, struct ps_error *err)
 {
     struct psd_control *c = &d->control;
-    size_t size = sizeof c->url;
-    int fd;
+    char url[300];
+    int fd, rc;
     size_t fd_size = sizeof fd;
 
-    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL)
+    if ((rc = psd_endpoint_listen(&d->cfg, url, sizeof url, err)) < 0 ||
+        (rc = psd_endpoint_directory(&d->cfg, url, err)) < 0)
+        return rc;
+    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
+        set_options(c->socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
-    if (set_options(c->socket) != 0 || zmq_bind(c->socket, d->cfg.listen) != 0 ||
-        zmq_getsockopt(c->socket, ZMQ_LAST_ENDPOINT, c->url, &size) != 0 ||
-        zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
-        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", d->cfg.listen,
-                       zmq_strerror(zmq_errno()));
+    if ((rc = ps_bind(c->socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
+        return rc;
+    if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
+        return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
@@ -382,6 +400,7 @@ void psd_control_close(struct psd *d)
     if (d->control.socket != NULL) {
         zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         zmq_close(d->control.socket);
+        ps_unix_socket_remove(&d->control.file);
     }
     if (d->control.context != NULL)
         zmq_ctx_term(d->control.context);

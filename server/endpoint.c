@@ -1,10 +1,81 @@
 #include "server/endpoint.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "proto/unix_socket.h"
+
+#define IPC            "ipc://"
+#define LANE_SUFFIX    3 /* bytes of ".63", what proto/transports/ipc.c adds for a lane */
+#define LONGEST_SOCKET (PS_UNIX_PATH_MAX - LANE_SUFFIX)
+
+static bool is_ipc(const char *url)
+{
+    return strncmp(url, IPC, sizeof IPC - 1) == 0;
+}
+
+/* Where the sockets' relative path begins, with a slash behind it. */
+static int base_of(const struct psd_config *cfg, char *base, size_t size, struct ps_error *err)
+{
+    char here[4096] = "";
+    if (cfg->state_dir[0] != '/' && getcwd(here, sizeof here) == NULL)
+        return ps_fail(err, -errno, "listen: cannot find the working directory: %s", strerror(errno));
+    int n = snprintf(base, size, "%s%s%s/", here, here[0] != 0 ? "/" : "", cfg->state_dir);
+    return n < 0 || (size_t)n >= size ? ps_fail(err, -ENAMETOOLONG, "state_dir: the path is too long") : 0;
+}
+
+int psd_endpoint_listen(const struct psd_config *cfg, char *url, size_t size, struct ps_error *err)
+{
+    char base[4400] = "";
+    const char *path = cfg->listen + sizeof IPC - 1;
+    int rc;
+
+    if (!is_ipc(cfg->listen)) {
+        snprintf(url, size, "%s", cfg->listen);
+        return 0;
+    }
+    if (path[0] == 0 || path[0] == '*' || path[0] == '@' || path[strlen(path) - 1] == '/')
+        return ps_fail(err, -EINVAL,
+                       "'%.100s' names no file; allowed is ipc://PATH, PATH a file of a directory that only "
+                       "you may enter, or a name in the state directory",
+                       cfg->listen);
+    if (path[0] != '/' && (rc = base_of(cfg, base, sizeof base, err)) < 0)
+        return rc;
+    size_t len = strlen(base) + strlen(path);
+    if (len > LONGEST_SOCKET || len + sizeof IPC > size)
+        return ps_fail(err, -ENAMETOOLONG,
+                       "%.60s%.100s has %zu bytes; a socket's path has at most %d, and the lanes' sockets "
+                       "add .0 to .63, so allowed are %d",
+                       base, path, len, PS_UNIX_PATH_MAX, LONGEST_SOCKET);
+    snprintf(url, size, "%s%s%s", IPC, base, path);
+    return 0;
+}
+
+int psd_endpoint_directory(const struct psd_config *cfg, const char *url, struct ps_error *err)
+{
+    char path[PS_UNIX_PATH_MAX + 1];
+    struct stat st;
+
+    if (!is_ipc(url))
+        return 0;
+    snprintf(path, sizeof path, "%s", url + sizeof IPC - 1);
+    const char *dir = dirname(path);
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "listen: cannot make the directory %s: %s", dir, strerror(errno));
+    if (stat(dir, &st) != 0)
+        return ps_fail(err, -errno, "listen: %s: %s", dir, strerror(errno));
+    if ((st.st_mode & 077) != 0 && !cfg->insecure)
+        return ps_fail(err, -EACCES,
+                       "listen: %s has mode %04o: others may enter it; allowed is a directory of mode 0700, "
+                       "which psd makes when it is missing, or set insecure: true",
+                       dir, st.st_mode & 07777);
+    return 0;
+}
 
 static bool is_every_interface(const char *host, size_t len)
 {
@@ -19,7 +90,7 @@ void psd_endpoint_advertised(const char *bound, const char *advertise, char *url
 {
     char host_name[256] = "localhost";
     const char *host = strstr(bound, "://"), *port = strrchr(bound, ':');
-    if (host == NULL || port <= host) {
+    if (is_ipc(bound) || host == NULL || port <= host) {
         snprintf(url, size, "%s", bound);
         return;
     }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/unix_socket.h"
 #include "server/http_socket.h"
 
 #define MAX_BODY_BYTES  (64 * 1024) /* of a request; read and ignored */
@@ -30,7 +31,7 @@ struct face {
 struct psd_http {
     const struct psd_http_route *routes;
     void *arg;
-    struct psd_unix_socket socket;
+    struct ps_unix_socket socket;
     char address[80]; /* of the TCP face, "" without one */
     struct face faces[2];
     int n_faces;
@@ -268,12 +269,12 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
         return ps_fail(err, -ENOMEM, "status server: no memory");
     h->routes = routes;
     h->arg = arg;
-    if ((rc = psd_unix_socket_listen(socket_path, &h->socket, err)) < 0) {
+    if ((rc = ps_unix_socket_listen(socket_path, "status socket", &h->socket, err)) < 0) {
         free(h);
         return rc;
     }
     if ((rc = open_face(h, loop, h->socket.fd, false, err)) < 0) {
-        psd_unix_socket_remove(&h->socket);
+        ps_unix_socket_remove(&h->socket);
         free(h);
         return rc;
     }
@@ -296,7 +297,7 @@ void psd_http_destroy(struct psd_http *h)
 {
     if (h == NULL)
         return;
-    psd_unix_socket_remove(&h->socket);
+    ps_unix_socket_remove(&h->socket);
     for (int i = 0; i < h->n_faces; i++) {
         uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */
         MHD_stop_daemon(h->faces[i].daemon);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "proto/log.h"
 #include "server/psd.h"
@@ -13,8 +14,9 @@ static const char usage[] =
     "  --config FILE         configuration; configs/psd.yaml documents every key\n"
     "  --method NAME         same as --set method=NAME\n"
     "  --set KEY=VALUE       override one key, such as parameters.period=4; may be repeated\n"
-    "  --listen URL          tcp://HOST:PORT; loopback unless the configuration says insecure: true\n"
-    "  --port N              port of the listen URL; 0: any free one\n"
+    "  --listen URL          tcp://HOST:PORT, loopback unless the configuration says insecure: true;\n"
+    "                        or ipc://PATH, for workers on this machine\n"
+    "  --port N              port of a tcp listen URL; 0: any free one\n"
     "  --endpoint-file FILE  write the URL there once psd is ready\n"
     "  --status unix:PATH    status socket\n"
     "  --state-dir DIR       checkpoints, history, lock\n"
@@ -101,6 +103,10 @@ static int set_port(struct psd_config *cfg, const char *text)
         fprintf(stderr, "psd: --port '%s': a port is a number from 0 to 65535\n", text);
         return PSD_EXIT_CONFIG;
     }
+    if (strncmp(cfg->listen, "tcp://", 6) != 0) {
+        fprintf(stderr, "psd: --port %ld: %s has no port; allowed with tcp://HOST:PORT\n", port, cfg->listen);
+        return PSD_EXIT_CONFIG;
+    }
     snprintf(url, sizeof url, "%.*s:%ld", (int)(colon - cfg->listen), cfg->listen, port);
     return set_key(cfg, "listen", url);
 }
@@ -166,6 +172,17 @@ static int read_options(int argc, char **argv, struct arguments *a)
     return rc;
 }
 
+/* A connection takes a descriptor on each port, and libzmq spins while it cannot accept one: as many as the
+ * system lets this process have. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct arguments a = {0};
@@ -184,5 +201,6 @@ int main(int argc, char **argv)
         puts("the configuration is valid");
         return 0;
     }
+    raise_descriptor_limit();
     return psd_run(&a.cfg, &a.start);
 }

@@ -112,6 +112,8 @@ char *psd_metrics_text(struct psd *d)
     one(f, "psd_received_bytes_total", "counter", "Payload received.", labels, t.bytes_in);
     one(f, "psd_sent_bytes_total", "counter", "Payload sent.", labels, t.bytes_out);
     workers(f, d);
+    one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
+        d->saver.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
         "When the last checkpoint was taken; 0: none yet.", "", d->saver.last_unix_s);
     gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",

@@ -73,14 +73,13 @@ static int open_lanes(struct psd *d, struct ps_error *err)
                    .window_chunks = d->cfg.window_chunks},
         .shared = &d->shared,
     };
-    const char *port = strrchr(d->control.url, ':');
-    snprintf(url, sizeof url, "%.*s:*", (int)(port - d->control.url), d->control.url);
     d->lanes = calloc(want, sizeof *d->lanes);
     d->lane_polls = calloc(want, sizeof *d->lane_polls);
     if (d->lanes == NULL || d->lane_polls == NULL)
         return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
     for (; d->n_lanes < want; d->n_lanes++) {
         opt.index = d->n_lanes;
+        d->transport->lane_url(d->control.url, d->n_lanes, url, sizeof url);
         int rc = psd_lane_create(&opt, &d->lanes[d->n_lanes], err);
         if (rc < 0)
             return rc;

@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "proto/unix_socket.h"
 #include "server/center.h"
 #include "server/config.h"
 #include "server/http.h"
@@ -33,7 +34,8 @@ enum psd_state {
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
-    char url[300]; /* as bound */
+    char url[300];              /* as bound */
+    struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
@@ -66,6 +68,7 @@ struct psd_saver {
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
+    uint64_t failures; /* writes that failed; each is tried again when the next is due */
     char path[400]; /* of the write that is under way; the pool thread's */
     struct ps_error error;
     int rc;

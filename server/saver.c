@@ -50,6 +50,7 @@ static void write_it(uv_work_t *work)
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
+    s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
     if (v->what & PSD_SAVE_BEST) {
         s->evaluated = true;
         v->best_rc = psd_checkpoint_write_best(v->directory, s, v->best_is_other, v->best_written,
@@ -63,6 +64,7 @@ static void write_it(uv_work_t *work)
 
 static void log_failed(struct psd_saver *v, const struct ps_error *err)
 {
+    v->failures++;
     memcpy(v->last_error, err->text, sizeof v->last_error);
     ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were", err->text);
 }

@@ -72,6 +72,7 @@ static json_t *checkpoint_json(const struct psd *d)
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error));
+    json_object_set_new(o, "failures", integer(v->failures));
     json_object_set_new(o, "in_progress", json_boolean(v->busy));
     json_object_set_new(
         o, "best",
@@ -368,20 +369,48 @@ static void post_drain(void *arg, const char *query, struct psd_http_answer *ans
     answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
 }
 
+/* arg: a worker's rank, or the client number of an observer (/workers has both). */
+static void post_evict(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct psd *d = arg;
+    uint32_t client = 0;
+    char found[64], why[160];
+    snprintf(found, sizeof found, "%s", query != NULL ? query : "");
+    size_t n = strlen(found);
+    if (n < 1 || n > 6 || strspn(found, "0123456789") != n) {
+        answer_json(
+            answer, 400,
+            json_pack("{s:o}", "error",
+                      json_sprintf("evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
+                                   n > 0 && n <= 6 ? found
+                                   : n > 0         ? "something else"
+                                                   : "nothing")));
+        return;
+    }
+    client = (uint32_t)strtoul(found, NULL, 10);
+    struct psd_session *s = client < d->sessions.n_slots ? &d->sessions.slots[client] : NULL;
+    if (s == NULL || s->state == PSD_SESSION_VACANT) {
+        answer_json(answer, 404,
+                    json_pack("{s:o}", "error",
+                              json_sprintf("there is no rank %u in the job; /workers lists who is", client)));
+        return;
+    }
+    snprintf(why, sizeof why, "an operator evicted this worker (psctl evict %u); a new session may join",
+             client);
+    json_t *o = json_pack("{s:I, s:s, s:I}", "evicted", (json_int_t)client, "name", s->name, "incarnation",
+                          (json_int_t)s->incarnation);
+    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
+    answer_json(answer, 200, o);
+}
+
 const struct psd_http_route psd_routes[] = {
-    {"GET", "/status", get_status, NULL},
-    {"GET", "/workers", get_workers, NULL},
-    {"GET", "/config", get_config, NULL},
-    {"GET", "/metrics", get_metrics, NULL},
-    {"GET", "/history", get_history, "since"},
-    {"GET", "/healthz", get_healthz, NULL},
-    {"GET", "/readyz", get_readyz, NULL},
-    {"GET", "/", psd_page_index, NULL},
-    {"GET", "/page.css", psd_page_style, NULL},
-    {"GET", "/page.js", psd_page_script, NULL},
-    {"GET", "/chart.js", psd_page_chart, NULL},
-    {"GET", "/icon.svg", psd_page_icon, NULL},
-    {"POST", "/checkpoint", post_checkpoint, NULL},
-    {"POST", "/drain", post_drain, NULL},
-    {.method = NULL},
+    {"GET", "/status", get_status, NULL},           {"GET", "/workers", get_workers, NULL},
+    {"GET", "/config", get_config, NULL},           {"GET", "/metrics", get_metrics, NULL},
+    {"GET", "/history", get_history, "since"},      {"GET", "/healthz", get_healthz, NULL},
+    {"GET", "/readyz", get_readyz, NULL},           {"GET", "/", psd_page_index, NULL},
+    {"GET", "/page.css", psd_page_style, NULL},     {"GET", "/page.js", psd_page_script, NULL},
+    {"GET", "/chart.js", psd_page_chart, NULL},     {"GET", "/icon.svg", psd_page_icon, NULL},
+    {"POST", "/checkpoint", post_checkpoint, NULL}, {"POST", "/drain", post_drain, NULL},
+    {"POST", "/evict", post_evict, "rank"},         {.method = NULL},
 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct cnn_data_type *const types[] = {&cnn_data_digits, &cnn_data_mnist};
+static const struct cnn_data_type *const types[] = {&cnn_data_digits, &cnn_data_mnist, &cnn_data_cifar10};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static const struct cnn_data_type *find(const char *spec, size_t len)
@@ -58,4 +58,55 @@ void cnn_data_close(struct cnn_data *data)
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info)
 {
     *info = data->info;
+}
+
+/* The i-th size that the set gives; false past the last. */
+static bool view_at(const struct cnn_data *data, uint32_t i, struct cnn_view *out)
+{
+    if (data->type->views == NULL)
+        *out = (struct cnn_view){.height = data->info.height, .width = data->info.width};
+    else if (i < data->type->n_views)
+        *out = data->type->views[i];
+    return i < (data->type->views == NULL ? 1 : data->type->n_views);
+}
+
+static void list_views(const struct cnn_data *data, char *text, size_t room)
+{
+    struct cnn_view view;
+    size_t used = 0;
+    for (uint32_t i = 0; view_at(data, i, &view) && used < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%ux%u", i > 0 ? " or " : "", view.height,
+                                 view.width);
+}
+
+int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,
+                  struct cnn_error *err)
+{
+    struct cnn_view view;
+    char sizes[80] = "";
+    for (uint32_t i = 0; view_at(data, i, &view); i++)
+        if ((height == 0 && width == 0) || (view.height == height && view.width == width)) {
+            *out = view;
+            return 0;
+        }
+    list_views(data, sizes, sizeof sizes);
+    return cnn_fail(err, -EINVAL, "images of %s at %ux%u; allowed: %s", data->info.name, height, width,
+                    sizes);
+}
+
+int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct cnn_error *err)
+{
+    const struct cnn_data_info *info = &data->info;
+    struct cnn_view view;
+    char sizes[80] = "";
+    if (info->channels == model->channels && info->classes <= model->classes &&
+        cnn_data_view(data, model->height, model->width, &view, NULL) == 0)
+        return 0;
+    list_views(data, sizes, sizeof sizes);
+    return cnn_fail(
+        err, -EINVAL,
+        "images of %s have %u channels, %s pixels and %u classes; allowed for net %s: %u channels, "
+        "%ux%u pixels and at most %u classes",
+        info->name, info->channels, sizes, info->classes, model->name, model->channels, model->height,
+        model->width, model->classes);
 }

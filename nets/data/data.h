@@ -13,29 +13,71 @@ struct cnn_stream;
 enum cnn_split { CNN_TRAIN, CNN_TEST };
 
 struct cnn_data_info {
-    const char *name; /* "mnist", "digits" */
-    uint32_t channels, height, width, classes;
-    uint64_t n_train; /* images an epoch; digits makes new ones every epoch */
+    const char *name;                          /* "mnist", "digits", "cifar10" */
+    uint32_t channels, height, width, classes; /* of the images as they are stored */
+    uint64_t n_train;                          /* images an epoch; digits makes new ones every epoch */
     uint64_t n_test;
 };
 
-/* Opens "mnist:DIR" (the four IDX files, plain or .gz) or "digits" ("digits:SEED" for another data set).
- * Errors name the file, the place in it, what was found and what is allowed. */
+/* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
+ * or "digits" ("digits:SEED" for another data set). Errors name the file, the place in it, what was found and
+ * what is allowed. */
 int cnn_data_open(const char *spec, struct cnn_data **out, struct cnn_error *err);
 void cnn_data_close(struct cnn_data *data);
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
 
-/* A stream of batches of one split. Training streams are shuffled by a counter-based generator keyed by
+/* Whether the set has images for the model: its channels and size, and no more classes. -EINVAL with a
+ * sentence that says which sizes the set gives, and what the model takes. */
+int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct cnn_error *err);
+
+/* A place in a stream: all that is to be saved of it beside the options it was made with. */
+struct cnn_position {
+    uint64_t epoch; /* 0 for the test split */
+    uint64_t index; /* images of the epoch given out so far, 0 to n_train or n_test */
+};
+
+struct cnn_stream_options {
+    enum cnn_split split;
+    uint64_t seed;          /* training: of the order, the crops and the flips */
+    uint32_t rank;          /* training: 0 to CNN_MAX_RANKS - 1 */
+    uint32_t batch;         /* images a batch, at least 1 */
+    uint32_t height, width; /* of the images wanted; 0 and 0: as they are stored */
+    uint32_t prefetch;      /* batches that threads make ahead; 0: made by the caller when asked for */
+    uint32_t threads;       /* that make them; 0: 1 */
+};
+
+#define CNN_MAX_RANKS        (1u << 16)
+#define CNN_MAX_PREFETCH     256
+#define CNN_MAX_DATA_THREADS 64
+
+/* A stream of batches of one split. A batch is a function of the options but for `prefetch` and `threads`,
+ * and of the position, bit for bit. Training streams are shuffled by a counter-based generator keyed by
  * (seed, rank, epoch): every rank sees the whole set in an order of its own. Test streams run through the set
- * once, in order. The data must outlive the stream. */
-int cnn_stream_create(const struct cnn_data *data, enum cnn_split split, uint64_t seed, uint32_t rank,
-                      uint32_t batch, struct cnn_stream **out, struct cnn_error *err);
+ * once, in order.
+ *
+ * Images of cifar10 are cut for training: 28 x 28 anywhere in the image, or 32 x 32 anywhere in the image
+ * with 4 black pixels around it; half of them are mirrored. Test images are the middle. Crop and flip are a
+ * function of (seed, rank, epoch, index of the image).
+ *
+ * The data must outlive the stream. -EINVAL with a sentence, -ENOMEM, -EAGAIN when the system refuses a
+ * thread. destroy waits for the image that each thread is at. */
+int cnn_stream_create(const struct cnn_data *data, const struct cnn_stream_options *opt,
+                      struct cnn_stream **out, struct cnn_error *err);
 void cnn_stream_destroy(struct cnn_stream *s);
 
-/* Fills images [batch][C][H][W] (normalised: mnist and digits (v/255 - 0.1307)/0.3081) and labels [batch],
- * and returns how many: batch, or fewer at the end of a test split, 0 when it has ended. A training stream
- * never ends: an epoch's incomplete last batch is filled from the next epoch. */
-uint32_t cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels);
-uint64_t cnn_stream_epoch(const struct cnn_stream *s);
+/* Fills images [batch][C][H][W], normalised by channel, (v/255 - mean)/deviation, and labels [batch], and
+ * returns how many: batch, or fewer at the end of a test split, 0 when it has ended. A training stream never
+ * ends: an epoch's incomplete last batch is filled from the next epoch. Negative errno when an image could
+ * not be had (cnn_stream_error says why), after all batches before it, and from then on; the arrays' contents
+ * are then undefined. Allocates nothing. One call at a time for a stream; any thread. */
+int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels);
+const char *cnn_stream_error(const struct cnn_stream *s);
+
+/* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at
+ * the end of an epoch stands at its n_train, not at 0 of the one after. */
+void cnn_stream_position(const struct cnn_stream *s, struct cnn_position *out);
+/* The next batch will be the one that followed `position`. Takes back an error. -EINVAL with a sentence for a
+ * place that the stream does not have; it then stays where it is. */
+int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct cnn_error *err);
 
 #endif

@@ -188,8 +188,10 @@ static void draw_noise(struct cnn_random *r, float *noise)
     }
 }
 
-static void digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label)
+static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+                        struct cnn_error *err)
 {
+    (void)err;
     const struct digits *digits = self;
     /* The split is a bit of the counter: no train image is ever a test image, whatever the seeds. */
     struct cnn_philox_block mixed =
@@ -222,6 +224,7 @@ static void digits_image(const void *self, const struct cnn_image_id *id, uint8_
         ink = ink < 0 ? 0 : ink > 1 ? 1 : ink;
         pixels[i] = (uint8_t)(ink * 255.0f + 0.5f);
     }
+    return 0;
 }
 
 static int digits_open(const char *arg, struct cnn_data_info *info, void **self, struct cnn_error *err)
@@ -252,6 +255,8 @@ static int digits_open(const char *arg, struct cnn_data_info *info, void **self,
 const struct cnn_data_type cnn_data_digits = {
     .name = "digits",
     .usage = "digits[:SEED]",
+    .mean = {0.1307f}, /* of mnist */
+    .deviation = {0.3081f},
     .open = digits_open,
     .close = free,
     .image = digits_image,

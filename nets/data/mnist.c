@@ -75,16 +75,21 @@ static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, 
     return 0;
 }
 
-static void mnist_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label)
+static int mnist_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+                       struct cnn_error *err)
 {
+    (void)err;
     const struct mnist *m = self;
     memcpy(pixels, m->images[id->split].bytes + (size_t)id->index * PIXELS, PIXELS);
     *label = m->labels[id->split].bytes[id->index];
+    return 0;
 }
 
 const struct cnn_data_type cnn_data_mnist = {
     .name = "mnist",
     .usage = "mnist:DIR",
+    .mean = {0.1307f},
+    .deviation = {0.3081f},
     .open = mnist_open,
     .close = mnist_close,
     .image = mnist_image,

@@ -1,105 +1,132 @@
-/* Streams: which image comes next, and the normalisation of its bytes. */
-#include "nets/data/philox.h"
-#include "nets/data/set.h"
-
+/* Streams: batches in order, made by the caller or ahead of it. */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "nets/data/maker.h"
+#include "nets/data/order.h"
+#include "nets/data/prefetch.h"
+
 struct cnn_stream {
-    const struct cnn_data *data;
-    struct cnn_image_id next; /* of the next image, but for the index of a training split */
-    uint32_t position;        /* of the next image in this epoch */
-    uint32_t n;               /* images an epoch */
+    struct cnn_maker maker;
+    struct cnn_order order;        /* prefetch's while there is one */
+    struct cnn_prefetch *prefetch; /* NULL: the caller makes its batches */
+    struct cnn_position at;        /* after the last batch given out */
     uint32_t batch;
-    size_t n_pixels;
-    uint32_t *order; /* training: the epoch's permutation; NULL for test */
-    uint8_t *pixels; /* of one image */
-    float value_of[256];
+    struct cnn_pick *picks; /* [batch], of the caller's making */
+    uint8_t *stored;        /* its image */
+    int failed;             /* 0, or what next returns until a seek */
+    struct cnn_error error;
 };
 
-/* Every epoch's order is a function of (seed, rank, epoch) alone, so that a stream may start anywhere. */
-static void shuffle(struct cnn_stream *s)
+static int check_options(const struct cnn_stream_options *opt, struct cnn_error *err)
 {
-    struct cnn_random r = cnn_random_start(cnn_philox_key_of(s->next.seed), s->next.rank,
-                                           (uint32_t)s->next.epoch, (uint32_t)(s->next.epoch >> 32));
-    for (uint32_t i = 0; i < s->n; i++)
-        s->order[i] = i;
-    for (uint32_t i = s->n; i > 1; i--) { /* Fisher and Yates */
-        uint32_t j = cnn_random_below(&r, i);
-        uint32_t swap = s->order[i - 1];
-        s->order[i - 1] = s->order[j];
-        s->order[j] = swap;
-    }
+    if (opt->batch == 0)
+        return cnn_fail(err, -EINVAL, "a batch of 0 images; allowed: 1 or more");
+    if (opt->batch > INT32_MAX)
+        return cnn_fail(err, -EINVAL, "a batch of %u images; allowed: 1 to %d", opt->batch, INT32_MAX);
+    if (opt->rank >= CNN_MAX_RANKS)
+        return cnn_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
+    if (opt->prefetch > CNN_MAX_PREFETCH)
+        return cnn_fail(err, -EINVAL, "%u batches made ahead; allowed: 0 to %d", opt->prefetch,
+                        CNN_MAX_PREFETCH);
+    if (opt->threads > CNN_MAX_DATA_THREADS)
+        return cnn_fail(err, -EINVAL, "%u threads for data; allowed: 0 to %d", opt->threads,
+                        CNN_MAX_DATA_THREADS);
+    return 0;
 }
 
-int cnn_stream_create(const struct cnn_data *data, enum cnn_split split, uint64_t seed, uint32_t rank,
-                      uint32_t batch, struct cnn_stream **out, struct cnn_error *err)
+static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
+                        const struct cnn_stream_options *opt, struct cnn_error *err)
 {
-    const struct cnn_data_info *info = &data->info;
-    if (batch == 0)
-        return cnn_fail(err, -EINVAL, "a batch of 0 images; allowed: 1 or more");
-    if (rank >= CNN_MAX_RANKS)
-        return cnn_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", rank, CNN_MAX_RANKS - 1);
+    int rc = cnn_maker_init(&s->maker, data, opt, err);
+    if (rc == 0)
+        rc = cnn_order_init(&s->order, &data->info, opt, err);
+    if (rc != 0)
+        return rc;
+    if (opt->prefetch > 0)
+        return cnn_prefetch_create(&s->maker, &s->order, opt->batch, opt->prefetch,
+                                   opt->threads > 0 ? opt->threads : 1, &s->prefetch, err);
+    s->picks = calloc(opt->batch, sizeof *s->picks);
+    s->stored = malloc(s->maker.n_stored);
+    if (s->picks == NULL || s->stored == NULL)
+        return cnn_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
+    return 0;
+}
 
+int cnn_stream_create(const struct cnn_data *data, const struct cnn_stream_options *opt,
+                      struct cnn_stream **out, struct cnn_error *err)
+{
+    int rc = check_options(opt, err);
+    if (rc != 0)
+        return rc;
     struct cnn_stream *s = calloc(1, sizeof *s);
     if (s == NULL)
-        goto no_memory;
-    s->data = data;
-    s->next.split = split;
-    s->batch = batch;
-    s->n = (uint32_t)(split == CNN_TRAIN ? info->n_train : info->n_test);
-    s->n_pixels = (size_t)info->channels * info->height * info->width;
-    s->pixels = malloc(s->n_pixels);
-    if (s->pixels == NULL)
-        goto no_memory;
-    for (int v = 0; v < 256; v++)
-        s->value_of[v] = ((float)v / 255.0f - 0.1307f) / 0.3081f;
-    if (split == CNN_TRAIN) {
-        s->next.seed = seed;
-        s->next.rank = rank;
-        s->order = calloc(s->n, sizeof *s->order);
-        if (s->order == NULL)
-            goto no_memory;
-        shuffle(s);
-    }
-    *out = s;
-    return 0;
-
-no_memory:
-    cnn_stream_destroy(s);
-    return cnn_fail(err, -ENOMEM, "no memory for a stream over %s", info->name);
+        return cnn_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
+    s->batch = opt->batch;
+    rc = create_parts(s, data, opt, err);
+    if (rc != 0)
+        cnn_stream_destroy(s);
+    else
+        *out = s;
+    return rc;
 }
 
 void cnn_stream_destroy(struct cnn_stream *s)
 {
     if (s == NULL)
         return;
-    free(s->order);
-    free(s->pixels);
+    cnn_prefetch_destroy(s->prefetch);
+    cnn_order_finish(&s->order);
+    free(s->picks);
+    free(s->stored);
     free(s);
 }
 
-uint32_t cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels)
+static int make_batch(struct cnn_stream *s, float *images, uint8_t *labels, struct cnn_position *after)
 {
-    for (uint32_t i = 0; i < s->batch; i++) {
-        if (s->position == s->n) {
-            if (s->order == NULL)
-                return i;
-            s->position = 0;
-            s->next.epoch++;
-            shuffle(s);
-        }
-        s->next.index = s->order != NULL ? s->order[s->position] : s->position;
-        s->position++;
-        s->data->type->image(s->data->self, &s->next, s->pixels, &labels[i]);
-        float *image = images + i * s->n_pixels;
-        for (size_t k = 0; k < s->n_pixels; k++)
-            image[k] = s->value_of[s->pixels[k]];
+    uint32_t n = cnn_order_draw(&s->order, s->batch, s->picks);
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = cnn_maker_image(&s->maker, &s->picks[i], s->stored, images + i * s->maker.n_pixels,
+                                 &labels[i], &s->error);
+        if (rc != 0)
+            return rc;
     }
-    return s->batch;
+    *after = s->order.at;
+    return (int)n;
 }
 
-uint64_t cnn_stream_epoch(const struct cnn_stream *s)
+int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels)
 {
-    return s->next.epoch;
+    if (s->failed != 0)
+        return s->failed;
+    int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, images, labels, &s->at, &s->error)
+                                : make_batch(s, images, labels, &s->at);
+    if (n < 0)
+        s->failed = n;
+    return n;
+}
+
+const char *cnn_stream_error(const struct cnn_stream *s)
+{
+    return s->error.text;
+}
+
+void cnn_stream_position(const struct cnn_stream *s, struct cnn_position *out)
+{
+    *out = s->at;
+}
+
+int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct cnn_error *err)
+{
+    int rc = cnn_order_check(&s->order, position, err);
+    if (rc != 0)
+        return rc;
+    if (s->prefetch != NULL)
+        cnn_prefetch_pause(s->prefetch);
+    cnn_order_seek(&s->order, position);
+    if (s->prefetch != NULL)
+        cnn_prefetch_resume(s->prefetch);
+    s->at = *position;
+    s->failed = 0;
+    return 0;
 }

@@ -26,4 +26,4 @@ static double multiply_adds(const struct cnn_layer *l)
     return (double)l->fan_in * l->out.c;
 }
 
-const struct cnn_layer_type cnn_layer_fc = {"fc", plan, multiply_adds};
+const struct cnn_layer_type cnn_layer_fc = {"fc", 1, plan, multiply_adds};

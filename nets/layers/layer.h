@@ -6,15 +6,18 @@
 
 struct cnn_layer_type {
     const char *kind;
-    /* Fills l->out, and for a layer with parameters l->weight_shape, weight_dims and fan_in, from l->spec and
-     * l->in. One bias an output (weight_shape[0]) is understood. -EINVAL names what is allowed. */
+    uint32_t most_inputs; /* 1, or CNN_MAX_INPUTS for a layer of two or more */
+    /* Fills l->out, and for a layer with parameters l->weight_shape, weight_dims, fan_in and n_buffers, from
+     * l->spec and l->inputs. One bias an output (weight_shape[0]) is understood. -EINVAL names what is
+     * allowed. */
     int (*plan)(struct cnn_layer *l, struct cnn_error *err);
     /* Multiply-adds of one image, forward; NULL: none worth counting. */
     double (*multiply_adds)(const struct cnn_layer *l);
 };
 
 extern const struct cnn_layer_type cnn_layer_conv, cnn_layer_maxpool, cnn_layer_relu, cnn_layer_fc,
-    cnn_layer_softmax_loss;
+    cnn_layer_softmax_loss, cnn_layer_avgpool, cnn_layer_global_avgpool, cnn_layer_dropout, cnn_layer_lrn,
+    cnn_layer_batchnorm, cnn_layer_concat, cnn_layer_add;
 
 /* NULL: no such kind. */
 const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
@@ -23,5 +26,28 @@ const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
  * max): nothing overflows, and the sum is at least 1. dz: its gradient, softmax(z) less 1 at the label.
  * Correct is an image whose largest value, the first among equals, is at the label. */
 double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct);
+
+/* Fills l->window from the spec and l->out from l->in, rounded up as Caffe does; windows that would start
+ * past the input and its left pad are dropped, so none is empty. -EINVAL. */
+int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct cnn_error *err);
+
+/* A window's clip of the input and, with what it covers of the padding, the count that a mean divides by. */
+struct cnn_clip {
+    uint32_t y0, y1, x0, x1, n_covered;
+};
+struct cnn_clip cnn_window_clip(const struct cnn_window *w, struct cnn_shape in, uint32_t oy, uint32_t ox);
+
+/* keep[i], i in [0, n): whether element from + i of the batch's input, counted as [N][C][H][W], is kept. */
+void cnn_dropout_mask(const struct cnn_layer *l, const struct cnn_draw *draw, size_t from, size_t n,
+                      uint8_t *keep);
+static inline float cnn_dropout_scale(const struct cnn_layer *l)
+{
+    return 1 / (1 - l->spec->rate);
+}
+
+float cnn_batchnorm_epsilon(const struct cnn_layer *l);
+/* Moves channel c of the running statistics in x towards a mean and (biased) variance over `count` values. */
+void cnn_batchnorm_move(const struct cnn_layer *l, uint32_t c, double mean, double variance, size_t count,
+                        float *x);
 
 #endif

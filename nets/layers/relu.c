@@ -8,4 +8,4 @@ static int plan(struct cnn_layer *l, struct cnn_error *err)
     return 0;
 }
 
-const struct cnn_layer_type cnn_layer_relu = {"relu", plan, NULL};
+const struct cnn_layer_type cnn_layer_relu = {"relu", 1, plan, NULL};

@@ -14,7 +14,7 @@ static int plan(struct cnn_layer *l, struct cnn_error *err)
     return 0;
 }
 
-const struct cnn_layer_type cnn_layer_softmax_loss = {"softmax-loss", plan, NULL};
+const struct cnn_layer_type cnn_layer_softmax_loss = {"softmax-loss", 1, plan, NULL};
 
 double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct)
 {

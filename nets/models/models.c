@@ -4,7 +4,10 @@
 
 static const struct cnn_model end = {0};
 
-const struct cnn_model *const cnn_models[] = {&cnn_model_lenet, &cnn_model_linear, &end};
+const struct cnn_model *const cnn_models[] = {
+    &cnn_model_lenet,         &cnn_model_linear,  &cnn_model_mlp, &cnn_model_cifar7,
+    &cnn_model_alexnet_cifar, &cnn_model_resnet8, &end,
+};
 
 const struct cnn_model *cnn_model_find(const char *name)
 {

@@ -4,6 +4,7 @@
 
 #include "nets/net.h"
 
-extern const struct cnn_model cnn_model_lenet, cnn_model_linear;
+extern const struct cnn_model cnn_model_lenet, cnn_model_linear, cnn_model_mlp, cnn_model_cifar7,
+    cnn_model_alexnet_cifar, cnn_model_resnet8;
 
 #endif

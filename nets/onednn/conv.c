@@ -30,6 +30,10 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
     const struct cnn_layer_spec *spec = p->spec;
     dnnl_dims_t in = {d->batch, p->in.c, p->in.h, p->in.w}, out = {d->batch, p->out.c, p->out.h, p->out.w};
     dnnl_dims_t weight = {p->out.c, p->in.c, spec->kernel, spec->kernel}, bias = {p->out.c};
+    dnnl_dims_t grouped = {p->groups, p->out.c / p->groups, p->in.c / p->groups, spec->kernel, spec->kernel};
+    bool is_grouped = p->groups > 1;
+    const dnnl_dim_t *dims = is_grouped ? grouped : weight;
+    int n_dims = is_grouped ? 5 : 4;
     dnnl_status_t st;
 
     s->stride[0] = s->stride[1] = spec->stride;
@@ -40,9 +44,10 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
     if (st == dnnl_success)
         st = dnnl_memory_desc_init_by_tag(&s->out, 4, out, dnnl_f32, dnnl_nhwc);
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->weight, 4, weight, dnnl_f32, dnnl_oihw);
+        st = dnnl_memory_desc_init_by_tag(&s->weight, n_dims, dims, dnnl_f32,
+                                          is_grouped ? dnnl_goihw : dnnl_oihw);
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->weight_any, 4, weight, dnnl_f32, dnnl_format_tag_any);
+        st = dnnl_memory_desc_init_by_tag(&s->weight_any, n_dims, dims, dnnl_f32, dnnl_format_tag_any);
     if (st == dnnl_success)
         st = dnnl_memory_desc_init_by_tag(&s->bias, 1, bias, dnnl_f32, dnnl_x);
     return cnn_dnnl_check(st, "describe the convolution", l, err);
@@ -144,12 +149,12 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
     if (l->pool != NULL)
         return cnn_dnnl_pooled_create(d, l, &c->pooled, err);
 
-    if ((rc = cnn_dnnl_memory(d, l, &s.out, (void *)(uintptr_t)l->dout, &c->dout, err)) < 0 ||
+    if ((rc = cnn_dnnl_memory(d, l, &s.out, l->dout, &c->dout, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &c->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &c->dbias, err)) < 0 ||
-        (rc = create_back_weights(d, l, &s, desc, err)) < 0 || l->din == NULL)
+        (rc = create_back_weights(d, l, &s, desc, err)) < 0 || l->din[0] == NULL)
         return rc;
-    if ((rc = cnn_dnnl_memory(d, l, &s.in, l->din, &c->din, err)) < 0)
+    if ((rc = cnn_dnnl_memory(d, l, &s.in, l->din[0], &c->din, err)) < 0)
         return rc;
     return create_back_data(d, l, &s, desc, err);
 }
@@ -163,7 +168,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct conv *c = l->state;
 
-    cnn_dnnl_bind(c->in, l->in);
+    cnn_dnnl_bind(c->in, l->in[0]);
     cnn_dnnl_bind(c->weight, x + l->plan->weight_at);
     cnn_dnnl_bind(c->bias, x + l->plan->bias_at);
     return cnn_dnnl_run(d, &c->to_forward) != dnnl_success || cnn_dnnl_run(d, &c->forward) != dnnl_success
@@ -184,11 +189,11 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     cnn_dnnl_bind(c->dbias, g + l->plan->bias_at);
     if (cnn_dnnl_run(d, &c->back_weights) != dnnl_success || cnn_dnnl_run(d, &c->from_back) != dnnl_success)
         return -EIO;
-    if (l->din == NULL)
+    if (l->din[0] == NULL)
         return 0;
     return cnn_dnnl_run(d, &c->to_back) != dnnl_success || cnn_dnnl_run(d, &c->back_data) != dnnl_success
                ? -EIO
                : 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_conv = {sizeof(struct conv), create, destroy, forward, backward};
+const struct cnn_dnnl_kind cnn_dnnl_conv = {sizeof(struct conv), create, destroy, forward, backward, NULL};

@@ -67,7 +67,7 @@ static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struc
                                             {DNNL_ARG_DIFF_WEIGHTS, f->dweight},
                                             {DNNL_ARG_DIFF_BIAS, f->dbias},
                                             {0}};
-    if ((rc = cnn_dnnl_op(d, l, desc, weights_args, &f->back_weights, err)) < 0 || l->din == NULL)
+    if ((rc = cnn_dnnl_op(d, l, desc, weights_args, &f->back_weights, err)) < 0 || l->din[0] == NULL)
         return rc;
 
     rc = cnn_dnnl_check(dnnl_inner_product_backward_data_desc_init(&op, &s->in, &s->weight, &s->out),
@@ -95,8 +95,8 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
         (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &f->out, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->weight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->bias, err)) < 0 ||
-        (rc = cnn_dnnl_memory(d, l, &s.in, f->turned != NULL ? f->turned : l->din, &f->din, err)) < 0 ||
-        (rc = cnn_dnnl_memory(d, l, &s.out, (void *)(uintptr_t)l->dout, &f->dout, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.in, f->turned != NULL ? f->turned : l->din[0], &f->din, err)) < 0 ||
+        (rc = cnn_dnnl_memory(d, l, &s.out, l->dout, &f->dout, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->dbias, err)) < 0 ||
         (rc = create_forward(d, l, &s, &desc, err)) < 0)
@@ -116,8 +116,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
     if (f->turned != NULL)
         for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(l->in + i * n, f->turned + i * n, places, l->plan->in.c);
-    cnn_dnnl_bind(f->in, f->turned != NULL ? f->turned : l->in);
+            d->kernels->transpose(l->in[0] + i * n, f->turned + i * n, places, l->plan->in.c);
+    cnn_dnnl_bind(f->in, f->turned != NULL ? f->turned : l->in[0]);
     cnn_dnnl_bind(f->weight, x + l->plan->weight_at);
     cnn_dnnl_bind(f->bias, x + l->plan->bias_at);
     return cnn_dnnl_run(d, &f->forward) == dnnl_success ? 0 : -EIO;
@@ -134,10 +134,10 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     cnn_dnnl_bind(f->dbias, g + l->plan->bias_at);
     if (cnn_dnnl_run(d, &f->back_weights) != dnnl_success || cnn_dnnl_run(d, &f->back_data) != dnnl_success)
         return -EIO;
-    if (f->turned != NULL && l->din != NULL)
+    if (f->turned != NULL && l->din[0] != NULL)
         for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(f->turned + i * n, l->din + i * n, l->plan->in.c, places);
+            d->kernels->transpose(f->turned + i * n, l->din[0] + i * n, l->plan->in.c, places);
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_fc = {sizeof(struct fc), create, destroy, forward, backward};
+const struct cnn_dnnl_kind cnn_dnnl_fc = {sizeof(struct fc), create, destroy, forward, backward, NULL};

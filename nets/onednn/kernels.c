@@ -172,6 +172,19 @@ static void transpose(const float *from, float *to, size_t rows, size_t cols)
             to[c * rows + r] = from[r * cols + c];
 }
 
+static void add_scaled(float *to, const float *from, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] += a * from[i];
+}
+
+static void dropout(const float *from, float *to, const uint8_t *keep, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = keep[i] ? from[i] * scale : 0;
+}
+
+extern const struct cnn_norm_kernels CNN_NORM;
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,   maxpool_back, relu,
-                                        relu_back, transpose, CNN_POOLED};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,    maxpool_back, relu,      relu_back,
+                                        transpose, add_scaled, dropout,      &CNN_NORM, CNN_POOLED};

@@ -62,6 +62,32 @@ struct cnn_pooled_kernels {
 
 extern const struct cnn_pooled_kernels cnn_pooled_avx512;
 
+/* Normalisation of one image, [places][channels]. */
+struct cnn_lrn {
+    uint32_t channels, size;
+    float k, part, beta; /* part: alpha / size */
+};
+
+struct cnn_norm_kernels {
+    /* norm: s of lrn.c, kept for the way back. work: 2 (channels + size) floats. */
+    void (*lrn)(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm,
+                float *work);
+    void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
+                     const float *dout, float *din, float *work);
+    /* sum[c] = the sum over places of in, or of (in - mean)^2 */
+    void (*sums)(size_t places, size_t channels, const float *in, float *sum);
+    void (*squares)(size_t places, size_t channels, const float *in, const float *mean, float *sum);
+    /* out = (in - mean) a + b */
+    void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
+                   const float *b, float *out);
+    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean) */
+    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
+                      float *sum, float *product);
+    /* din = a dout + (in - mean) b + c */
+    void (*back_affine)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
+                        const float *a, const float *b, const float *c, float *din);
+};
+
 struct cnn_kernels {
     const char *isa;
     /* argmax [place][C]: where in its window (ky * kernel + kx) the first largest value lies. */
@@ -72,6 +98,10 @@ struct cnn_kernels {
     void (*relu_back)(float *dx, const float *out, size_t n); /* in place: 0 where out is not positive */
     /* to [cols][rows] from [rows][cols] */
     void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
+    void (*add_scaled)(float *to, const float *from, float a, size_t n); /* to += a from */
+    /* to = keep ? scale from : 0; the two may be one */
+    void (*dropout)(const float *from, float *to, const uint8_t *keep, float scale, size_t n);
+    const struct cnn_norm_kernels *norm;
     const struct cnn_pooled_kernels *pooled; /* NULL: too few registers to gain from them */
 };
 

@@ -44,8 +44,11 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->maxpool(&m->pool, l->in + i * n_in, l->out + i * n_out, m->argmax + i * n_out);
+    for (uint32_t i = 0; i < d->batch; i++) {
+        d->kernels->maxpool(&m->pool, l->in[0] + i * n_in, l->out + i * n_out, m->argmax + i * n_out);
+        if (l->has_relu)
+            d->kernels->relu(l->out + i * n_out, n_out);
+    }
     return 0;
 }
 
@@ -55,12 +58,18 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     size_t n_in = cnn_shape_count(l->plan->in), n_out = cnn_shape_count(l->plan->out);
 
     (void)x, (void)g;
-    if (l->is_pooled)
+    if (l->is_pooled && !l->has_relu)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->maxpool_back(&m->pool, l->dout + i * n_out, m->argmax + i * n_out, l->din + i * n_in);
+    for (uint32_t i = 0; i < d->batch; i++) {
+        float *dout = l->dout + i * n_out;
+        if (l->has_relu)
+            d->kernels->relu_back(dout, l->out + i * n_out, n_out);
+        if (!l->is_pooled)
+            d->kernels->maxpool_back(&m->pool, dout, m->argmax + i * n_out, l->din[0] + i * n_in);
+    }
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_maxpool = {sizeof(struct maxpool), create, destroy, forward, backward};
+const struct cnn_dnnl_kind cnn_dnnl_maxpool = {
+    sizeof(struct maxpool), create, destroy, forward, backward, NULL};

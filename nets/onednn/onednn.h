@@ -28,20 +28,26 @@ struct cnn_dnnl_kind {
     int (*forward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x);
     /* Not called where neither parameters nor l->din want a gradient. */
     int (*backward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g);
+    /* Moves the layer's buffers in x towards the statistics of the last forward in training; NULL: none. */
+    void (*update_buffers)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, float *x);
 };
 
-extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_fc;
+extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_fc,
+    cnn_dnnl_avgpool, cnn_dnnl_dropout, cnn_dnnl_lrn, cnn_dnnl_batchnorm, cnn_dnnl_concat, cnn_dnnl_add;
 
 struct cnn_dnnl_layer {
     const struct cnn_layer *plan;
     const struct cnn_dnnl_kind *kind;
-    const float *in; /* of the first layer the caller's images, when they can be read where they are */
-    float *out;
-    bool in_is_flat, out_is_flat; /* [C*H*W], not [H][W][C]; where both are the same, flat */
-    const float *dout;
-    float *din;                  /* NULL: not wanted */
-    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool with which it goes backward as one */
-    bool is_pooled;              /* of that max-pool: the convolution goes backward for it */
+    const float *in[CNN_MAX_INPUTS]; /* the caller's images, when they can be read where they are */
+    float *out;                      /* in[0] itself where the layer works in place */
+    bool in_is_flat, out_is_flat;    /* [C*H*W], not [H][W][C]; where both are the same, flat */
+    float *dout;                     /* the layer may spoil it */
+    float *din[CNN_MAX_INPUTS];      /* NULL: not wanted; din[0] may be dout */
+    float *sum[CNN_MAX_INPUTS];      /* not NULL: the gradient to which din[k] is added */
+    struct cnn_dnnl_layer *pool;     /* of a convolution: the max-pool with which it goes backward as one */
+    bool is_pooled;                  /* of that max-pool: the convolution goes backward for it */
+    bool is_deferred,
+        has_relu; /* of a ReLU and the max-pool that does its work: max(0, max w) = max max(0, w) */
     void *state;
 };
 
@@ -52,10 +58,15 @@ struct cnn_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
-    float *input;   /* images as the first layer wants them, when the caller's do not fit */
-    float **act;    /* act[i]: output of layer i; a ReLU shares its input's */
-    float *dact[2]; /* gradients of activations, used in turn */
-    void *scratch;  /* of every primitive: they run one after the other */
+    bool is_training;
+    const struct cnn_draw *draw; /* of the gradient under way */
+    float *input;                /* images as the first layer wants them, when the caller's do not fit */
+    float **act;                 /* act[v]: value v; what works in place shares its input's */
+    bool *is_flat;               /* [values] */
+    float **gradients;           /* of values, each buffer used for many in turn */
+    size_t n_gradients, gradient_bytes;
+    float *dlogits;
+    void *scratch; /* of every primitive: they run one after the other */
     size_t scratch_bytes;
     struct cnn_dnnl_layer *layers;
     /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
@@ -82,6 +93,16 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
 /* A reorder; nothing to do when `from` and `to` are one memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct cnn_error *err);
+
+/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. */
+void *cnn_dnnl_buffer(size_t bytes);
+
+/* Decides the layouts, makes d->act and d->gradients and tells every layer its own. false: no memory. destroy
+ * also takes what a failed create left. */
+bool cnn_dnnl_create_buffers(struct cnn_dnnl *d);
+void cnn_dnnl_destroy_buffers(struct cnn_dnnl *d);
+/* Hands n images to the layers that read them, turned or copied where those cannot read them in place. */
+void cnn_dnnl_place_images(struct cnn_dnnl *d, const float *images, uint32_t n);
 
 const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l);
 

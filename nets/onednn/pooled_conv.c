@@ -22,7 +22,7 @@ struct cnn_dnnl_pooled {
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next)
 {
     return d->kernels->pooled != NULL && conv->spec->kind == CNN_CONV && conv->spec->pad == 0 &&
-           next->spec->kind == CNN_MAXPOOL && next->spec->stride >= 2;
+           conv->groups == 1 && next->spec->kind == CNN_MAXPOOL && next->spec->stride >= 2;
 }
 
 static void fill_tables(struct cnn_dnnl_pooled *s, const struct cnn_layer *conv, const struct cnn_layer *pool)
@@ -99,7 +99,7 @@ int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, s
     s->dweight = aligned_alloc(64, n_weights * sizeof *s->dweight);
     s->weight = aligned_alloc(64, n_weights * sizeof *s->weight);
     if (s->tables == NULL || s->dweight == NULL || s->weight == NULL ||
-        (l->din != NULL && !create_works(s, d->threads)))
+        (l->din[0] != NULL && !create_works(s, d->threads)))
         goto no_memory;
     memset(s->weight, 0, n_weights * sizeof *s->weight);
     fill_tables(s, conv, pool);
@@ -165,7 +165,7 @@ static void back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cn
         uint32_t c1 = (uint32_t)((uint64_t)p->n_out * (t + 1) / d->threads);
         memset(s->dweight + c0 * channel_floats, 0, (c1 - c0) * channel_floats * sizeof *s->dweight);
         memset(dbias + c0, 0, (c1 - c0) * sizeof *dbias);
-        d->kernels->pooled->back_weights(p, d->batch, l->in, l->dout, argmax, c0, c1, s->dweight, dbias);
+        d->kernels->pooled->back_weights(p, d->batch, l->in[0], l->dout, argmax, c0, c1, s->dweight, dbias);
         unpack(p, s->dweight, c0, c1, g + l->plan->weight_at);
     }
 }
@@ -179,13 +179,13 @@ static void back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_d
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++)
         d->kernels->pooled->back_data(&s->p, l->dout + i * n_out, argmax + i * n_out, s->weight,
-                                      &s->works[omp_get_thread_num()], l->din + i * n_in);
+                                      &s->works[omp_get_thread_num()], l->din[0] + i * n_in);
 }
 
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
                               const float *x, float *g)
 {
     back_weights(d, l, s, g);
-    if (l->din != NULL)
+    if (l->din[0] != NULL)
         back_data(d, l, s, x);
 }

@@ -15,7 +15,14 @@ static bool input_at(const struct cnn_layer *l, uint32_t oy, uint32_t ox, uint32
     return true;
 }
 
-/* One output value: the sum over [C][K][K]. */
+/* Where the first input channel that output channel o sees starts. */
+static size_t group_at(const struct cnn_layer *l, uint32_t o)
+{
+    size_t group = o / (l->out.c / l->groups);
+    return group * (l->in.c / l->groups) * l->in.h * l->in.w;
+}
+
+/* One output value: the sum over [C / groups][K][K]. */
 static double dot(const struct cnn_layer *l, const float *weight, const double *in, uint32_t oy, uint32_t ox)
 {
     uint32_t k = l->spec->kernel;
@@ -25,20 +32,24 @@ static double dot(const struct cnn_layer *l, const float *weight, const double *
     for (uint32_t ky = 0; ky < k; ky++)
         for (uint32_t kx = 0; kx < k; kx++)
             if (input_at(l, oy, ox, ky, kx, &at))
-                for (uint32_t c = 0; c < l->in.c; c++)
+                for (uint32_t c = 0; c < l->in.c / l->groups; c++)
                     sum += (double)weight[(c * k + ky) * k + kx] * in[(size_t)c * l->in.h * l->in.w + at];
     return sum;
 }
 
-static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out)
+static void forward(const struct cnn_ref_pass *p)
 {
-    const float *weight = x + l->weight_at, *bias = x + l->bias_at;
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *out = p->out;
+    const float *weight = p->x + l->weight_at, *bias = p->x + l->bias_at;
 
-    for (uint32_t i = 0; i < n; i++, in += cnn_shape_count(l->in))
+    for (uint32_t i = 0; i < p->n; i++, in += cnn_shape_count(l->in))
         for (uint32_t o = 0; o < l->out.c; o++)
             for (uint32_t oy = 0; oy < l->out.h; oy++)
                 for (uint32_t ox = 0; ox < l->out.w; ox++)
-                    *out++ = (double)bias[o] + dot(l, weight + (size_t)o * l->fan_in, in, oy, ox);
+                    *out++ =
+                        (double)bias[o] + dot(l, weight + (size_t)o * l->fan_in, in + group_at(l, o), oy, ox);
 }
 
 /* One output's gradient d goes to its bias, its weights and the inputs it saw. */
@@ -51,7 +62,7 @@ static void spread(const struct cnn_layer *l, double d, const float *weight, con
     for (uint32_t ky = 0; ky < k; ky++)
         for (uint32_t kx = 0; kx < k; kx++)
             if (input_at(l, oy, ox, ky, kx, &at))
-                for (uint32_t c = 0; c < l->in.c; c++) {
+                for (uint32_t c = 0; c < l->in.c / l->groups; c++) {
                     size_t w = (c * k + ky) * k + kx, p = (size_t)c * l->in.h * l->in.w + at;
                     dweight[w] += d * in[p];
                     if (din != NULL)
@@ -59,24 +70,27 @@ static void spread(const struct cnn_layer *l, double d, const float *weight, con
                 }
 }
 
-static void backward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
-                     const double *dout, double *din, double *g)
+static void backward(const struct cnn_ref_pass *p, const double *dout, double *const *dins, double *g)
 {
-    const float *weight = x + l->weight_at;
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *din = dins[0];
+    const float *weight = p->x + l->weight_at;
     double *dweight = g + l->weight_at, *dbias = g + l->bias_at;
     size_t n_in = cnn_shape_count(l->in);
 
     memset(dweight, 0, l->n_weights * sizeof *g);
     memset(dbias, 0, l->n_biases * sizeof *g);
     if (din != NULL)
-        memset(din, 0, n * n_in * sizeof *din);
-    for (uint32_t i = 0; i < n; i++, in += n_in, din = din != NULL ? din + n_in : NULL)
+        memset(din, 0, p->n * n_in * sizeof *din);
+    for (uint32_t i = 0; i < p->n; i++, in += n_in, din = din != NULL ? din + n_in : NULL)
         for (uint32_t o = 0; o < l->out.c; o++)
             for (uint32_t oy = 0; oy < l->out.h; oy++)
                 for (uint32_t ox = 0; ox < l->out.w; ox++, dout++) {
                     size_t w = (size_t)o * l->fan_in;
                     dbias[o] += *dout;
-                    spread(l, *dout, weight + w, in, oy, ox, din, dweight + w);
+                    spread(l, *dout, weight + w, in + group_at(l, o), oy, ox,
+                           din != NULL ? din + group_at(l, o) : NULL, dweight + w);
                 }
 }
 

@@ -2,12 +2,15 @@
 
 #include <string.h>
 
-static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out)
+static void forward(const struct cnn_ref_pass *p)
 {
-    const float *bias = x + l->bias_at;
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *out = p->out;
+    const float *bias = p->x + l->bias_at;
 
-    for (uint32_t i = 0; i < n; i++, in += l->fan_in) {
-        const float *weight = x + l->weight_at;
+    for (uint32_t i = 0; i < p->n; i++, in += l->fan_in) {
+        const float *weight = p->x + l->weight_at;
         for (uint32_t o = 0; o < l->out.c; o++, weight += l->fan_in) {
             double sum = (double)bias[o];
             for (uint32_t k = 0; k < l->fan_in; k++)
@@ -17,16 +20,18 @@ static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const
     }
 }
 
-static void backward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
-                     const double *dout, double *din, double *g)
+static void backward(const struct cnn_ref_pass *p, const double *dout, double *const *dins, double *g)
 {
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *din = dins[0];
     memset(g + l->weight_at, 0, l->n_weights * sizeof *g);
     memset(g + l->bias_at, 0, l->n_biases * sizeof *g);
     if (din != NULL)
-        memset(din, 0, (size_t)n * l->fan_in * sizeof *din);
-    for (uint32_t i = 0; i < n; i++, in += l->fan_in, din = din != NULL ? din + l->fan_in : NULL)
+        memset(din, 0, (size_t)p->n * l->fan_in * sizeof *din);
+    for (uint32_t i = 0; i < p->n; i++, in += l->fan_in, din = din != NULL ? din + l->fan_in : NULL)
         for (uint32_t o = 0; o < l->out.c; o++, dout++) {
-            const float *weight = x + l->weight_at + (size_t)o * l->fan_in;
+            const float *weight = p->x + l->weight_at + (size_t)o * l->fan_in;
             double *dweight = g + l->weight_at + (size_t)o * l->fan_in;
             g[l->bias_at + o] += *dout;
             for (uint32_t k = 0; k < l->fan_in; k++)

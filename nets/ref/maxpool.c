@@ -23,25 +23,30 @@ static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, u
     return best;
 }
 
-static void forward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out)
+static void forward(const struct cnn_ref_pass *p)
 {
-    (void)x;
-    for (size_t i = 0; i < (size_t)n * l->in.c; i++, in += (size_t)l->in.h * l->in.w)
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *out = p->out;
+
+    for (size_t i = 0; i < (size_t)p->n * l->in.c; i++, in += (size_t)l->in.h * l->in.w)
         for (uint32_t oy = 0; oy < l->out.h; oy++)
             for (uint32_t ox = 0; ox < l->out.w; ox++)
                 *out++ = in[argmax(l, in, oy, ox)];
 }
 
-static void backward(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
-                     const double *dout, double *din, double *g)
+static void backward(const struct cnn_ref_pass *p, const double *dout, double *const *dins, double *g)
 {
+    const struct cnn_layer *l = p->plan;
+    const double *in = p->in[0];
+    double *din = dins[0];
     size_t plane = (size_t)l->in.h * l->in.w;
 
-    (void)x, (void)g;
+    (void)g;
     if (din == NULL)
         return;
-    memset(din, 0, n * cnn_shape_count(l->in) * sizeof *din);
-    for (size_t i = 0; i < (size_t)n * l->in.c; i++, in += plane, din += plane)
+    memset(din, 0, p->n * cnn_shape_count(l->in) * sizeof *din);
+    for (size_t i = 0; i < (size_t)p->n * l->in.c; i++, in += plane, din += plane)
         for (uint32_t oy = 0; oy < l->out.h; oy++)
             for (uint32_t ox = 0; ox < l->out.w; ox++)
                 din[argmax(l, in, oy, ox)] += *dout++;

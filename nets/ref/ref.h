@@ -7,14 +7,27 @@
 
 #include "nets/plan.h"
 
-struct cnn_ref_layer {
-    /* out [n][out] from in [n][in]; x is the whole flat parameter vector. */
-    void (*forward)(const struct cnn_layer *l, uint32_t n, const float *x, const double *in, double *out);
-    /* din [n][in] (NULL: not wanted) and the layer's part of the flat g, both overwritten, from dout. */
-    void (*backward)(const struct cnn_layer *l, uint32_t n, const float *x, const double *in,
-                     const double *dout, double *din, double *g);
+/* One layer at work on n images. */
+struct cnn_ref_pass {
+    const struct cnn_layer *plan;
+    uint32_t n;
+    bool is_training;
+    const struct cnn_draw *draw; /* of dropout; training only */
+    const float *x;              /* the whole flat vector */
+    const double *in[CNN_MAX_INPUTS];
+    double *out;
+    double *stats; /* batchnorm: the batch's mean [C] and variance [C]; written by forward in training */
+    uint8_t *keep; /* dropout: the mask; written by forward in training */
 };
 
-extern const struct cnn_ref_layer cnn_ref_conv, cnn_ref_maxpool, cnn_ref_relu, cnn_ref_fc;
+struct cnn_ref_layer {
+    void (*forward)(const struct cnn_ref_pass *p);
+    /* din[k], the gradient of input k, and the layer's part of the flat g, all overwritten, from dout.
+     * din[k] NULL: not wanted. */
+    void (*backward)(const struct cnn_ref_pass *p, const double *dout, double *const *din, double *g);
+};
+
+extern const struct cnn_ref_layer cnn_ref_conv, cnn_ref_maxpool, cnn_ref_relu, cnn_ref_fc, cnn_ref_avgpool,
+    cnn_ref_dropout, cnn_ref_lrn, cnn_ref_batchnorm, cnn_ref_concat, cnn_ref_add;
 
 #endif

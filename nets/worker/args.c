@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nets/data/data.h"
+
 enum kind { TEXT, NUMBER, RANK, SECONDS, FLAG };
 
 struct row {
@@ -24,15 +26,18 @@ struct row {
 
 static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
-     "the server: tcp://HOST:PORT, or the endpoint file that psd wrote"},
+     "the server: tcp://HOST:PORT, ipc://PATH, or the endpoint file that psd wrote"},
     {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
-    {"data", TEXT, AT(data), 0, 0, "SPEC", "mnist:DIR or digits[:SEED] (digits)"},
+    {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E", "end after this many passes over the training set (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
     {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
     {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net, 0: all there are (1)"},
+    {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
+     "batches made ahead by threads, 0: none (4)"},
+    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
     {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
@@ -40,6 +45,8 @@ static const struct row rows[] = {
     {"every", SECONDS, AT(every_s), 0, 0, "S", "with --evaluate: seconds from one to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
     {"history", TEXT, AT(history), 0, 0, "FILE", "with --evaluate: append a JSON line for each"},
+    {"describe", TEXT, AT(describe), 0, 0, "NET",
+     "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
     {"help", FLAG, AT(help), 0, 0, NULL, "print this and end"},
     {"version", FLAG, AT(version), 0, 0, NULL, "print the version and end"},
@@ -120,8 +127,9 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
 /* What only holds between options. */
 static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
 {
-    if (a->server == NULL)
-        return cnn_fail(err, -EINVAL, "--server: not given; allowed: tcp://HOST:PORT or @ENDPOINT_FILE");
+    if (a->describe == NULL && a->server == NULL)
+        return cnn_fail(err, -EINVAL,
+                        "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
     if (!a->evaluate && (a->once || a->history != NULL || a->every_s != 0))
@@ -136,12 +144,14 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                                         : "rank");
     if (a->once && a->every_s != 0)
         return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    if (cnn_model_find(a->net) == NULL) {
-        char nets[160] = "";
+    const char *net = a->describe != NULL ? a->describe : a->net;
+    if (cnn_model_find(net) == NULL) {
+        char nets[256] = "";
         for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
             snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
                      cnn_models[i]->name);
-        return cnn_fail(err, -EINVAL, "--net: \"%.60s\"; allowed: %s", a->net, nets);
+        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s",
+                        a->describe != NULL ? "describe" : "net", net, nets);
     }
     return 0;
 }
@@ -158,7 +168,13 @@ static void fill_defaults(struct cnn_worker_args *a)
 
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err)
 {
-    struct cnn_worker_args a = {.net = "lenet", .data = "digits", .seed = 1, .threads = 1, .rank = -1};
+    struct cnn_worker_args a = {.net = "lenet",
+                                .data = "digits",
+                                .seed = 1,
+                                .threads = 1,
+                                .prefetch = 4,
+                                .data_threads = 1,
+                                .rank = -1};
     struct option options[N_ROWS + 1] = {{0}};
     int rc = 0, found;
 

@@ -9,9 +9,11 @@
 #include "nets/net.h"
 
 struct cnn_worker_args {
-    const char *server, *net, *backend, *data, *name, *history; /* NULL: not given; into argv or static */
-    uint64_t batch, epochs, steps, seed, threads;               /* batch, epochs, steps: 0: not given */
-    int64_t rank;                                               /* -1: any */
+    const char *server, *net, *backend, *data, *name, *history,
+        *describe;                                /* NULL: not given; into argv or static */
+    uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
+    uint64_t prefetch, data_threads;
+    int64_t rank; /* -1: any */
     double every_s;
     bool evaluate, once, json, help, version;
 };

@@ -27,19 +27,26 @@ static int load_test_set(struct evaluation *e)
     struct cnn_job *job = e->job;
     struct cnn_stream *stream = NULL;
     struct cnn_error err;
-    uint32_t batch = (uint32_t)job->args->batch, got;
+    struct cnn_stream_options opt = {.split = CNN_TEST,
+                                     .batch = (uint32_t)job->args->batch,
+                                     .height = job->model->height,
+                                     .width = job->model->width};
+    int got = 0;
     e->images = calloc(job->info.n_test, job->n_pixels * sizeof *e->images);
     e->labels = calloc(job->info.n_test, sizeof *e->labels);
     if (e->images == NULL || e->labels == NULL)
         cnn_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
-    else if (cnn_stream_create(job->data, CNN_TEST, 0, 0, batch, &stream, &err) == 0) {
+    else if (cnn_stream_create(job->data, &opt, &stream, &err) == 0) {
         while ((got = cnn_stream_next(stream, e->images + e->n * job->n_pixels, e->labels + e->n)) > 0)
-            e->n += got;
+            e->n += (uint32_t)got;
+        if (got < 0)
+            cnn_fail(&err, got, "%s", cnn_stream_error(stream));
         cnn_stream_destroy(stream);
-        return CNN_EXIT_OK;
+        if (got == 0)
+            return CNN_EXIT_OK;
     }
     ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
-    return CNN_EXIT_INTERNAL;
+    return got < 0 ? CNN_EXIT_DATA : CNN_EXIT_INTERNAL;
 }
 
 static int evaluation_init(struct evaluation *e, struct cnn_job *job)

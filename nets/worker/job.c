@@ -45,22 +45,14 @@ static int open_data(struct cnn_job *job)
     struct cnn_error err;
     const struct cnn_model *m = job->model;
     int rc = cnn_data_open(job->args->data, &job->data, &err);
+    if (rc == 0)
+        rc = cnn_data_fits(job->data, m, &err);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "--data: %s", err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : rc == -ENOMEM ? CNN_EXIT_INTERNAL : CNN_EXIT_DATA;
     }
     cnn_data_info(job->data, &job->info);
-    const struct cnn_data_info *d = &job->info;
-    if (d->channels != m->channels || d->height != m->height || d->width != m->width ||
-        d->classes > m->classes) {
-        ps_log(
-            PS_LOG_ERROR, "data.unfit",
-            "--data: images of %s are %ux%ux%u of %u classes; allowed for --net %s: %ux%ux%u of at most %u",
-            d->name, d->channels, d->height, d->width, d->classes, m->name, m->channels, m->height, m->width,
-            m->classes);
-        return CNN_EXIT_USAGE;
-    }
-    job->n_pixels = (size_t)d->channels * d->height * d->width;
+    job->n_pixels = (size_t)m->channels * m->height * m->width;
     return CNN_EXIT_OK;
 }
 
@@ -100,7 +92,8 @@ static int begin(struct cnn_job *job)
             tensors[i] = (struct psc_tensor){.name = params[i].name,
                                              .offset = params[i].offset,
                                              .n_dims = params[i].n_dims,
-                                             .role = PSC_PARAM};
+                                             .role = (uint32_t)params[i].role,
+                                             .decay = (uint32_t)params[i].decay};
             for (uint32_t d = 0; d < params[i].n_dims; d++)
                 tensors[i].shape[d] = params[i].shape[d];
         }

@@ -25,5 +25,7 @@ int main(int argc, char **argv)
         puts("psworker " PSD_VERSION);
         return CNN_EXIT_OK;
     }
+    if (args.describe != NULL)
+        return cnn_describe(&args, stdout);
     return cnn_worker_run(&args);
 }

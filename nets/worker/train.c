@@ -19,6 +19,7 @@ struct training {
     uint8_t *labels;
     uint64_t step, last_step;
     unsigned bad_in_a_row; /* steps without a finite loss or vector */
+    bool data_failed;
     double started, data_s, compute_s;
     struct cnn_meter shown, reported, whole;
     struct cnn_progress progress;
@@ -51,8 +52,15 @@ static int training_init(struct training *t, struct cnn_job *job)
     int rank = psc_rank(job->psc);
     *t = (struct training){.job = job};
     t->last_step = steps_wanted(t);
-    if (cnn_stream_create(job->data, CNN_TRAIN, job->args->seed, rank > 0 ? (uint32_t)rank : 0, batch_of(t),
-                          &t->stream, &err) != 0) {
+    struct cnn_stream_options opt = {.split = CNN_TRAIN,
+                                     .seed = job->args->seed,
+                                     .rank = rank > 0 ? (uint32_t)rank : 0,
+                                     .batch = batch_of(t),
+                                     .height = job->model->height,
+                                     .width = job->model->width,
+                                     .prefetch = (uint32_t)job->args->prefetch,
+                                     .threads = (uint32_t)job->args->data_threads};
+    if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
     }
@@ -64,6 +72,8 @@ static int training_init(struct training *t, struct cnn_job *job)
                job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
+    /* Workers of one job drop different elements. */
+    cnn_net_seed(job->net, job->args->seed + ((uint64_t)(rank > 0 ? rank : 0) << 32), 0);
     t->started = cnn_now();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
@@ -137,8 +147,13 @@ static int train_step(struct training *t)
     struct cnn_job *job = t->job;
     struct cnn_score score;
     double t0 = cnn_now();
-    uint32_t n = cnn_stream_next(t->stream, t->images, t->labels);
+    int n = cnn_stream_next(t->stream, t->images, t->labels);
     double t1 = cnn_now();
+    if (n < 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
+        t->data_failed = true;
+        return PSC_EINVAL;
+    }
     if (cnn_net_gradient(job->net, job->x, t->images, t->labels, t->g, &score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "a label beyond the %u classes of %s", job->model->classes,
                job->model->name);
@@ -149,17 +164,18 @@ static int train_step(struct training *t)
     t->compute_s += t2 - t1;
     if (!isfinite(score.loss))
         return start_over(t, "the loss is not finite");
+    cnn_net_update_buffers(job->net, job->x);
 
-    int rc = psc_step(job->psc, job->x, t->g, n);
+    int rc = psc_step(job->psc, job->x, t->g, (size_t)n);
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
     if (rc < 0)
         return rc;
     t->bad_in_a_row = 0;
     t->step++;
-    cnn_meter_add(&t->shown, score.loss, score.n_correct, n);
-    cnn_meter_add(&t->reported, score.loss, score.n_correct, n);
-    cnn_meter_add(&t->whole, score.loss, score.n_correct, n);
+    cnn_meter_add(&t->shown, score.loss, score.n_correct, (uint32_t)n);
+    cnn_meter_add(&t->reported, score.loss, score.n_correct, (uint32_t)n);
+    cnn_meter_add(&t->whole, score.loss, score.n_correct, (uint32_t)n);
     return rc;
 }
 
@@ -199,6 +215,8 @@ static int loop(struct training *t, bool drained)
     say_end(t, rc < 0 ? "failed" : how);
     if (rc == PSC_EVALUE && t->bad_in_a_row >= MAX_BAD_IN_A_ROW)
         return CNN_EXIT_DIVERGED;
+    if (t->data_failed)
+        return CNN_EXIT_DATA;
     return rc < 0 ? cnn_job_fail(t->job, "training ended", rc) : CNN_EXIT_OK;
 }
 

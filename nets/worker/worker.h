@@ -42,6 +42,10 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
 int cnn_train(struct cnn_job *job, bool drained);
 int cnn_evaluate(struct cnn_job *job, bool drained);
 
+/* Prints args->describe's layers, FLOPs and memory for a batch, as text or as one JSON object. Makes the net
+ * and runs one gradient, to measure what it really takes. An enum cnn_exit; what failed goes to the log. */
+int cnn_describe(const struct cnn_worker_args *args, FILE *out);
+
 /* All of psworker after its arguments were read: an enum cnn_exit. */
 int cnn_worker_run(const struct cnn_worker_args *args);
 

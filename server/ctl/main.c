@@ -1,5 +1,5 @@
 /* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint
- * and drain then wait until what they asked for is done.
+ * and drain then wait until what they asked for is done. top looks again and again.
  *
  * Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage, 6 psd cannot be reached.
  */
@@ -16,6 +16,8 @@
 
 #include "server/ctl/client.h"
 #include "server/ctl/print.h"
+#include "server/ctl/text.h"
+#include "server/ctl/top.h"
 
 enum { EXIT_DONE = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 6 };
 
@@ -27,15 +29,20 @@ struct call {
     const struct command *command;
     struct ctl_client *client;
     const char *socket_path;
-    bool json;
+    const char *argument; /* of a command that takes one */
+    bool json, once;
+    double interval_s;
     uint32_t timeout_s; /* of all of it */
     struct timespec started;
 };
 
 struct command {
     const char *name, *method, *path;
+    const char *argument; /* what the command takes, for --help; NULL: nothing */
+    bool is_text;         /* the answer is text for people already, and has no JSON */
     void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
     int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
+    int (*run)(struct call *call);                        /* instead of one request: all of it */
     uint32_t timeout_s;                                   /* unless --timeout says otherwise */
     const char *help;
 };
@@ -141,12 +148,41 @@ static int wait_drain(struct call *call, const json_t *answer)
     return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
 }
 
+static int run_top(struct call *call)
+{
+    struct ps_error err;
+    struct ctl_top *top;
+    int rc = ctl_top_create(call->client, call->timeout_s * 1000, &top, &err);
+    if (rc == 0) {
+        rc = call->once ? ctl_top_once(top, stdout, &err) : ctl_screen_run(top, call->interval_s, &err);
+        ctl_top_destroy(top);
+    }
+    if (rc == 0)
+        return EXIT_DONE;
+    return complain(rc == -ENOTTY   ? EXIT_USAGE
+                    : rc == -ENOMEM ? EXIT_REFUSED
+                                    : EXIT_UNREACHABLE,
+                    "%s", err.text);
+}
+
 static const struct command commands[] = {
-    {"status", "GET", "/status", ctl_print_status, NULL, 10, "what psd is, does and holds"},
-    {"workers", "GET", "/workers", ctl_print_workers, NULL, 10, "the clients of the job, one a line"},
-    {"checkpoint", "POST", "/checkpoint", NULL, wait_checkpoint, 60,
-     "writes one now; waits for it and prints its path"},
-    {"drain", "POST", "/drain", NULL, wait_drain, 60, "ends the job in good order; waits until psd is gone"},
+    {"status", "GET", "/status", .print = ctl_print_status, .timeout_s = 10,
+     .help = "what psd is, does and holds"},
+    {"workers", "GET", "/workers", .print = ctl_print_workers, .timeout_s = 10,
+     .help = "the clients of the job, one a line"},
+    {"config", "GET", "/config", .print = ctl_print_config, .timeout_s = 10,
+     .help = "the configuration in force, as YAML that psd reads"},
+    {"metrics", "GET", "/metrics", .is_text = true, .timeout_s = 10,
+     .help = "counters, as Prometheus reads them"},
+    {"history", "GET", "/history", .print = ctl_print_history, .timeout_s = 10,
+     .help = "the job over time: version, updates/s, loss, accuracy"},
+    {"checkpoint", "POST", "/checkpoint", .wait = wait_checkpoint, .timeout_s = 60,
+     .help = "writes one now; waits for it and prints its path"},
+    {"drain", "POST", "/drain", .wait = wait_drain, .timeout_s = 60,
+     .help = "ends the job in good order; waits until psd is gone"},
+    {"evict", "POST", "/evict", .argument = "RANK", .print = ctl_print_evicted, .timeout_s = 10,
+     .help = "ends that worker's session; a new one may join"},
+    {"top", .run = run_top, .timeout_s = 2, .help = "live view: q quits, s sorts the workers"},
     {.name = NULL},
 };
 
@@ -172,12 +208,18 @@ static int complain_command(const char *found)
 
 static void print_help(void)
 {
-    printf("usage: psctl --socket PATH COMMAND [--json] [--timeout S]\n\n");
-    for (const struct command *c = commands; c->name != NULL; c++)
-        printf("  %-12s %s\n", c->name, c->help);
+    printf("usage: psctl --socket PATH COMMAND [option]...\n\n");
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s %s", c->name, c->argument != NULL ? c->argument : "");
+        printf("  %-12s %s\n", name, c->help);
+    }
     printf("\n  --socket PATH  psd's status socket (status.socket in its state directory)\n"
            "  --json         print psd's answer as it came\n"
-           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint and drain: 60)\n"
+           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint and drain: 60; top: 2, of\n"
+           "                 each look)\n"
+           "  --once         top: print one frame as text and end\n"
+           "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
            "  --help, --version\n\n"
            "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
            "6 psd cannot be reached.\n",
@@ -196,15 +238,51 @@ static int parse_timeout(const char *text, uint32_t *out)
     return 0;
 }
 
+static int parse_interval(const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (text[0] == 0 || *end != 0 || !(value >= 0.1 && value <= 3600))
+        return complain(EXIT_USAGE, "--interval: found '%.40s'; allowed are 0.1 to 3600 seconds", text);
+    *out = value;
+    return 0;
+}
+
+/* What follows the options: the command and its argument. */
+static int parse_command(int n, char **words, struct call *call)
+{
+    if (n == 0 || (call->command = find_command(words[0])) == NULL)
+        return complain_command(n == 0 ? NULL : words[0]);
+    const struct command *c = call->command;
+    int takes = c->argument != NULL;
+    if (n > 1 + takes)
+        return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", words[1 + takes], c->name);
+    if (n < 1 + takes)
+        return complain(EXIT_USAGE, "%s needs %s, as psctl workers lists it", c->name, c->argument);
+    if (takes) {
+        call->argument = words[1];
+        size_t digits = strspn(words[1], "0123456789");
+        if (digits == 0 || digits > 6 || words[1][digits] != 0)
+            return complain(EXIT_USAGE, "%s: found '%.40s'; allowed is a rank such as 0", c->name, words[1]);
+    }
+    if (call->json && (c->is_text || c->run != NULL))
+        return complain(EXIT_USAGE, "%s has no --json; %s", c->name,
+                        c->is_text ? "it is text that programs read as it is" : "status and workers have");
+    if (call->once && c->run == NULL)
+        return complain(EXIT_USAGE, "--once is for top; %s ends by itself", c->name);
+    return 0;
+}
+
 /* Fills *call; -1, or the exit status when there is nothing more to do. */
 static int parse_arguments(int argc, char **argv, struct call *call)
 {
     static const struct option options[] = {
-        {"socket", required_argument, NULL, 's'},  {"json", no_argument, NULL, 'j'},
-        {"timeout", required_argument, NULL, 't'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},       {NULL, 0, NULL, 0},
+        {"socket", required_argument, NULL, 's'},   {"json", no_argument, NULL, 'j'},
+        {"timeout", required_argument, NULL, 't'},  {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},        {"once", no_argument, NULL, 'o'},
+        {"interval", required_argument, NULL, 'i'}, {NULL, 0, NULL, 0},
     };
-    int option;
+    int option, status;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
@@ -218,6 +296,13 @@ static int parse_arguments(int argc, char **argv, struct call *call)
             if (parse_timeout(optarg, &call->timeout_s) != 0)
                 return EXIT_USAGE;
             break;
+        case 'o':
+            call->once = true;
+            break;
+        case 'i':
+            if (parse_interval(optarg, &call->interval_s) != 0)
+                return EXIT_USAGE;
+            break;
         case 'h':
             print_help();
             return EXIT_DONE;
@@ -228,11 +313,8 @@ static int parse_arguments(int argc, char **argv, struct call *call)
             return complain(EXIT_USAGE, "see psctl --help");
         }
     }
-    if (optind == argc || (call->command = find_command(argv[optind])) == NULL)
-        return complain_command(argv[optind]); /* argv[argc] is NULL */
-    if (optind + 1 < argc)
-        return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", argv[optind + 1],
-                        call->command->name);
+    if ((status = parse_command(argc - optind, argv + optind, call)) != 0)
+        return status;
     if (call->socket_path == NULL)
         return complain(EXIT_USAGE, "--socket is missing; it names psd's status socket");
     if (call->socket_path[0] == 0 || strlen(call->socket_path) > LONGEST_SOCKET_LEN)
@@ -248,13 +330,18 @@ static int run(struct call *call)
     const struct command *command = call->command;
     struct ctl_reply reply;
     struct ps_error err;
+    char path[64];
     int status = EXIT_DONE;
 
+    if (command->run != NULL)
+        return command->run(call);
     clock_gettime(CLOCK_MONOTONIC, &call->started);
-    if (ctl_client_ask(call->client, command->method, command->path, left_ms(call), &reply, &err) < 0)
+    snprintf(path, sizeof path, "%s%s%s", command->path, call->argument != NULL ? "?rank=" : "",
+             call->argument != NULL ? call->argument : "");
+    if (ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err) < 0)
         return complain(EXIT_UNREACHABLE, "%s", err.text);
     json_t *answer = json_loadb(reply.body, reply.len_bytes, 0, NULL);
-    if (call->json) {
+    if (call->json || (command->is_text && reply.status < 400)) {
         fwrite(reply.body, 1, reply.len_bytes, stdout);
         if (reply.len_bytes > 0 && reply.body[reply.len_bytes - 1] != '\n')
             putchar('\n');
@@ -262,7 +349,7 @@ static int run(struct call *call)
     }
     if (reply.status >= 400)
         status = complain_answer(call, &reply, answer);
-    else if (!json_is_object(answer))
+    else if (!command->is_text && !json_is_object(answer))
         status = complain(EXIT_REFUSED, "psd's answer to %s is no JSON object", command->name);
     else if (command->print != NULL && !call->json)
         command->print(stdout, answer);
@@ -275,7 +362,7 @@ static int run(struct call *call)
 
 int main(int argc, char **argv)
 {
-    struct call call = {.json = false};
+    struct call call = {.interval_s = 1};
     struct ps_error err;
     int status = parse_arguments(argc, argv, &call);
 

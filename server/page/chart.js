@@ -3,7 +3,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = {left: 58, right: 12, top: 10, bottom: 36}; /* pixels: room for the axes' numbers and names */
-const MOST_DOTS = 150;                                     /* more points than this are a line only */
+const MOST_DOTS = 100, MOST_LARGE = 25;                    /* more points than this are a line only; small dots */
+const SMOOTH = 40;                                         /* a smoothed point is the mean of this part of all */
 
 function node(parent, name, attributes, text) {
     const made = parent.namespaceURI === SVG || name === "svg" ? document.createElementNS(SVG, name)
@@ -43,6 +44,30 @@ function powers(lo, hi) { /* of a logarithmic axis, thinned to about six */
     return found.length > 1 ? found : ticks(lo, hi, 4).filter((v) => v > 0);
 }
 
+/* A linear axis; a logarithmic one; one that is logarithmic in the distance from 1, for accuracies near it. */
+const LINEAR = {f: (v) => v, takes: () => true, marks: (lo, hi) => ticks(lo, hi, 5)};
+const LOG = {f: Math.log10, takes: (v) => v > 0, marks: powers};
+const NEAR_ONE = {
+    f: (v) => -Math.log10(1 - Math.min(v, 1 - 1e-5)),
+    takes: () => true,
+    marks: (lo, hi) => {
+        const found = [0, 0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999].filter((v) => v >= lo && v <= hi);
+        return found.length > 1 ? found : ticks(lo, hi, 4);
+    },
+};
+
+/* The mean of the points around each: what a noisy series means. */
+function smoothed(points) {
+    const half = Math.floor(points.length / SMOOTH / 2), made = [];
+    let sum = 0, from = 0, to = 0;
+    points.forEach((p, i) => {
+        for (; to < Math.min(points.length, i + half + 1); to++) sum += points[to][1];
+        for (; from < i - half; from++) sum -= points[from][1];
+        made.push([p[0], sum / (to - from)]);
+    });
+    return made;
+}
+
 const UNITS = [[180, 1, "s"], [3 * 3600, 60, "min"], [4 * 86400, 3600, "h"], [Infinity, 86400, "days"]];
 
 function duration(seconds) {
@@ -76,14 +101,16 @@ function thinned(points) {
     return kept;
 }
 
-/* spec: title; unit (of the y axis); series: [{key, name, color}]; empty: what to do to see something; top: no value
- * is above; zero: the axis begins at 0; log: a logarithmic axis is offered. onPoint(t or null): the crosshair moved. */
+/* spec: title; unit (of the y axis); series: [{key, name, color, dots, smooth}]; empty: what to do to see something;
+ * top: no value is above; zero: the axis begins at 0; log: another axis that is offered, and shown at first if `logs`;
+ * optional: no chart while nothing is known, as not every job tells (a rule whose message is a gradient knows no
+ * distance). onPoint(t or null): the crosshair moved. */
 class Chart {
     constructor(parent, spec, onPoint) {
         this.spec = spec;
         this.onPoint = onPoint;
         this.records = [];
-        this.logarithmic = false;
+        this.axis = spec.logs ? spec.log : LINEAR;
         this.at = null;
         this.figure = node(parent, "figure", {class: "chart", id: `chart-${spec.id}`});
         const caption = node(this.figure, "figcaption", {});
@@ -93,7 +120,8 @@ class Chart {
             for (const s of spec.series) node(legend, "span", {class: s.color}, s.name);
         }
         if (spec.log) {
-            this.button = node(caption, "button", {type: "button", "aria-pressed": "false"}, "log");
+            this.button = node(caption, "button", {type: "button"}, "log");
+            this.button.setAttribute("aria-pressed", String(this.axis !== LINEAR));
             this.button.addEventListener("click", () => this.toggle());
         }
         this.plot = node(this.figure, "div", {class: "plot"});
@@ -101,13 +129,14 @@ class Chart {
         this.empty = node(this.plot, "p", {class: "empty"}, spec.empty);
         this.tip = node(this.plot, "div", {class: "tip"});
         this.tip.hidden = true;
+        this.figure.hidden = Boolean(spec.optional);
         this.listen();
         new ResizeObserver(() => this.draw()).observe(this.plot);
     }
 
     toggle() {
-        this.logarithmic = !this.logarithmic;
-        this.button.setAttribute("aria-pressed", String(this.logarithmic));
+        this.axis = this.axis === LINEAR ? this.spec.log : LINEAR;
+        this.button.setAttribute("aria-pressed", String(this.axis !== LINEAR));
         this.draw();
     }
 
@@ -138,6 +167,7 @@ class Chart {
 
     show(records) {
         this.records = records;
+        this.figure.hidden = Boolean(this.spec.optional) && !records.some((r) => known(r[this.spec.series[0].key]));
         this.draw();
     }
 
@@ -156,7 +186,7 @@ class Chart {
         const all = [];
         for (const r of this.records)
             for (const s of this.spec.series)
-                if (known(r[s.key]) && (!this.logarithmic || r[s.key] > 0)) all.push(r[s.key]);
+                if (known(r[s.key]) && this.axis.takes(r[s.key])) all.push(r[s.key]);
         return all;
     }
 
@@ -170,7 +200,8 @@ class Chart {
             hi = Math.max(hi, v);
         }
         const t0 = this.records[0].t, t1 = Math.max(this.records[this.records.length - 1].t, t0 + 10);
-        if (this.logarithmic) {
+        if (this.axis === NEAR_ONE) return {lo: Math.max(0, 1 - (1 - lo) * 1.2), hi: hi + (1 - hi) * 0.2, t0, t1};
+        if (this.axis === LOG) {
             lo = lo === hi ? lo / 2 : lo;
             hi = lo === hi ? hi * 2 : hi;
             return {lo: lo / 1.1, hi: hi * 1.1, t0, t1};
@@ -190,7 +221,7 @@ class Chart {
         this.scale = null;
         if (fit === null || width < 100) return;
         const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
-        const f = this.logarithmic ? Math.log10 : (v) => v, span = f(fit.hi) - f(fit.lo);
+        const f = this.axis.f, span = f(fit.hi) - f(fit.lo) || 1;
         this.scale = {
             x: (t) => MARGIN.left + (t - fit.t0) / (fit.t1 - fit.t0) * (right - MARGIN.left),
             y: (v) => bottom - (f(v) - f(fit.lo)) / span * (bottom - MARGIN.top),
@@ -207,8 +238,7 @@ class Chart {
 
     drawAxes(fit) {
         const s = this.scale, middle = (s.top + s.bottom) / 2;
-        const marks = this.logarithmic ? powers(fit.lo, fit.hi) : ticks(fit.lo, fit.hi, 5);
-        for (const v of marks) {
+        for (const v of this.axis.marks(fit.lo, fit.hi)) {
             const y = s.y(v).toFixed(1);
             node(this.svg, "line", {class: "grid", x1: MARGIN.left, x2: s.right, y1: y, y2: y});
             node(this.svg, "text", {x: MARGIN.left - 6, y: Number(y) + 4, "text-anchor": "end"}, short(v));
@@ -230,21 +260,27 @@ class Chart {
     drawSeries(series) {
         const s = this.scale, points = [];
         for (const r of this.records)
-            if (known(r[series.key]) && (!this.logarithmic || r[series.key] > 0))
-                points.push([s.x(r.t), s.y(r[series.key])]);
+            if (known(r[series.key]) && this.axis.takes(r[series.key])) points.push([s.x(r.t), s.y(r[series.key])]);
         const group = node(this.svg, "g", {class: `series ${series.color}`, "data-key": series.key,
                                            "data-points": points.length});
-        const text = thinned(points).map((p) => `${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("L");
-        if (points.length > 1) node(group, "path", {class: "curve", d: `M${text}`});
-        if (points.length === 1 || (series.dots && points.length <= MOST_DOTS))
-            for (const p of points) node(group, "circle", {class: "dot", cx: p[0].toFixed(1), cy: p[1].toFixed(1), r: 3.5});
+        const line = (list, name) => {
+            const text = thinned(list).map((p) => `${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("L");
+            node(group, "path", {class: name, d: `M${text}`});
+        };
+        const smooth = series.smooth && points.length >= 2 * SMOOTH;
+        if (points.length > 1) line(points, smooth ? "curve faint" : "curve");
+        if (smooth) line(smoothed(points), "curve");
+        if (points.length > 1 && !(series.dots && points.length <= MOST_DOTS)) return;
+        const look = points.length <= MOST_LARGE ? {class: "dot", r: 3.5} : {class: "dot plain", r: 2.5};
+        for (const p of points) node(group, "circle", {...look, cx: p[0].toFixed(1), cy: p[1].toFixed(1)});
     }
 
     drawEvents() {
         const s = this.scale;
         for (const r of this.records) {
             if (typeof r.event !== "string") continue;
-            const x = s.x(r.t).toFixed(1), line = node(this.svg, "line", {class: "event", x1: x, x2: x, y1: s.top, y2: s.bottom});
+            const x = s.x(r.t).toFixed(1);
+            const line = node(this.svg, "line", {class: "event", x1: x, x2: x, y1: s.top, y2: s.bottom});
             node(line, "title", {}, r.event);
         }
     }
@@ -262,7 +298,7 @@ class Chart {
         for (const series of this.spec.series) {
             const found = this.latest(series.key, r);
             if (found === null) continue;
-            if (!this.logarithmic || found[series.key] > 0) {
+            if (this.axis.takes(found[series.key])) {
                 const mark = node(this.cross, "g", {class: series.color});
                 node(mark, "circle", {class: "dot", cx: s.x(found.t), cy: s.y(found[series.key]), r: 4});
             }

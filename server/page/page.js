@@ -11,25 +11,23 @@ const byId = (id) => document.getElementById(id);
 const charts = [];
 
 const SPECS = [
-    {id: "accuracy", title: "Test accuracy", unit: "accuracy (0 to 1)", top: 1,
+    {id: "accuracy", title: "Test accuracy", unit: "accuracy (0 to 1)", top: 1, log: NEAR_ONE, logs: true,
      series: [{key: "test_accuracy", name: "test accuracy", color: "blue", dots: true}],
      empty: "no evaluation yet: start psworker --evaluate"},
-    {id: "loss", title: "Loss", unit: "loss (nats)", log: true,
+    {id: "loss", title: "Loss", unit: "loss (nats)", log: LOG, logs: true,
      series: [{key: "loss", name: "training", color: "orange"},
               {key: "test_loss", name: "test", color: "blue", dots: true}],
      empty: "no loss yet: workers report one every few seconds (psc_report)"},
     {id: "rate", title: "Updates", unit: "updates per second", zero: true,
-     series: [{key: "updates_per_s", name: "updates/s", color: "blue"}],
+     series: [{key: "updates_per_s", name: "updates/s", color: "blue", smooth: true}],
      empty: "no update yet: start psworker"},
     {id: "staleness", title: "Staleness", unit: "versions, mean", zero: true,
-     series: [{key: "staleness", name: "staleness", color: "blue"}],
+     series: [{key: "staleness", name: "staleness", color: "blue", smooth: true}],
      empty: "no update yet: start psworker"},
-    {id: "norm", title: "Norm of the center ‖x̃‖", unit: "norm", log: true,
-     series: [{key: "center_norm", name: "‖x̃‖", color: "blue"}],
-     empty: "not known yet: psd computes it while it applies updates"},
-    {id: "distance", title: "Farthest worker ‖x − x̃‖", unit: "distance", log: true,
-     series: [{key: "distance", name: "largest ‖x − x̃‖", color: "blue"}],
-     empty: "not known: only rules whose message is x tell it"},
+    {id: "norm", title: "Norm of the center ‖x̃‖", unit: "norm", log: LOG, optional: true,
+     series: [{key: "center_norm", name: "‖x̃‖", color: "blue"}], empty: "not known"},
+    {id: "distance", title: "Farthest worker ‖x − x̃‖", unit: "distance", log: LOG, optional: true,
+     series: [{key: "distance", name: "largest ‖x − x̃‖", color: "blue"}], empty: "not known"},
 ];
 
 async function ask(path) {
@@ -43,9 +41,21 @@ async function ask(path) {
     }
 }
 
-/* Half of the records go, as in psd; the newest and all evaluations and events stay. */
+/* Every second record goes, as in psd; its evaluation and event move to the one before, if that has none. The newest
+ * stays: the next question asks for what is after it. */
 function thin(records) {
-    return records.filter((r, i) => i % 2 === 0 || known(r.test_accuracy) || r.event || i === records.length - 1);
+    const kept = [];
+    records.forEach((r, i) => {
+        if (i % 2 === 0 || i === records.length - 1) {
+            kept.push(r);
+            return;
+        }
+        const before = kept[kept.length - 1];
+        if (!known(before.test_accuracy))
+            [before.test_accuracy, before.test_loss] = [r.test_accuracy, r.test_loss];
+        before.event = before.event || r.event;
+    });
+    return kept;
 }
 
 /* `all`: the answer is a whole history, of a psd that was restarted: what was drawn before it stays. */
@@ -64,7 +74,7 @@ function rateOf(worker, now) {
     seen.push({t: now, n: worker.exchanges});
     job.counts.set(key, seen);
     const first = seen[0];
-    return now - first.t >= 0.5 ? (worker.exchanges - first.n) / (now - first.t) : null;
+    return now - first.t >= 2.5 ? (worker.exchanges - first.n) / (now - first.t) : null;
 }
 
 function stateOf(worker) {
@@ -114,6 +124,15 @@ function newest(key) {
     return null;
 }
 
+/* Of all workers, from the records of the last RATE_S seconds. */
+function recentRate() {
+    const all = job.records, last = all[all.length - 1];
+    const first = all.find((r) => last.t - r.t <= RATE_S);
+    if (last === undefined || last.t - first.t < 0.5) return null;
+    const rate = (last.center_version - first.center_version) / (last.t - first.t);
+    return Number(rate.toPrecision(3));
+}
+
 function showTiles(s) {
     const best = s.checkpoint.best, e = s.evaluation;
     byId("tiles").replaceChildren();
@@ -121,11 +140,12 @@ function showTiles(s) {
          best ? `best ${best.test_accuracy.toFixed(4)}` : "");
     tile("test loss", short(e.test_loss), known(e.center_version) ? `at version ${e.center_version}` : "");
     tile("training loss", short(newest("loss")), "mean of workers");
-    tile("updates/s", short(s.state === "ready" ? newest("updates_per_s") : null), "");
+    tile("updates/s", short(recentRate()), `over ${RATE_S} s`);
     tile("version", String(s.center.version),
          s.center.updates_rejected > 0 ? `${s.center.updates_rejected} refused` : "of the center");
-    tile("workers", String(s.workers.active), `and ${s.workers.observers} ${s.workers.observers === 1 ? "observer" : "observers"}`);
-    tile("‖x̃‖", short(s.center_norm), s.model ? `${s.model.floats} values` : "no model yet");
+    const n = s.workers.observers;
+    tile("workers", String(s.workers.active), `and ${n} ${n === 1 ? "observer" : "observers"}`);
+    if (known(s.center_norm)) tile("‖x̃‖", short(s.center_norm), `of ${s.model.floats} values`);
 }
 
 function nonfiniteText(f) {
@@ -166,7 +186,8 @@ function showGone() {
 
 async function look() {
     const status = await ask("status"), before = job.status;
-    const all = before === null || before.pid !== status.pid || status.uptime_s < before.uptime_s, last = job.records[job.records.length - 1];
+    const all = before === null || before.pid !== status.pid || status.uptime_s < before.uptime_s;
+    const last = job.records[job.records.length - 1];
     const since = all || last === undefined ? "" : `?since=${last.t}`;
     const [workers, history] = await Promise.all([ask("workers"), ask(`history${since}`)]);
     job.status = status;

@@ -35,10 +35,14 @@ static void describe(const struct cnn_layer *l, uint32_t batch, struct shapes *s
     const struct cnn_layer_spec *spec = l->spec;
     dnnl_dims_t in = {batch, l->in.c, l->in.h, l->in.w}, out = {batch, l->out.c, l->out.h, l->out.w};
     dnnl_dims_t weight = {l->out.c, l->in.c, spec->kernel, spec->kernel}, bias = {l->out.c};
+    dnnl_dims_t grouped = {l->groups, l->out.c / l->groups, l->in.c / l->groups, spec->kernel, spec->kernel};
 
     dnnl_memory_desc_init_by_tag(&s->in, 4, in, dnnl_f32, dnnl_format_tag_any);
     dnnl_memory_desc_init_by_tag(&s->out, 4, out, dnnl_f32, dnnl_format_tag_any);
-    dnnl_memory_desc_init_by_tag(&s->weight, 4, weight, dnnl_f32, dnnl_format_tag_any);
+    if (l->groups > 1)
+        dnnl_memory_desc_init_by_tag(&s->weight, 5, grouped, dnnl_f32, dnnl_format_tag_any);
+    else
+        dnnl_memory_desc_init_by_tag(&s->weight, 4, weight, dnnl_f32, dnnl_format_tag_any);
     dnnl_memory_desc_init_by_tag(&s->bias, 1, bias, dnnl_f32, dnnl_x);
     for (int k = 0; k < 2; k++) {
         s->stride[k] = spec->stride;

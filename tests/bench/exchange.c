@@ -19,17 +19,20 @@
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";
 
 static const char usage_text[] =
-    "usage: psbench exchange [--transport tcp] [--floats 431080] [--workers 1] [--seconds 5] [--count N]\n"
+    "usage: psbench exchange [--transport tcp|ipc] [--floats 431080] [--workers 1] [--seconds 5] [--count "
+    "N]\n"
     "                        [--lanes 2] [--chunk-floats 131072] [--window 4] [--admission fcfs]\n"
     "                        [--psd PROGRAM] [--json]\n"
-    "  --count N  N exchanges of each worker instead of --seconds\n";
+    "  --transport T  tcp on loopback (default), or ipc: UNIX sockets\n"
+    "  --admission A  fcfs (default) or hogwild\n"
+    "  --count N      N exchanges of each worker instead of --seconds\n";
 
 enum { MAX_WORKERS = 64, MAX_LATENCIES = 4000000 };
 
 struct options {
     uint64_t floats, workers, count, lanes, chunk_floats, window;
     double seconds;
-    const char *psd, *admission;
+    const char *transport, *psd, *admission;
     bool json;
 };
 
@@ -108,8 +111,8 @@ static int parse(int argc, char **argv, struct options *opt)
             continue;
         if (letter == 's' && !parse_number("--seconds", optarg, 0.1, 3600, &opt->seconds))
             return 2;
-        if (letter == 't' && strcmp(optarg, "tcp") != 0) {
-            fprintf(stderr, "psbench exchange: --transport is '%s'; allowed is tcp\n", optarg);
+        if (letter == 't' && strcmp(opt->transport = optarg, "tcp") != 0 && strcmp(optarg, "ipc") != 0) {
+            fprintf(stderr, "psbench exchange: --transport is '%s'; allowed are tcp and ipc\n", optarg);
             return 2;
         }
         if (letter == 'p')
@@ -284,29 +287,30 @@ static void report(const struct options *opt, const struct totals *t, double cpu
         limit_tcp_p50_us(opt->floats * sizeof(float) < 65536 ? opt->floats * sizeof(float) : 65536, 0.5);
     double fused = limit_fused(opt->floats, opt->chunk_floats * sizeof(float), 0.5);
     if (opt->json)
-        printf("{\"bench\":\"exchange\",\"transport\":\"tcp\",\"floats\":%llu,\"workers\":%llu,\"lanes\":%"
+        printf("{\"bench\":\"exchange\",\"transport\":\"%s\",\"floats\":%llu,\"workers\":%llu,\"lanes\":%"
                "llu,\"admission\":\"%s\",\"exchanges\":%.0f,\"exchanges_s\":%.1f,"
                "\"seconds\":%.3f,\"gb_s_both\":%.3f,\"gb_s_up\":%.3f,\"gb_s_down\":%.3f,\"server_cpu_s_per_"
                "gb\":%.3f,"
                "\"p50_us\":%.1f,\"p99_us\":%.1f,\"retries\":%.0f,\"server_rss_mb\":%.1f,\"server_rss_growth_"
                "mb\":%.1f,"
                "\"limit_tcp_gb_s_both\":%.3f,\"limit_tcp_p50_us\":%.1f,\"limit_fused_gb_s\":%.3f}\n",
-               (unsigned long long)opt->floats, (unsigned long long)opt->workers,
+               opt->transport, (unsigned long long)opt->floats, (unsigned long long)opt->workers,
                (unsigned long long)opt->lanes, opt->admission, t->exchanges, t->exchanges / t->seconds,
                t->seconds, 2 * gb_s, gb_s, gb_s, cpu_s / (2 * up), t->p50_s * 1e6, t->p99_s * 1e6, t->retries,
                rss_after, rss_after - rss_before, isfinite(tcp) ? tcp : 0, isfinite(tcp_p50) ? tcp_p50 : 0,
                fused);
     else
-        printf("%llu floats (%.1f MB), %llu worker%s, tcp, %llu lanes, %s: %.0f exchanges in %.2f s, %.0f a "
-               "second\n"
-               "  %.2f GB/s both ways summed; sockets alone %.2f; fused loop alone %.2f\n"
-               "  latency p50 %.1f us, p99 %.1f us (a round trip of sockets alone, 64 KB at most: %.1f us); "
-               "%.0f chunks sent again\n"
-               "  server: %.3f CPU s/GB, %.1f MB resident, %+.1f MB during the run\n",
-               (unsigned long long)opt->floats, (double)opt->floats * 4e-6, (unsigned long long)opt->workers,
-               opt->workers > 1 ? "s" : "", (unsigned long long)opt->lanes, opt->admission, t->exchanges,
-               t->seconds, t->exchanges / t->seconds, 2 * gb_s, tcp, fused, t->p50_s * 1e6, t->p99_s * 1e6,
-               tcp_p50, t->retries, cpu_s / (2 * up), rss_after, rss_after - rss_before);
+        printf(
+            "%llu floats (%.1f MB), %llu worker%s, %s, %llu lanes, %s: %.0f exchanges in %.2f s, %.0f a "
+            "second\n"
+            "  %.2f GB/s both ways summed; TCP sockets alone %.2f; fused loop alone %.2f\n"
+            "  latency p50 %.1f us, p99 %.1f us (a round trip of TCP sockets alone, 64 KB at most: %.1f us); "
+            "%.0f chunks sent again\n"
+            "  server: %.3f CPU s/GB, %.1f MB resident, %+.1f MB during the run\n",
+            (unsigned long long)opt->floats, (double)opt->floats * 4e-6, (unsigned long long)opt->workers,
+            opt->workers > 1 ? "s" : "", opt->transport, (unsigned long long)opt->lanes, opt->admission,
+            t->exchanges, t->seconds, t->exchanges / t->seconds, 2 * gb_s, tcp, fused, t->p50_s * 1e6,
+            t->p99_s * 1e6, tcp_p50, t->retries, cpu_s / (2 * up), rss_after, rss_after - rss_before);
 }
 
 static int measure(const struct options *opt, struct daemon *d)
@@ -329,7 +333,8 @@ static int measure(const struct options *opt, struct daemon *d)
 
 int bench_exchange(int argc, char **argv)
 {
-    struct options opt = {.floats = 431080,
+    struct options opt = {.transport = "tcp",
+                          .floats = 431080,
                           .workers = 1,
                           .lanes = 2,
                           .chunk_floats = 131072,
@@ -346,6 +351,7 @@ int bench_exchange(int argc, char **argv)
                               "parameters.alpha=0.1",
                               "checkpoint.every_s=0",
                               "limits.memory_gib=64",
+                              NULL,
                               NULL};
     struct daemon d;
     int rc = parse(argc, argv, &opt);
@@ -357,6 +363,8 @@ int bench_exchange(int argc, char **argv)
     snprintf(window, sizeof window, "window_chunks=%llu", (unsigned long long)opt.window);
     snprintf(admission, sizeof admission, "admission=%s", opt.admission);
     snprintf(floats, sizeof floats, "limits.floats=%llu", (unsigned long long)opt.floats);
+    if (strcmp(opt.transport, "ipc") == 0)
+        settings[sizeof settings / sizeof *settings - 2] = "listen=ipc://psd-data";
     if (daemon_prepare(&d, opt.psd, settings) < 0 || daemon_start(&d, NULL) < 0)
         return 1;
     rc = measure(&opt, &d);

@@ -5,6 +5,7 @@
 
 #include "nets/net.h"
 #include "proto/memory.h"
+#include "tests/bench/data.h"
 #include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
 
@@ -17,6 +18,7 @@ struct command {
 static const struct command commands[] = {
     {"exchange", bench_exchange, bench_exchange_help},
     {"net", bench_net, bench_net_help},
+    {"data", bench_data, bench_data_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];
 

@@ -94,13 +94,14 @@ START_TEST(options_without_a_size_are_refused)
 }
 END_TEST
 
+#define FORTY "1234567890123456789012345678901234567890"
 static const struct {
     const char *server;
     int32_t kind, rank;
     uint32_t timeout_ms, retry_ms, heartbeat_ms;
     const char *says;
 } bad_options[] = {
-    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT and @FILE"},
+    {NULL, 0, -1, 100, 10, 10, "server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE"},
     {"", 0, -1, 100, 10, 10, "server is missing"},
     {"tcp://h:1", 2, -1, 100, 10, 10, "kind 2; allowed are PSC_WORKER and PSC_OBSERVER"},
     {"tcp://h:1", -1, -1, 100, 10, 10, "kind -1"},
@@ -114,6 +115,8 @@ static const struct {
     {"tcp://127.0.0.1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"tcp://127.0.0.1:port", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"pigeon://127.0.0.1:1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
+    {"ipc:///" FORTY FORTY FORTY, 0, -1, 2000, 10, 10,
+     "File name too long; allowed are tcp://HOST:PORT and ipc://PATH"},
 };
 
 START_TEST(bad_option_is_named)

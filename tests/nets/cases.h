@@ -3,12 +3,18 @@
 #ifndef TEST_CASES_H
 #define TEST_CASES_H
 
+#include <check.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "nets/net.h"
 
-extern const struct cnn_model *const cases[]; /* ends with NULL; lenet and linear are among them */
+extern const struct cnn_model *const cases[];        /* ends with NULL; lenet and linear are among them */
+extern const struct cnn_model *const whole_models[]; /* the larger ones people train; ends with NULL */
+
+/* Whether a score is the loss a gradient reports: no dropout, no batch statistics. */
+bool scores_as_it_trains(const struct cnn_model *model);
 
 /* A model at a random place, with images and labels for a batch. Each array ends where a page begins that
  * nobody may touch: a read or write past it ends the test, also from code that was generated at run time. */
@@ -30,8 +36,15 @@ struct cnn_net *net_of(const struct cnn_model *model, const char *backend, uint3
 
 size_t param_floats(const struct cnn_param *p);
 
-/* Asserts that g is within `tolerance` times the tensor's largest |expected|, tensor by tensor. */
+/* What an error of a tensor's gradient is measured by: its own largest value, or a hundredth of the net's: a
+ * gradient that is 0 but for rounding, as that of a bias before a batchnorm, has no scale of its own. */
+double scale_of(const struct bed *b, const float *g, const struct cnn_param *p);
+
+/* Asserts that g is within `tolerance` times scale_of(expected), tensor by tensor, and 0 at buffers. */
 void assert_close(const struct bed *b, const char *backend, const float *g, const float *expected,
                   double tolerance);
+
+/* layers.c: what single kinds of layers promise, for each of n backends. */
+TCase *layers_case(int n_backends);
 
 #endif

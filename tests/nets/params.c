@@ -144,12 +144,19 @@ static struct cnn_shape pool_shape(uint32_t side, uint32_t kernel, uint32_t stri
         {.kind = CNN_FC, .name = "f", .n_out = 2},
         {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
     };
+    const struct cnn_layer_spec average = {
+        .kind = CNN_AVGPOOL, .name = "p", .kernel = kernel, .stride = stride, .pad = pad};
+    const struct cnn_layer_spec average_layers[] = {average, layers[1], layers[2]};
     const struct cnn_model model = {"pool", 1, side, side, 2, layers, 3, "test"};
+    const struct cnn_model average_model = {"pool", 1, side, side, 2, average_layers, 3, "test"};
     struct cnn_error err = {""};
     struct cnn_plan *plan;
 
     ck_assert_msg(cnn_plan_create(&model, &plan, &err) == 0, "%s", err.text);
     struct cnn_shape out = plan->layers[0].out;
+    cnn_plan_destroy(plan);
+    ck_assert_int_eq(cnn_plan_create(&average_model, &plan, &err), 0);
+    ck_assert_mem_eq(&plan->layers[0].out, &out, sizeof out);
     cnn_plan_destroy(plan);
     return out;
 }
@@ -203,6 +210,148 @@ START_TEST(models_that_make_no_sense_are_refused)
 }
 END_TEST
 
+static void check_graph_refused(const struct cnn_layer_spec *layers, size_t n, const char *sentence)
+{
+    const struct cnn_model model = {"bad", 2, 8, 8, 3, layers, n, "test"};
+    struct cnn_error err = {""};
+    struct cnn_plan *plan = NULL;
+
+    ck_assert_int_eq(cnn_plan_create(&model, &plan, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, sentence) != NULL, "found '%s', expected '%s'", err.text, sentence);
+}
+
+#define END                                                                                                  \
+    {.kind = CNN_FC, .name = "f", .n_out = 3},                                                               \
+    {                                                                                                        \
+        .kind = CNN_SOFTMAX_LOSS, .name = "loss"                                                             \
+    }
+#define CONV(N, FROM, OUT, KERNEL)                                                                           \
+    {                                                                                                        \
+        .kind = CNN_CONV, .name = N, .inputs = {FROM}, .n_out = OUT, .kernel = KERNEL, .stride = 1           \
+    }
+#define REFUSED(SENTENCE, ...)                                                                               \
+    do {                                                                                                     \
+        const struct cnn_layer_spec layers[] = {__VA_ARGS__, END};                                           \
+        check_graph_refused(layers, sizeof layers / sizeof layers[0], SENTENCE);                             \
+    } while (0)
+
+START_TEST(graphs_that_make_no_sense_are_refused)
+{
+    REFUSED("layer 'a': input 'b' is not a layer before it; those and 'images' are allowed",
+            CONV("a", "b", 2, 1), CONV("b", "a", 2, 1));
+    REFUSED("layer 'a': input 'a' is not a layer before it", CONV("a", "a", 2, 1));
+    REFUSED("layers 0 and 1 are both named 'a'", CONV("a", "images", 2, 1), CONV("a", "images", 2, 1));
+    REFUSED("layer 0 is named 'images', which is the net's input", CONV("images", "images", 2, 1));
+    REFUSED("no layer reads layer 'a'", CONV("a", "images", 2, 1), CONV("b", "images", 2, 1));
+    REFUSED("layer 's': 1 inputs; a layer of kind add has two to eight", CONV("a", "images", 2, 1),
+            {.kind = CNN_ADD, .name = "s"});
+    REFUSED("layer 'r': 2 inputs; a layer of kind relu has one", CONV("a", "images", 2, 1),
+            {.kind = CNN_RELU, .name = "r", .inputs = {"a", "images"}});
+    REFUSED("layer 's': input 'images' is 2 x 8 x 8, the first 3 x 8 x 8; they must agree",
+            CONV("a", "images", 3, 1), {.kind = CNN_ADD, .name = "s", .inputs = {"a", "images"}});
+    REFUSED("layer 'c': input 'images' is 8 x 8, the first 7 x 7; they must agree", CONV("a", "images", 3, 2),
+            {.kind = CNN_CONCAT, .name = "c", .inputs = {"a", "images"}});
+    REFUSED("layer 'c': 131072 channels in all; allowed are 65536", CONV("a", "images", 65536, 8),
+            {.kind = CNN_CONCAT, .name = "c", .inputs = {"a", "a"}});
+}
+END_TEST
+
+START_TEST(settings_that_make_no_sense_are_refused)
+{
+    REFUSED("layer 'c': 3 groups do not divide 2 input and 6 output channels",
+            {.kind = CNN_CONV, .name = "c", .n_out = 6, .kernel = 1, .stride = 1, .groups = 3});
+    REFUSED("layer 'c': 2 groups do not divide 2 input and 5 output channels",
+            {.kind = CNN_CONV, .name = "c", .n_out = 5, .kernel = 1, .stride = 1, .groups = 2});
+    REFUSED("layer 'd': rate 1; allowed are 0 to below 1", {.kind = CNN_DROPOUT, .name = "d", .rate = 1});
+    REFUSED("layer 'd': rate nan", {.kind = CNN_DROPOUT, .name = "d", .rate = NAN});
+    REFUSED("layer 'n': size 4; allowed are odd numbers of channels to 255",
+            {.kind = CNN_LRN, .name = "n", .size = 4, .alpha = 1, .beta = 1, .k = 1});
+    REFUSED("layer 'n': alpha 1, beta 1, k 0; they are finite, alpha at least 0 and k above 0",
+            {.kind = CNN_LRN, .name = "n", .size = 5, .alpha = 1, .beta = 1});
+    REFUSED("layer 'n': epsilon -1, momentum 0; epsilon is at least 0",
+            {.kind = CNN_BATCHNORM, .name = "n", .epsilon = -1});
+    REFUSED("layer 'n': epsilon 0, momentum 2;", {.kind = CNN_BATCHNORM, .name = "n", .momentum = 2});
+    REFUSED("layer 'p': kernel 9, stride 1, pad 9; the kernel is 1 to 4096",
+            {.kind = CNN_AVGPOOL, .name = "p", .kernel = 9, .stride = 1, .pad = 9});
+    REFUSED("layer 'p': window 9 is larger than its padded input of 8 x 8",
+            {.kind = CNN_AVGPOOL, .name = "p", .kernel = 9, .stride = 1});
+}
+END_TEST
+
+/* Sizes after each layer and floats in all, from the papers or counted by hand. */
+START_TEST(the_cifar_nets_have_the_papers_sizes)
+{
+    static const uint32_t cifar7[][2] = {{64, 24}, {64, 24}, {64, 12}, {128, 8}, {128, 8}, {128, 4},
+                                         {64, 2},  {64, 2},  {256, 1}, {256, 1}, {256, 1}, {10, 1}};
+    struct cnn_error err = {""};
+    struct cnn_plan *plan;
+
+    ck_assert_int_eq(cnn_plan_create(cnn_model_find("cifar7"), &plan, &err), 0);
+    for (size_t i = 0; i < sizeof cifar7 / sizeof cifar7[0]; i++) {
+        ck_assert_uint_eq(plan->layers[i].out.c, cifar7[i][0]);
+        ck_assert_uint_eq(plan->layers[i].out.h, cifar7[i][1]);
+        ck_assert_uint_eq(plan->layers[i].out.w, cifar7[i][1]);
+    }
+    cnn_plan_destroy(plan);
+    /* 3*64*25+64, 64*128*25+128, 128*64*9+64, 256*256+256, 256*10+10 */
+    ck_assert_uint_eq(cnn_model_n_floats(cnn_model_find("cifar7")), 4864 + 204928 + 73792 + 65792 + 2570);
+    ck_assert_uint_eq(cnn_model_n_floats(cnn_model_find("mlp")), 392500 + 250500 + 5010);
+    ck_assert_uint_eq(cnn_model_n_floats(cnn_model_find("alexnet-cifar")),
+                      4864 + (192 * 32 * 25 + 192) + (384 * 192 * 9 + 384) + (256 * 192 * 9 + 256) +
+                          (256 * 128 * 9 + 256) + (1024 * 4096 + 1024) + (1024 * 1024 + 1024) + 10250);
+}
+END_TEST
+
+static const struct cnn_param *row_named(const struct cnn_param *rows, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    ck_abort_msg("no row is named %s", name);
+}
+
+START_TEST(batchnorms_have_buffers)
+{
+    const struct cnn_model *resnet = cnn_model_find("resnet8");
+    struct cnn_param *rows;
+    size_t n;
+    float *x = filled(resnet, 1);
+
+    ck_assert_int_eq(cnn_model_params(resnet, &rows, &n, NULL), 0);
+    uint64_t end = 0;
+    for (size_t i = 0; i < n; i++) { /* back to back */
+        ck_assert_uint_eq(rows[i].offset, end);
+        end += rows[i].shape[0] * (rows[i].n_dims > 1 ? rows[i].shape[1] : 1) *
+               (rows[i].n_dims > 2 ? rows[i].shape[2] * rows[i].shape[3] : 1);
+    }
+    ck_assert_uint_eq(end, cnn_model_n_floats(resnet));
+
+    static const struct {
+        const char *name;
+        enum cnn_role role;
+        enum cnn_decay decay;
+        float start; /* NAN: drawn */
+    } expected[] = {
+        {"conv2a.weight", CNN_PARAM, CNN_DECAY, NAN},
+        {"conv2a.bias", CNN_PARAM, CNN_NO_DECAY, 0},
+        {"norm2a.weight", CNN_PARAM, CNN_NO_DECAY, 1},
+        {"norm2a.bias", CNN_PARAM, CNN_NO_DECAY, 0},
+        {"norm2a.running_mean", CNN_BUFFER, CNN_NO_DECAY, 0},
+        {"norm2a.running_variance", CNN_BUFFER, CNN_NO_DECAY, 1},
+        {"fc.weight", CNN_PARAM, CNN_DECAY, NAN},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        const struct cnn_param *row = row_named(rows, n, expected[i].name);
+        ck_assert_int_eq(row->role, expected[i].role);
+        ck_assert_int_eq(row->decay, expected[i].decay);
+        for (size_t k = 0; k < row->shape[0] && !isnan(expected[i].start); k++)
+            ck_assert_float_eq(x[row->offset + k], expected[i].start);
+    }
+    free(rows);
+    free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nets-params");
@@ -215,6 +364,10 @@ int main(void)
     tcase_add_test(t, xavier_is_uniform_and_biases_are_zero);
     tcase_add_test(t, pool_sizes_round_up);
     tcase_add_test(t, models_that_make_no_sense_are_refused);
+    tcase_add_test(t, graphs_that_make_no_sense_are_refused);
+    tcase_add_test(t, settings_that_make_no_sense_are_refused);
+    tcase_add_test(t, the_cifar_nets_have_the_papers_sizes);
+    tcase_add_test(t, batchnorms_have_buffers);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

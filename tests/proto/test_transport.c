@@ -3,16 +3,21 @@
 #include "proto/transport.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include "proto/frame.h"
+#include "proto/unix_socket.h"
 #include "tests/support/unit.h"
 
 enum { CHUNK_BYTES = 65536, WINDOW = 4, PATIENCE_MS = 5000, MAX_ROWS = 4 };
@@ -96,7 +101,11 @@ static void server_close(struct server *s)
 
 static void any_url(const struct ps_transport *t, char *url, size_t size)
 {
-    snprintf(url, size, "%s://127.0.0.1:0", t->name);
+    static atomic_int made;
+    if (strcmp(t->name, "ipc") == 0)
+        snprintf(url, size, "ipc:///tmp/psd-test-road-%d.%d", (int)getpid(), atomic_fetch_add(&made, 1));
+    else
+        snprintf(url, size, "%s://127.0.0.1:0", t->name);
 }
 
 /* The client's end. */
@@ -478,17 +487,17 @@ END_TEST
 START_TEST(bad_urls_are_named)
 {
     const struct ps_transport *t = row(_i);
-    char url[64];
+    char url[200];
     struct ps_hub *hub;
     struct ps_port *port = NULL;
     struct ps_link *link = NULL;
     struct ps_error err = {""};
     if (t == NULL)
         return;
-    snprintf(url, sizeof url, "%s://no-such-host.invalid", t->name);
+    snprintf(url, sizeof url, "%s://%s/%0*d", t->name, "no-such-host.invalid", PS_UNIX_PATH_MAX, 7);
     ck_assert_int_eq(t->hub_create(1, &hub), 0);
     ck_assert_int_lt(t->port_open(hub, url, &limits, &port, &err), 0);
-    assert_says(err.text, url);
+    assert_says(err.text, strstr(url, "://") + 3);
     ck_assert_int_lt(t->link_open(hub, url, &limits, &link, &err), 0);
     assert_says(err.text, url);
     ck_assert(port == NULL && link == NULL);
@@ -520,6 +529,81 @@ START_TEST(waiting_ends_with_time_or_the_extra_descriptor)
     close(fds[1]);
     client_close(&c);
     server_close(&s);
+}
+END_TEST
+
+static void raw_file(char *path, size_t size)
+{
+    any_url(ps_transport_find("ipc"), path, size);
+    memmove(path, path + strlen("ipc://"), strlen(path + strlen("ipc://")) + 1);
+}
+
+START_TEST(ipc_sockets_are_private_and_removed)
+{
+    const struct ps_transport *t = ps_transport_find("ipc");
+    struct server s, second = {.t = t};
+    struct ps_error err;
+    struct stat st;
+    char url[64];
+
+    any_url(t, url, sizeof url);
+    server_open(&s, t, url);
+    const char *path = s.url + strlen("ipc://");
+    ck_assert_str_eq(s.url, url);
+    ck_assert_int_eq(lstat(path, &st), 0);
+    ck_assert(S_ISSOCK(st.st_mode));
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+    /* A live one is not taken. */
+    ck_assert_int_eq(t->hub_create(1, &second.hub), 0);
+    ck_assert_int_eq(t->port_open(second.hub, url, &limits, &second.port, &err), -EADDRINUSE);
+    assert_says(err.text, path);
+    assert_says(err.text, "in use by another process");
+    t->hub_destroy(second.hub);
+    ck_assert_int_eq(lstat(path, &st), 0);
+    server_close(&s);
+    ck_assert_int_eq(lstat(path, &st), -1);
+}
+END_TEST
+
+START_TEST(ipc_replaces_a_stale_socket_and_no_other_file)
+{
+    const struct ps_transport *t = ps_transport_find("ipc");
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct server s;
+    struct client c;
+    struct ps_error err;
+    char url[120];
+
+    raw_file(at.sun_path, sizeof at.sun_path);
+    snprintf(url, sizeof url, "ipc://%s", at.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd); /* as a killed psd leaves it */
+    ck_assert_int_eq(access(at.sun_path, F_OK), 0);
+    server_open(&s, t, url);
+    client_open(&c, t, url, CHUNK_BYTES);
+    check_trip(&c, 1, 100);
+    client_close(&c);
+    server_close(&s);
+
+    fd = open(at.sun_path, O_CREAT | O_WRONLY, 0600);
+    close(fd);
+    s = (struct server){.t = t};
+    ck_assert_int_eq(t->hub_create(1, &s.hub), 0);
+    ck_assert_int_eq(t->port_open(s.hub, url, &limits, &s.port, &err), -EEXIST);
+    assert_says(err.text, "a file that is no socket is there");
+    t->hub_destroy(s.hub);
+    ck_assert_int_eq(unlink(at.sun_path), 0);
+}
+END_TEST
+
+START_TEST(lanes_listen_beside_the_control_road)
+{
+    char url[64];
+    ps_transport_find("ipc")->lane_url("ipc:///run/psd/x.sock", 63, url, sizeof url);
+    ck_assert_str_eq(url, "ipc:///run/psd/x.sock.63");
+    ps_transport_find("tcp")->lane_url("tcp://[::1]:5555", 1, url, sizeof url);
+    ck_assert_str_eq(url, "tcp://[::1]:*");
 }
 END_TEST
 
@@ -563,7 +647,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("proto-transport");
-    TCase *tc = tcase_create("rows"), *tcp = tcase_create("tcp");
+    TCase *tc = tcase_create("rows"), *tcp = tcase_create("tcp"), *ipc = tcase_create("ipc");
     tcase_set_timeout(tc, 60);
     tcase_set_timeout(tcp, 60);
     tcase_add_loop_test(tc, rows_are_found_by_name_and_url, 0, MAX_ROWS);
@@ -579,6 +663,10 @@ int main(void)
     tcase_add_loop_test(tc, messages_can_be_dropped_and_get_other_bodies, 0, MAX_ROWS);
     tcase_add_loop_test(tc, bad_urls_are_named, 0, MAX_ROWS);
     tcase_add_loop_test(tc, waiting_ends_with_time_or_the_extra_descriptor, 0, MAX_ROWS);
+    tcase_add_test(ipc, ipc_sockets_are_private_and_removed);
+    tcase_add_test(ipc, ipc_replaces_a_stale_socket_and_no_other_file);
+    tcase_add_test(ipc, lanes_listen_beside_the_control_road);
+    suite_add_tcase(suite, ipc);
     tcase_add_test(tcp, malformed_part_counts_do_not_disturb);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, tcp);

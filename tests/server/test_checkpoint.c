@@ -191,6 +191,13 @@ static const struct {
     {"{\\\"bn.mean\\\":1}", "{\\\"bn.mean\\\":3}", "psd.roles has no role"},
     {"{\\\"bn.mean\\\":1}", "{\\\"bn.meen\\\":1}", "psd.roles names 1 tensors; 0 of them exist"},
     {"\"psd.checksum\":\"", "\"psd.checksum\":\"0", "psd.checksum is '0"},
+    {"\"psd.rule\"", "\"psd.test_accuracy\":\"0.5\",\"psd.rule\"", "psd.evaluated_version is missing"},
+    {"\"psd.rule\"", "\"psd.evaluated_version\":\"1\",\"psd.test_accuracy\":\"1.5\",\"psd.rule\"",
+     "psd.test_accuracy is '1.5'; allowed is 0 to 1"},
+    {"\"psd.rule\"", "\"psd.evaluated_version\":\"1\",\"psd.test_accuracy\":\"nan\",\"psd.rule\"",
+     "psd.test_accuracy is 'nan'"},
+    {"\"psd.rule\"", "\"psd.evaluated_version\":\"1\",\"psd.test_accuracy\":0.5,\"psd.rule\"",
+     "psd.test_accuracy is no string"},
     {"\"__metadata__\"", "\"__metadato__\"", "no object '__metadata__'"},
     {"{\"__metadata__\"", "[\"__metadata__\"", "not JSON"},
 };

@@ -92,7 +92,14 @@ static const struct {
     {"parameters:\n  period: 0\n", 2, {"parameters.period: found 0; ", "1 to 1000000"}},
     {"parameters:\n  weight_decay: 1.5\n", 2, {"weight_decay: found 1.5; allowed is 0 to 1"}},
     {"parameters:\n  overlap: 1\n", 2, {"parameters.overlap: found 1; allowed is true or false"}},
-    {"checkpoint: {keep_best: true}\n", 1, {"checkpoint.keep_best: found true; allowed is false", "newest"}},
+    {"checkpoint: {keep_best: 1}\n", 1, {"checkpoint.keep_best: found 1; allowed is true or false"}},
+    {"stop: {accuracy: 1.01}\n", 1, {"stop.accuracy: found 1.01; allowed is a number from 0 to 1 or none"}},
+    {"stop: {accuracy: 99%}\n", 1, {"stop.accuracy: found 99%; "}},
+    {"stop: {updates: 0}\n", 1, {"stop.updates: found 0; ", "from 1 to ", " or none"}},
+    {"stop: {updates: -1}\n", 1, {"stop.updates: found -1; "}},
+    {"stop: {seconds: 1.5}\n", 1, {"stop.seconds: found 1.5; "}},
+    {"stop: {nonfinite: none}\n", 1, {"stop.nonfinite: found none; allowed is true or false"}},
+    {"stop: {epochs: 3}\n", 1, {"unknown key 'epochs'", "accuracy, updates, seconds, nonfinite"}},
     {"parameters:\n  schedule:\n    kind: cosine\n",
      3,
      {"parameters.schedule.kind: found cosine; ", "inv-sqrt"}},
@@ -339,6 +346,8 @@ START_TEST(bad_set_is_named)
 }
 END_TEST
 
+#define FORTY "1234567890123456789012345678901234567890"
+
 static const struct {
     const char *text;
     const char *says[3]; /* none: it passes */
@@ -377,7 +386,19 @@ static const struct {
     {"listen: tcp://localhost.example.org:0\n", {"listen: ", "insecure: true"}, NULL},
     {"listen: tcp://[::1]:5555\n", {NULL}, NULL},
     {"listen: tcp://0.0.0.0:0\ninsecure: true\n", {NULL}, NULL},
-    {"listen: ipc:///tmp/x\n", {"listen: 'ipc:///tmp/x'", "tcp://HOST:PORT"}, NULL},
+    {"listen: pigeon:///tmp/x\n", {"listen: 'pigeon:///tmp/x'", "tcp://HOST:PORT", "ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/x\n", {NULL}, NULL},
+    {"listen: ipc://psd-data\n", {NULL}, NULL},
+    {"listen: ipc://\n", {"listen: 'ipc://'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/\n", {"listen: 'ipc:///tmp/'", "allowed is ipc://PATH"}, NULL},
+    {"listen: \"ipc://*\"\n", {"listen: 'ipc://*'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc://@hidden\n", {"listen: 'ipc://@hidden'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/123456789012345678901\n", {NULL}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/1234567890123456789012345\n",
+     {"has 107 bytes", "at most 107", "allowed are 104"},
+     NULL},
+    {"state_dir: /" FORTY FORTY FORTY "\nlisten: ipc://psd-data\n", {"listen: ", "130 bytes"}, NULL},
+    {"listen: ipc://psd-data\nadvertise: head\n", {"advertise: found head", "ipc://psd-data"}, NULL},
     {"listen: tcp://127.0.0.1:65536\n", {"listen: ", "0 to 65535"}, NULL},
     {"status: {http: tcp://0.0.0.0:80}\ninsecure: true\n", {"status.http: ", "loopback"}, NULL},
     {"status: {http: all}\n", {"status.http: 'all'", "or none"}, NULL},
@@ -479,11 +500,31 @@ START_TEST(json_has_every_key)
     ck_assert_double_eq(json_real_value(json_object_get(parameters, "alpha")), 0.25);
     ck_assert(json_is_null(json_object_get(parameters, "beta")));
     ck_assert_str_eq(json_string_value(json_object_get(root, "lanes")), "auto");
-    ck_assert(json_is_false(json_object_get(json_object_get(root, "checkpoint"), "keep_best")));
+    ck_assert(json_is_true(json_object_get(json_object_get(root, "checkpoint"), "keep_best")));
+    json_t *stop = json_object_get(root, "stop");
+    ck_assert(json_is_null(json_object_get(stop, "accuracy")) &&
+              json_is_null(json_object_get(stop, "updates")));
     ck_assert_str_eq(json_string_value(json_object_get(json_object_get(parameters, "schedule"), "kind")),
                      "constant");
     json_decref(root);
     free(text);
+}
+END_TEST
+
+START_TEST(stop_is_read)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    ck_assert_int_eq(read_text(&cfg, "", &err), 0);
+    ck_assert(isnan(cfg.stop.accuracy) && !cfg.stop.nonfinite);
+    ck_assert(cfg.stop.updates == 0 && cfg.stop.seconds == 0);
+    ck_assert_int_eq(
+        read_text(&cfg, "stop: {accuracy: 0.99, updates: 5000, seconds: 60, nonfinite: true}\n", &err), 0);
+    ck_assert_double_eq(cfg.stop.accuracy, 0.99);
+    ck_assert(cfg.stop.updates == 5000 && cfg.stop.seconds == 60 && cfg.stop.nonfinite);
+    ck_assert_int_eq(psd_config_set(&cfg, "stop.updates=none", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "stop.seconds=null", &err), 0);
+    ck_assert(cfg.stop.updates == 0 && cfg.stop.seconds == 0);
 }
 END_TEST
 
@@ -508,6 +549,7 @@ int main(void)
     tcase_add_test(tc, parts_make_a_method);
     tcase_add_test(tc, presets_fill_what_is_left_out);
     tcase_add_test(tc, json_has_every_key);
+    tcase_add_test(tc, stop_is_read);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

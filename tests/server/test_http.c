@@ -189,6 +189,8 @@ START_TEST(routes_are_served)
     ck_assert_str_eq(r.body, "{\"state\":\"ready\",\"arg\":\"none\"}");
     assert_has(r.headers, "Content-Type: application/json");
     assert_has(r.headers, "Cache-Control: no-store");
+    assert_has(r.headers, "Content-Security-Policy: default-src 'self'; ");
+    assert_has(r.headers, "X-Content-Type-Options: nosniff");
     ck_assert_int_eq(ask(NULL, "GET", "/status?arg=a%20b&other=1", 0, &r), CURLE_OK);
     assert_has(r.body, "\"arg\":\"a b\"");
     ck_assert_int_eq(ask(NULL, "GET", "/healthz", 0, &r), CURLE_OK);

@@ -30,6 +30,9 @@
 struct script {
     const char *const *statuses;
     const char *workers, *checkpoint, *drain;
+    const char *config, *history, *metrics, *evict;
+    int evict_status;
+    char evicted[32]; /* what was asked for */
     int checkpoint_status;
     size_t asked;
     bool gone; /* drained: stop the server */
@@ -80,7 +83,36 @@ static void handle_drain(void *arg, const char *query, struct psd_http_answer *a
     say(a, 202, ((struct server *)arg)->script->drain);
 }
 
+static void handle_config(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    say(a, 200, ((struct server *)arg)->script->config);
+}
+
+static void handle_history(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    say(a, 200, ((struct server *)arg)->script->history);
+}
+
+static void handle_metrics(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    say(a, 200, ((struct server *)arg)->script->metrics);
+}
+
+static void handle_evict(void *arg, const char *query, struct psd_http_answer *a)
+{
+    struct script *script = ((struct server *)arg)->script;
+    snprintf(script->evicted, sizeof script->evicted, "%s", query != NULL ? query : "(none)");
+    say(a, script->evict_status, script->evict);
+}
+
 static const struct psd_http_route routes[] = {
+    {"GET", "/config", handle_config, NULL},
+    {"GET", "/history", handle_history, NULL},
+    {"GET", "/metrics", handle_metrics, NULL},
+    {"POST", "/evict", handle_evict, "rank"},
     {"GET", "/status", handle_status, NULL},
     {"GET", "/workers", handle_workers, NULL},
     {"POST", "/checkpoint", handle_checkpoint, NULL},
@@ -272,6 +304,93 @@ START_TEST(drain_waits_until_psd_is_gone)
 }
 END_TEST
 
+START_TEST(config_is_yaml)
+{
+    struct script script = {.config =
+                                "{\"method\":\"async-easgd\",\"parameters\":{\"alpha\":null,\"beta\":0.9,"
+                                "\"schedule\":{\"kind\":\"constant\"}},\"listen\":\"tcp://[::1]:0\","
+                                "\"advertise\":\"\",\"insecure\":false,\"lanes\":2}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock config", text, sizeof text), 0);
+    ck_assert_str_eq(text, "method: async-easgd\n"
+                           "parameters:\n"
+                           "  alpha: none\n"
+                           "  beta: 0.9\n"
+                           "  schedule:\n"
+                           "    kind: constant\n"
+                           "listen: \"tcp://[::1]:0\"\n"
+                           "advertise: \"\"\n"
+                           "insecure: false\n"
+                           "lanes: 2\n");
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock config --json", text, sizeof text), 0);
+    ck_assert_int_eq(strncmp(text, script.config, strlen(script.config)), 0);
+}
+END_TEST
+
+START_TEST(history_is_a_table)
+{
+    struct script script = {
+        .history = "{\"history\":[{\"t\":86400.5,\"center_version\":7,\"workers\":2,\"updates_per_s\":1.25,"
+                   "\"loss\":null,\"test_loss\":0.5,\"test_accuracy\":0.875}]}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock history", text, sizeof text), 0);
+    assert_has(text, "time                 version  workers  updates/s  loss  test_loss  test_accuracy\n");
+    assert_has(text, "        7        2       1.25     -        0.5          0.875\n");
+    assert_has(text, "1970-01-0");
+    script.history = "{\"history\":[]}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock history", text, sizeof text), 0);
+    assert_has(text, "no history yet");
+}
+END_TEST
+
+START_TEST(metrics_come_as_they_are)
+{
+    struct script script = {.metrics = "# HELP psd_up Up.\npsd_up 1\n"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock metrics", text, sizeof text), 0);
+    ck_assert_str_eq(text, script.metrics);
+}
+END_TEST
+
+START_TEST(evict_names_the_rank)
+{
+    struct script script = {.evict = "{\"evicted\":12,\"name\":\"node:7\",\"incarnation\":3}",
+                            .evict_status = 200};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock evict 12", text, sizeof text), 0);
+    ck_assert_str_eq(text, "evicted 12 (node:7, incarnation 3)\n");
+    ck_assert_str_eq(script.evicted, "12");
+    script.evict = "{\"error\":\"there is no rank 5 in the job\"}";
+    script.evict_status = 404;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock evict 5", text, sizeof text), 1);
+    assert_has(text, "psctl: psd answered 404 to evict: there is no rank 5 in the job");
+}
+END_TEST
+
+START_TEST(top_prints_a_frame)
+{
+    struct script script = {
+        .statuses = ready,
+        .workers =
+            "{\"workers\":["
+            "{\"client\":0,\"rank\":0,\"kind\":\"worker\",\"name\":\"a\\u001b[2J\",\"state\":\"active\","
+            "\"clock\":12,\"last_seen_s\":0.25,\"exchanges\":3,\"staleness\":2,\"loss\":0.5,"
+            "\"samples_per_s\":812.4,\"distance\":1.5,\"update_norm\":0.25,\"incarnation\":9},"
+            "{\"client\":10,\"rank\":null,\"kind\":\"observer\",\"name\":\"eye\"}]}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock top --once", text, sizeof text), 0);
+    assert_has(text, "psd 0.1.0   ready   up 1 h 02 min   pid 7   tcp://127.0.0.1:5555\n");
+    assert_has(text, "method      async-easgd   version 123   0.0 updates/s   staleness 2.0\n");
+    assert_has(text, "checkpoint  none yet\n");
+    assert_has(text, "workers     4 active, 1 observers   sorted by rank\n");
+    assert_has(text,
+               "   0  a?[2J  active  12        0.0      2  0.5000       812       1.5      0.25  0.2 s\n");
+    assert_has(text,
+               " obs  eye    -        -          -      -       -         -         -         -      -\n");
+    ck_assert_ptr_null(strchr(text, 0x1b));
+}
+END_TEST
+
 START_TEST(other_answers_are_refused)
 {
     struct script script = {.workers = "hello"};
@@ -286,7 +405,8 @@ static const struct {
     int status;
     const char *says;
 } usages[] = {
-    {"", 2, "no command; allowed are status, workers, checkpoint, drain"},
+    {"", 2,
+     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, evict, top"},
     {"--socket x fly", 2, "'fly' is no command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
     {"status", 2, "--socket is missing"},
@@ -294,6 +414,16 @@ static const struct {
     {"--socket x --timeout 0 status", 2, "--timeout: found '0'"},
     {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
     {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
+    {"--socket x evict", 2, "evict needs RANK"},
+    {"--socket x evict -1", 2, "psctl"},
+    {"--socket x evict one", 2, "evict: found 'one'; allowed is a rank"},
+    {"--socket x evict 1 2", 2, "'2' after evict"},
+    {"--socket x metrics --json", 2, "metrics has no --json"},
+    {"--socket x top --json", 2, "top has no --json"},
+    {"--socket x status --once", 2, "--once is for top"},
+    {"--socket x top --interval 0", 2, "--interval: found '0'; allowed are 0.1 to 3600"},
+    {"--socket x top --interval 1s", 2, "--interval: found '1s'"},
+    {"--socket nobody.sock top --once", 6, "cannot reach psd at nobody.sock"},
     {"--fast", 2, "--fast"},
     {"--socket", 2, "socket"},
     {"--help", 0, "usage: psctl --socket PATH COMMAND"},
@@ -322,6 +452,11 @@ int main(void)
     tcase_add_test(tc, checkpoint_waits_for_the_file);
     tcase_add_test(tc, failed_checkpoint_is_said);
     tcase_add_test(tc, drain_waits_until_psd_is_gone);
+    tcase_add_test(tc, config_is_yaml);
+    tcase_add_test(tc, history_is_a_table);
+    tcase_add_test(tc, metrics_come_as_they_are);
+    tcase_add_test(tc, evict_names_the_rank);
+    tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, other_answers_are_refused);
     tcase_add_loop_test(tc, usage_is_checked, 0, (int)(sizeof usages / sizeof *usages));
     suite_add_tcase(suite, tc);

@@ -130,6 +130,91 @@ START_TEST(failed_write_leaves_the_old_file)
 }
 END_TEST
 
+static int write_best(double accuracy, uint64_t evaluated, uint64_t version, bool set_aside)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    make_snapshot(&s, version, 1);
+    s.evaluated = true;
+    s.test_accuracy = accuracy;
+    s.evaluated_version = evaluated;
+    int rc = psd_checkpoint_write_best(".", &s, set_aside, path, sizeof path, &err);
+    if (rc == 0)
+        ck_assert_str_eq(path, "./best.safetensors");
+    psd_snapshot_finish(&s);
+    return rc;
+}
+
+START_TEST(best_is_kept_apart)
+{
+    struct psd_snapshot s;
+    struct psd_best best;
+    struct ps_error err;
+    char path[256];
+
+    ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), -ENOENT);
+    ck_assert_int_eq(write_best(0.875, 7, 9, false), 0);
+    for (uint64_t i = 10; i < 15; i++)
+        write_snapshot(i, 1700000000 + i, 2); /* the best one's is 1700000000 */
+    ck_assert_int_eq(count_files(), 3);
+    ck_assert_msg(psd_checkpoint_read_best(".", &best, &err) == 0, "%s", err.text);
+    ck_assert_double_eq(best.accuracy, 0.875);
+    ck_assert_uint_eq(best.evaluated_version, 7);
+    ck_assert_uint_eq(best.version, 9);
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), 0);
+    ck_assert_uint_eq(s.version, 14); /* not the best */
+    ck_assert(!s.evaluated);
+    psd_snapshot_finish(&s);
+
+    ck_assert_int_eq(write_best(0.9914, 20, 21, false), 0); /* in its place */
+    ck_assert_int_eq(count_files(), 3);
+    ck_assert_int_eq(write_best(0.5, 1, 2, true), 0); /* beside it */
+    ck_assert_int_eq(count_files(), 4);
+    ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), 0);
+    ck_assert_double_eq(best.accuracy, 0.5);
+
+    /* It is a checkpoint like any other: a job goes on from it when nothing newer is there, or by itself. */
+    for (unsigned v = 13; v < 15; v++) {
+        snprintf(path, sizeof path, "center-%012u.safetensors", v);
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), 0);
+    ck_assert_str_eq(path, "./best.safetensors");
+    psd_snapshot_finish(&s);
+    ck_assert_int_eq(rename("best.safetensors", "center-000000000000.safetensors"), 0);
+    ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), 0);
+    ck_assert_uint_eq(s.version, 2);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
+START_TEST(best_is_never_lost)
+{
+    struct psd_snapshot s;
+    struct psd_best best;
+    struct ps_error err;
+    char path[256];
+
+    ck_assert_int_eq(write_best(0.5, 1, 2, false), 0);
+    make_snapshot(&s, 3, 1);
+    s.evaluated = true;
+    s.test_accuracy = 0.75;
+    s.center[44] = NAN;
+    ck_assert_int_eq(psd_checkpoint_write_best(".", &s, false, path, sizeof path, &err), -EINVAL);
+    assert_says(&err, "best.safetensors: not written: value 44 of the center is not finite");
+    ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), 0);
+    ck_assert_double_eq(best.accuracy, 0.5);
+    psd_snapshot_finish(&s);
+    store("best.safetensors", "rubbish", 7);
+    ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), -EBADMSG);
+    write_snapshot(4, 4, 1);
+    ck_assert_int_eq(rename("center-000000000004.safetensors", "best.safetensors"), 0);
+    ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), -EBADMSG);
+    assert_says(&err, "no psd.test_accuracy");
+}
+END_TEST
+
 /* A write that stops in the middle: the file-size limit stands in for a full disk. */
 START_TEST(short_write_leaves_nothing)
 {
@@ -201,6 +286,8 @@ int main(void)
     tcase_add_test(tc, damaged_newest_falls_back);
     tcase_add_test(tc, empty_directory_has_none);
     tcase_add_test(tc, failed_write_leaves_the_old_file);
+    tcase_add_test(tc, best_is_kept_apart);
+    tcase_add_test(tc, best_is_never_lost);
     tcase_add_test(tc, short_write_leaves_nothing);
     tcase_add_test(tc, state_directory_has_one_owner);
     suite_add_tcase(suite, tc);

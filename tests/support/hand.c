@@ -7,6 +7,7 @@
 
 #include "proto/manifest.h"
 #include "tests/support/clock.h"
+#include "tests/support/proxy.h"
 
 enum { ANSWER_S = 10 };
 
@@ -26,8 +27,8 @@ void hand_open(struct hand *h, const char *server)
 {
     char url[320];
     int zero = 0;
-    *h = (struct hand){.context = zmq_ctx_new(), .transport = ps_transport_find("tcp")};
     url_of(server, url, sizeof url);
+    *h = (struct hand){.context = zmq_ctx_new(), .transport = ps_transport_of_url(url)};
     h->control = zmq_socket(h->context, ZMQ_DEALER);
     zmq_setsockopt(h->control, ZMQ_LINGER, &zero, sizeof zero);
     if (zmq_connect(h->control, url) != 0 || h->transport->hub_create(1, &h->hub) < 0)
@@ -249,4 +250,24 @@ int hand_pass(struct hand *h, uint8_t kind, const float *message, float *answer)
             code = hand_answer(h, lane, &f, answer != NULL ? answer + begin : NULL, ANSWER_S);
         }
     return code;
+}
+
+bool hand_survey(const char *advertised, uint16_t *ports, uint32_t n_ports)
+{
+    struct hand h;
+    Ps__Hello hello = PS__HELLO__INIT;
+    char direct[64];
+    ports[0] = proxy_port(advertised);
+    snprintf(direct, sizeof direct, "tcp://127.0.0.1:%u", ports[0]);
+    hand_open(&h, direct);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.observer = true;
+    hello.name = (char *)(uintptr_t) "surveyor";
+    bool known = hand_hello(&h, &hello) == 0 && h.n_lanes + 1 == n_ports;
+    for (uint32_t i = 0; known && i < h.n_lanes; i++)
+        ports[1 + i] = proxy_port(h.urls[i]);
+    hand_leave(&h);
+    test_nap_s(0.1);
+    hand_close(&h);
+    return known;
 }

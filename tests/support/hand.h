@@ -44,6 +44,10 @@ int hand_begin(struct hand *h, uint64_t floats, bool *offer);
 int hand_join(struct hand *h, const char *server, uint64_t floats);
 void hand_leave(struct hand *h);
 
+/* The ports of a psd that advertises 127.0.0.2, for a proxy: control, then the lanes. False
+ * unless there are so many. */
+bool hand_survey(const char *advertised, uint16_t *ports, uint32_t n_ports);
+
 /* Opens a lane's link anew; what was on its way is lost. */
 void hand_relink(struct hand *h, uint32_t lane);
 /* A frame that names chunk k of the lane, with this client's names and h->seq. */

@@ -19,9 +19,26 @@ static const char *const settings[] = {"method=async-sgd",
                                        "limits.silence_s=20",
                                        NULL};
 
+void siege_prepare(struct siege *s, const char *const *more)
+{
+    size_t n = 0;
+    for (const char *const *p = settings; *p != NULL; p++)
+        s->settings[n++] = *p;
+    for (; more != NULL && *more != NULL; more++)
+        s->settings[n++] = *more;
+    ck_assert_uint_lt(n, sizeof s->settings / sizeof *s->settings);
+    s->settings[n] = NULL;
+    ck_assert_int_eq(daemon_prepare(&s->d, NULL, s->settings), 0);
+}
+
 void siege_start(struct siege *s)
 {
-    ck_assert_int_eq(daemon_prepare(&s->d, NULL, settings), 0);
+    siege_prepare(s, NULL);
+    siege_begin(s);
+}
+
+void siege_begin(struct siege *s)
+{
     ck_assert_int_eq(daemon_start(&s->d, NULL), 0);
     struct crew_task task = {.server = s->d.endpoint,
                              .rank = 0,

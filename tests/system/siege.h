@@ -11,11 +11,15 @@ enum { SIEGE_FLOATS = 100003, SIEGE_CHUNK = 16384, SIEGE_LANES = 2, SIEGE_SALT =
 
 struct siege {
     struct daemon d;
+    const char *settings[24];
     struct crew_worker honest; /* rank 0 */
     uint64_t rss_bytes;        /* of psd, when all had begun */
 };
 
 void siege_start(struct siege *s);
+/* The same in parts. Prepares psd's folder: more settings, or NULL. */
+void siege_prepare(struct siege *s, const char *const *more);
+void siege_begin(struct siege *s);
 /* psd lives, answers, and the honest worker goes on. */
 void siege_holds(const struct siege *s);
 /* That, and the center is right; ends everything. */

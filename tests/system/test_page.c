@@ -59,11 +59,10 @@ static void check_job(struct browser *b)
     will(b, ROWS " === 3 && document.getElementById('state').textContent === 'ready'");
     will(b, "[...document.querySelectorAll('#workers tr.active')].length === 3");
     will(b, "/^0\\.\\d{4}$/.test(document.querySelector('.tile .value').textContent)");
-    /* t, updates/s, loss, images/s and staleness of the workers are numbers */
+    /* t, updates/s, loss, images/s, staleness and norms of the workers are numbers */
     will(b, "[...document.querySelectorAll('#workers tbody tr')].slice(0, 2).every("
-            "r => [3, 4, 5, 6, 7].every(i => r.cells[i].textContent !== '–'))");
-    will(b, EMPTY("norm", "not known yet: psd computes it while it applies updates") " || " POINTS(
-                "center_norm") " > 0");
+            "r => [3, 4, 5, 6, 7, 8, 9].every(i => r.cells[i].textContent !== '–'))");
+    will(b, POINTS("center_norm") " >= 2 && " POINTS("distance") " >= 2");
 }
 
 static void check_names_are_text(struct browser *b)
@@ -85,6 +84,11 @@ static void check_history_travels_once(struct browser *b)
     will(b,
          "performance.getEntriesByType('resource').filter(e => /history.since=/.test(e.name)).length >= 2");
     ck_assert_double_eq(browser_number(b, count), 1);
+    /* thinned, it keeps its ends, its order and what is rare */
+    will(b,
+         "(t => t.length === 3 && t[0].t === 1 && t[1].t === 3 && t[2].t === 4 && t[0].test_accuracy === 0.5 "
+         "&& "
+         "t[1].event === 'end')(thin([{t: 1}, {t: 2, test_accuracy: 0.5}, {t: 3, event: 'end'}, {t: 4}]))");
     /* every record is drawn once */
     will(b, "job.records.every((r, i) => i === 0 || r.t > job.records[i - 1].t)");
 }
@@ -123,7 +127,7 @@ static void check_crosshair(struct browser *b)
     picture(b, "light");
     will(b,
          "(document.querySelector('#chart-loss button').click(), "
-         "document.querySelector('#chart-loss button').getAttribute('aria-pressed') === 'true') && " POINTS(
+         "document.querySelector('#chart-loss button').getAttribute('aria-pressed') === 'false') && " POINTS(
              "loss") " >= 3");
 }
 
@@ -207,6 +211,8 @@ START_TEST(nothing_yet_says_what_to_start)
     will(&b, EMPTY("accuracy", "no evaluation yet: start psworker --evaluate"));
     will(&b, EMPTY("rate", "no update yet: start psworker"));
     will(&b, "!" HIDDEN("nobody") " && document.querySelector('#crew .scroll').hidden");
+    /* a chart of what the job does not tell is not there */
+    will(&b, "['chart-norm', 'chart-distance'].every(id => document.getElementById(id).hidden)");
     picture(&b, "empty");
     ck_assert_msg(b.complaints == 0, "%s", b.complaint);
     browser_stop(&b);

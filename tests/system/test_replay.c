@@ -210,28 +210,6 @@ static const char *const advertised[] = {"method=async-sgd",
                                          "limits.drain_s=1", /* a cut may take a worker's Leave with it */
                                          NULL};
 
-static void learn_ports(const struct daemon *d, uint16_t *ports)
-{
-    struct hand h;
-    Ps__Hello hello = PS__HELLO__INIT;
-    char url[200], direct[64];
-    ck_assert(daemon_text(d, "/status", "listen", url, sizeof url));
-    ck_assert_ptr_nonnull(strstr(url, "127.0.0.2:"));
-    ports[0] = proxy_port(url);
-    snprintf(direct, sizeof direct, "tcp://127.0.0.1:%u", ports[0]);
-    hand_open(&h, direct);
-    hello.protocol = PS_PROTOCOL_VERSION;
-    hello.observer = true;
-    hello.name = (char *)"surveyor";
-    ck_assert_int_eq(hand_hello(&h, &hello), 0);
-    ck_assert_uint_eq(h.n_lanes, 2);
-    ports[1] = proxy_port(h.urls[0]);
-    ports[2] = proxy_port(h.urls[1]);
-    hand_leave(&h);
-    test_nap_s(0.1);
-    hand_close(&h);
-}
-
 /* From the checkpoint of the drain: the proxy and its troubles are over. */
 static void assert_sum_saved(struct daemon *d)
 {
@@ -259,11 +237,13 @@ START_TEST(cut_connections_change_no_sum)
     struct proxy proxy;
     struct crew_worker crew[CUT_WORKERS];
     uint16_t ports[3];
+    char url[200];
     unsigned cuts = 0;
     uint64_t retries = 0, reconnects = 0;
     ck_assert_int_eq(daemon_prepare(&d, NULL, advertised), 0);
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
-    learn_ports(&d, ports);
+    ck_assert(daemon_text(&d, "/status", "listen", url, sizeof url));
+    ck_assert(hand_survey(url, ports, 3));
     ck_assert_int_eq(proxy_start(&proxy, ports, 3), 0);
     for (uint32_t i = 0; i < CUT_WORKERS; i++) {
         struct crew_task task = {.server = d.endpoint,

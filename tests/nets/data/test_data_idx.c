@@ -144,7 +144,9 @@ static void expect_good(void)
     ck_assert_uint_eq(info.classes, 10);
     ck_assert_uint_eq(info.channels * info.height * info.width, PIXELS);
 
-    ck_assert_int_eq(cnn_stream_create(data, CNN_TEST, 0, 0, N_TEST, &s, NULL), 0);
+    ck_assert_int_eq(
+        cnn_stream_create(data, &(struct cnn_stream_options){.split = CNN_TEST, .batch = N_TEST}, &s, NULL),
+        0);
     ck_assert_uint_eq(cnn_stream_next(s, images, labels), N_TEST);
     for (uint32_t i = 0; i < N_TEST; i++) {
         ck_assert_uint_eq(labels[i], 9 - i);

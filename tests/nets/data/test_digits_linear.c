@@ -61,10 +61,13 @@ static double test_accuracy(const struct linear *m, const struct cnn_data *data)
     static float images[BATCH * N_IN];
     uint8_t labels[BATCH];
     struct cnn_stream *s;
-    uint32_t n, correct = 0, total = 0;
-    ck_assert_int_eq(cnn_stream_create(data, CNN_TEST, 0, 0, BATCH, &s, NULL), 0);
+    uint32_t correct = 0, total = 0;
+    int n;
+    ck_assert_int_eq(
+        cnn_stream_create(data, &(struct cnn_stream_options){.split = CNN_TEST, .batch = BATCH}, &s, NULL),
+        0);
     while ((n = cnn_stream_next(s, images, labels)) > 0) {
-        for (uint32_t k = 0; k < n; k++) {
+        for (int k = 0; k < n; k++) {
             float out[N_OUT];
             int best = 0;
             outputs(m, images + k * N_IN, out);
@@ -72,7 +75,7 @@ static double test_accuracy(const struct linear *m, const struct cnn_data *data)
                 best = out[o] > out[best] ? o : best;
             correct += best == labels[k];
         }
-        total += n;
+        total += (uint32_t)n;
     }
     cnn_stream_destroy(s);
     ck_assert_uint_eq(total, TEST_IMAGES);
@@ -88,7 +91,11 @@ START_TEST(linear_model_gets_85_to_95_percent)
     struct cnn_stream *s;
     ck_assert_ptr_nonnull(m);
     ck_assert_int_eq(cnn_data_open("digits", &data, NULL), 0);
-    ck_assert_int_eq(cnn_stream_create(data, CNN_TRAIN, 1, 0, BATCH, &s, NULL), 0);
+    ck_assert_int_eq(
+        cnn_stream_create(
+            data, &(struct cnn_stream_options){.split = CNN_TRAIN, .seed = 1, .batch = BATCH, .prefetch = 4},
+            &s, NULL),
+        0);
     for (int t = 0; t < STEPS; t++) {
         cnn_stream_next(s, images, labels);
         step(m, images, labels, 0.02f / (1 + 8.0f * (float)t / STEPS));

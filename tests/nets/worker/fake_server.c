@@ -55,8 +55,11 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         kill(getpid(), SIGTERM);
     if (fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from)
         return fake_plan.step;
-    for (size_t i = 0; i < c->n; i++)
+    fake_seen.x_sum = 0;
+    for (size_t i = 0; i < c->n; i++) {
         x[i] -= fake_plan.rate * g[i];
+        fake_seen.x_sum += x[i];
+    }
     return PSC_OK;
 }
 

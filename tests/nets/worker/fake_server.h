@@ -20,6 +20,7 @@ struct fake_seen {
     int32_t kind, rank;
     size_t n_tensors;
     double test_accuracy; /* of the last report */
+    float x_sum;          /* of the vector after the last step */
 };
 
 extern struct fake_plan fake_plan;

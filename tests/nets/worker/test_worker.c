@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "nets/worker/worker.h"
+#include "tests/nets/data/cifar_files.h"
 #include "tests/nets/data/suite.h"
 #include "tests/nets/worker/fake_server.h"
 
@@ -145,6 +146,44 @@ START_TEST(data_and_net_must_fit_and_exist)
 }
 END_TEST
 
+/* The net's size decides: cifar7 takes crops of 28 x 28, alexnet-cifar the padded 32 x 32, linear neither. */
+START_TEST(cifar10_trains_and_is_evaluated)
+{
+    char dir[64], line[256];
+    cifar_make_dir(dir);
+    snprintf(line, sizeof line,
+             "--server tcp://127.0.0.1:1 --net cifar7 --batch 8 --epochs 2 --data cifar10:%s", dir);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 5); /* 2 x 20 images / 8 */
+    fake_seen.closes = 0;
+    snprintf(line, sizeof line,
+             "--server tcp://127.0.0.1:1 --net cifar7 --evaluate --once --batch 3 --data cifar10:%s", dir);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    fake_seen.closes = 0;
+    snprintf(line, sizeof line, TRAIN " --data cifar10:%s", dir);
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE); /* one channel */
+    cifar_remove_dir(dir);
+}
+END_TEST
+
+/* The same gradients, hence the same vector, however the batches were made. */
+START_TEST(prefetch_changes_no_bit)
+{
+    static const char *const ways[] = {"0", "1", "7 --data-threads 3"};
+    float first = 0;
+    for (int i = 0; i < 3; i++) {
+        char line[256];
+        fake_seen.closes = 0;
+        snprintf(line, sizeof line, TRAIN " --prefetch %s", ways[i]);
+        ck_assert_int_eq(run(line), CNN_EXIT_OK);
+        if (i == 0)
+            first = fake_seen.x_sum;
+        ck_assert(first != 0);
+        ck_assert_mem_eq(&fake_seen.x_sum, &first, sizeof first);
+    }
+}
+END_TEST
+
 static int count_lines(const char *path, double *accuracy)
 {
     char line[256];
@@ -242,6 +281,9 @@ static const struct {
     {"--server tcp://h:1 --evaluate --steps 3", "--steps", "for training"},
     {"--server tcp://h:1 --evaluate --every 0", "--every: \"0\"", "0.1 to 86400"},
     {"--server tcp://h:1 --evaluate --every nan", "--every: \"nan\"", "0.1 to 86400"},
+    {"--server tcp://h:1 --prefetch 257", "--prefetch: \"257\"", "0 to 256"},
+    {"--server tcp://h:1 --data-threads 0", "--data-threads: \"0\"", "1 to 64"},
+    {"--describe vgg", "--describe: \"vgg\"", "allowed: lenet"},
     {"--server tcp://h:1 --evaluate --once --every 2", "both given", "one of them"},
 };
 
@@ -269,6 +311,10 @@ START_TEST(good_arguments)
     ck_assert_uint_eq(a.threads, 0);
     ck_assert_uint_eq(a.seed, UINT64_MAX);
     ck_assert_int_eq(a.rank, -1);
+    ck_assert_uint_eq(a.prefetch, 4);
+    ck_assert_uint_eq(a.data_threads, 1);
+    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0); /* needs no server */
+    ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--help --nonsense", &a, &err), 0);
     ck_assert(a.help);
 }
@@ -289,6 +335,8 @@ int main(void)
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
     tcase_add_test(tc, a_pull_that_fails_while_starting_over);
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
+    tcase_add_test(tc, cifar10_trains_and_is_evaluated);
+    tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);

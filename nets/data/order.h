@@ -1,0 +1,35 @@
+/* order.h: which image of a data set comes next. Private to data/. */
+#ifndef CNN_ORDER_H
+#define CNN_ORDER_H
+
+#include <stdbool.h>
+
+#include "nets/data/data.h"
+
+/* One image of a batch to be made. */
+struct cnn_pick {
+    uint64_t epoch;
+    uint32_t index; /* of the image in its split */
+};
+
+struct cnn_order {
+    enum cnn_split split;
+    uint64_t seed;
+    uint32_t rank, n;       /* n: images an epoch */
+    struct cnn_position at; /* of the next pick */
+    uint32_t *permutation;  /* [n], of epoch at.epoch; NULL for the test split */
+};
+
+/* Stands at the start. -ENOMEM. */
+int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
+                   const struct cnn_stream_options *opt, struct cnn_error *err);
+void cnn_order_finish(struct cnn_order *o);
+
+/* -EINVAL names what is allowed, and nothing has moved. */
+int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct cnn_error *err);
+void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to); /* one that was checked */
+
+/* The next picks [batch]. Returns how many: fewer only at the end of a test split. Cannot fail. */
+uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *picks);
+
+#endif

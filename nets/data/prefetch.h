@@ -1,0 +1,33 @@
+/* prefetch.h: threads that make batches ahead, into a queue of fixed length. Private to data/.
+ *
+ * A batch is drawn from the order (which images) under the lock, one after the other, and made (their pixels)
+ * outside of it, so that several threads make several batches and the reader gets them in the order drawn.
+ * Whoever has nothing to do sleeps on a condition. */
+#ifndef CNN_PREFETCH_H
+#define CNN_PREFETCH_H
+
+#include "nets/data/maker.h"
+#include "nets/data/order.h"
+
+struct cnn_prefetch;
+
+/* Starts `threads` (at least 1) that keep up to `depth` (at least 1) batches ahead of the reader. maker and
+ * order must outlive it, and the order belongs to it until destroy, but between pause and resume. All memory
+ * is taken here: depth batches. -ENOMEM; -EAGAIN when the system refuses a thread. */
+int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
+                        uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct cnn_error *err);
+/* From any state, paused or with threads at work: they stop after the image that they are at. */
+void cnn_prefetch_destroy(struct cnn_prefetch *p);
+
+/* Waits for the next batch and copies it out: its number of images, 0 at the end, or negative errno with the
+ * sentence of the image that failed, and from then on always. *after: the order's place after the batch. For
+ * one reader. */
+int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
+                      struct cnn_error *err);
+
+/* Throws away what was made ahead, and returns when no thread touches the order. */
+void cnn_prefetch_pause(struct cnn_prefetch *p);
+/* Goes on from where the order now stands. */
+void cnn_prefetch_resume(struct cnn_prefetch *p);
+
+#endif

@@ -1,0 +1,139 @@
+/* batchnorm.c: own loops: the library's fall to narrow vectors in [H][W][C] unless the channels are many.
+ * Sums are taken image by image and then in the order of the images, the same for any number of threads. */
+#include "nets/onednn/onednn.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "nets/layers/layer.h"
+
+struct batchnorm {
+    double *batch_mean, *batch_variance; /* [C]; of the last batch in training */
+    float *mean, *inverse;               /* [C]; what this pass normalises by: 1 / sqrt(variance + epsilon) */
+    float *a, *b, *c;                    /* [C]; coefficients of the loops */
+    float *sums, *products;              /* [batch][C] */
+};
+
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+{
+    struct batchnorm *s = l->state;
+    size_t channels = l->plan->in.c, n = channels * d->batch;
+
+    s->batch_mean = calloc(2 * channels, sizeof *s->batch_mean);
+    s->mean = cnn_dnnl_buffer((5 * channels + 2 * n) * sizeof *s->mean);
+    if (s->batch_mean == NULL || s->mean == NULL)
+        return cnn_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+    s->batch_variance = s->batch_mean + channels;
+    s->inverse = s->mean + channels;
+    s->a = s->inverse + channels;
+    s->b = s->a + channels;
+    s->c = s->b + channels;
+    s->sums = s->c + channels;
+    s->products = s->sums + n;
+    return 0;
+}
+
+static void destroy(struct cnn_dnnl_layer *l)
+{
+    struct batchnorm *s = l->state;
+
+    free(s->batch_mean);
+    free(s->mean);
+}
+
+static double total(const struct cnn_dnnl *d, const float *sums, size_t channels, size_t c)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < d->batch; i++)
+        sum += (double)sums[i * channels + c];
+    return sum;
+}
+
+static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+{
+    struct batchnorm *s = l->state;
+    const struct cnn_norm_kernels *kernels = d->kernels->norm;
+    size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = channels * places;
+    double count = (double)places * d->batch;
+
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        kernels->sums(places, channels, l->in[0] + i * n, s->sums + i * channels);
+    for (size_t c = 0; c < channels; c++) {
+        s->batch_mean[c] = total(d, s->sums, channels, c) / count;
+        s->mean[c] = (float)s->batch_mean[c];
+    }
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        kernels->squares(places, channels, l->in[0] + i * n, s->mean, s->sums + i * channels);
+    for (size_t c = 0; c < channels; c++)
+        s->batch_variance[c] = total(d, s->sums, channels, c) / count;
+}
+
+static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    struct batchnorm *s = l->state;
+    const struct cnn_layer *p = l->plan;
+    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
+    double epsilon = (double)cnn_batchnorm_epsilon(p);
+
+    if (d->is_training)
+        measure(d, l);
+    for (size_t c = 0; c < channels; c++) {
+        double variance = d->is_training ? s->batch_variance[c] : (double)x[p->variance_at + c];
+        if (!d->is_training)
+            s->mean[c] = x[p->mean_at + c];
+        s->inverse[c] = (float)(1 / sqrt(variance + epsilon));
+        s->a[c] = x[p->weight_at + c] * s->inverse[c];
+    }
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->norm->affine(places, channels, l->in[0] + i * n, s->mean, s->a, x + p->bias_at,
+                                 l->out + i * n);
+    return 0;
+}
+
+/* The equation stands in nets/ref/batchnorm.c. */
+static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    struct batchnorm *s = l->state;
+    const struct cnn_layer *p = l->plan;
+    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
+    double count = (double)places * d->batch;
+
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->norm->back_sums(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n,
+                                    s->sums + i * channels, s->products + i * channels);
+    for (size_t c = 0; c < channels; c++) {
+        double inverse = (double)s->inverse[c], a = (double)x[p->weight_at + c] * inverse;
+        double dshift = total(d, s->sums, channels, c), dscale = inverse * total(d, s->products, channels, c);
+        g[p->weight_at + c] = (float)dscale;
+        g[p->bias_at + c] = (float)dshift;
+        g[p->mean_at + c] = g[p->variance_at + c] = 0;
+        s->a[c] = (float)a;
+        s->b[c] = (float)(-a * inverse * dscale / count);
+        s->c[c] = (float)(-a * dshift / count);
+    }
+    if (l->din[0] == NULL)
+        return 0;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->norm->back_affine(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n, s->a,
+                                      s->b, s->c, l->din[0] + i * n);
+    return 0;
+}
+
+static void update_buffers(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, float *x)
+{
+    const struct batchnorm *s = l->state;
+    const struct cnn_layer *p = l->plan;
+
+    for (uint32_t c = 0; c < p->in.c; c++)
+        cnn_batchnorm_move(p, c, s->batch_mean[c], s->batch_variance[c], (size_t)d->batch * p->in.h * p->in.w,
+                           x);
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_batchnorm = {
+    sizeof(struct batchnorm), create, destroy, forward, backward, update_buffers};

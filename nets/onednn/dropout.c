@@ -1,0 +1,85 @@
+/* dropout.c: the mask is a byte an element, drawn in the order of [C][H][W] whatever the layout, so that
+ * every backend drops the same. Scoring passes the input on. */
+#include "nets/onednn/onednn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nets/layers/layer.h"
+
+struct dropout {
+    uint8_t *keep;  /* [batch] in the layout of the input */
+    uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
+};
+
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+{
+    struct dropout *s = l->state;
+    size_t n = cnn_shape_count(l->plan->in) * d->batch;
+
+    s->keep = malloc(n);
+    s->drawn = l->in_is_flat ? s->keep : malloc(n);
+    return s->keep != NULL && s->drawn != NULL
+               ? 0
+               : cnn_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+}
+
+static void destroy(struct cnn_dnnl_layer *l)
+{
+    struct dropout *s = l->state;
+
+    if (s->drawn != s->keep)
+        free(s->drawn);
+    free(s->keep);
+}
+
+static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, uint32_t image)
+{
+    const struct dropout *s = l->state;
+    struct cnn_shape in = l->plan->in;
+    size_t n = cnn_shape_count(in), places = (size_t)in.h * in.w;
+    const uint8_t *drawn = s->drawn + image * n;
+
+    cnn_dropout_mask(l->plan, d->draw, image * n, n, s->drawn + image * n);
+    if (s->drawn == s->keep)
+        return;
+    for (size_t c = 0; c < in.c; c++)
+        for (size_t at = 0; at < places; at++)
+            s->keep[image * n + at * in.c + c] = *drawn++;
+}
+
+static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    const struct dropout *s = l->state;
+    size_t n = cnn_shape_count(l->plan->in);
+
+    (void)x;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++) {
+        if (d->is_training) {
+            draw_mask(d, l, i);
+            d->kernels->dropout(l->in[0] + i * n, l->out + i * n, s->keep + i * n, cnn_dropout_scale(l->plan),
+                                n);
+        } else if (l->out != l->in[0]) {
+            memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
+        }
+    }
+    return 0;
+}
+
+static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    const struct dropout *s = l->state;
+    size_t n = cnn_shape_count(l->plan->in);
+
+    (void)x, (void)g;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->dropout(l->dout + i * n, l->din[0] + i * n, s->keep + i * n, cnn_dropout_scale(l->plan),
+                            n);
+    return 0;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_dropout = {
+    sizeof(struct dropout), create, destroy, forward, backward, NULL};

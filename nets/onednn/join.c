@@ -1,0 +1,74 @@
+/* join.c: the layers of several inputs: concat and add. */
+#include "nets/onednn/onednn.h"
+
+#include <string.h>
+
+/* Copies [places][C] pieces between the inputs and the output, whose row holds theirs one after the other. */
+static void concat_image(const struct cnn_layer *p, uint32_t image, float *out, const float *const *in,
+                         float *const *din)
+{
+    size_t places = (size_t)p->out.h * p->out.w, at = 0;
+
+    for (uint32_t k = 0; k < p->n_inputs; k++) {
+        size_t channels = p->inputs[k].shape.c, bytes = channels * sizeof(float),
+               from = image * places * channels;
+        for (size_t i = 0; i < places; i++)
+            if (in != NULL)
+                memcpy(out + i * p->out.c + at, in[k] + from + i * channels, bytes);
+            else if (din[k] != NULL)
+                memcpy(din[k] + from + i * channels, out + i * p->out.c + at, bytes);
+        at += channels;
+    }
+}
+
+static int concat_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    size_t n = cnn_shape_count(l->plan->out);
+
+    (void)x;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        concat_image(l->plan, i, l->out + i * n, l->in, NULL);
+    return 0;
+}
+
+static int concat_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    size_t n = cnn_shape_count(l->plan->out);
+
+    (void)x, (void)g;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        concat_image(l->plan, i, l->dout + i * n, NULL, l->din);
+    return 0;
+}
+
+static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    size_t n = cnn_shape_count(l->plan->out);
+
+    (void)x;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++) {
+        memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
+        for (uint32_t k = 1; k < l->plan->n_inputs; k++)
+            d->kernels->add_scaled(l->out + i * n, l->in[k] + i * n, 1, n);
+    }
+    return 0;
+}
+
+static int add_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    size_t n = cnn_shape_count(l->plan->out);
+
+    (void)x, (void)g;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        for (uint32_t k = 0; k < l->plan->n_inputs; k++)
+            if (l->din[k] != NULL && l->din[k] != l->dout)
+                memcpy(l->din[k] + i * n, l->dout + i * n, n * sizeof *l->dout);
+    return 0;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_concat = {0, NULL, NULL, concat_forward, concat_backward, NULL};
+const struct cnn_dnnl_kind cnn_dnnl_add = {0, NULL, NULL, add_forward, add_backward, NULL};

@@ -1,0 +1,64 @@
+/* lrn.c: own loops: the library goes backward by a reference kernel. */
+#include "nets/onednn/onednn.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+
+struct lrn {
+    struct cnn_lrn p;
+    float *norm; /* [batch][H][W][C] */
+    float *work; /* work_floats a thread */
+    size_t work_floats;
+};
+
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+{
+    struct lrn *s = l->state;
+    const struct cnn_layer_spec *spec = l->plan->spec;
+
+    s->p = (struct cnn_lrn){l->plan->in.c, spec->size, spec->k, spec->alpha / (float)spec->size, spec->beta};
+    s->work_floats = (2 * ((size_t)s->p.channels + s->p.size) + 15) / 16 * 16;
+    s->norm = cnn_dnnl_buffer(cnn_shape_count(l->plan->in) * d->batch * sizeof *s->norm);
+    s->work = cnn_dnnl_buffer(s->work_floats * d->threads * sizeof *s->work);
+    return s->norm != NULL && s->work != NULL
+               ? 0
+               : cnn_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
+}
+
+static void destroy(struct cnn_dnnl_layer *l)
+{
+    struct lrn *s = l->state;
+
+    free(s->norm);
+    free(s->work);
+}
+
+static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
+{
+    const struct lrn *s = l->state;
+    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+
+    (void)x;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->norm->lrn(&s->p, places, l->in[0] + i * n, l->out + i * n, s->norm + i * n,
+                              s->work + (size_t)omp_get_thread_num() * s->work_floats);
+    return 0;
+}
+
+static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
+{
+    const struct lrn *s = l->state;
+    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+
+    (void)x, (void)g;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < d->batch; i++)
+        d->kernels->norm->lrn_back(&s->p, places, l->in[0] + i * n, s->norm + i * n, l->dout + i * n,
+                                   l->din[0] + i * n,
+                                   s->work + (size_t)omp_get_thread_num() * s->work_floats);
+    return 0;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_lrn = {sizeof(struct lrn), create, destroy, forward, backward, NULL};

@@ -1,0 +1,213 @@
+/* psworker --describe: a net's layers, work and memory. */
+#include "nets/worker/worker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/log.h"
+
+#define MIB (1024.0 * 1024.0)
+
+/* Bytes for a batch in float32, as the layers say it: backends may do with less (what works in place) or want
+ * more (other layouts, scratch). */
+struct description {
+    const struct cnn_model *model;
+    struct cnn_layer_row *rows;
+    size_t n_rows;
+    uint64_t batch, n_params, n_buffers;
+    double forward_flops, backward_flops; /* of one image */
+    double image_bytes;
+    double activation_bytes; /* outputs of all layers, kept for the way back */
+    double gradient_bytes;   /* of two of them at a time: at most twice the largest */
+    double vector_bytes;     /* parameters and their gradient */
+    const char *backend;
+    double measured_bytes; /* 0: not measured */
+};
+
+static double output_bytes(const struct description *d, const struct cnn_layer_row *row)
+{
+    return (double)row->channels * row->height * row->width * (double)d->batch * sizeof(float);
+}
+
+static void add_up(struct description *d)
+{
+    const struct cnn_model *m = d->model;
+    double largest = 0;
+    for (size_t i = 0; i < d->n_rows; i++) {
+        double bytes = output_bytes(d, &d->rows[i]);
+        d->n_params += d->rows[i].n_params;
+        d->n_buffers += d->rows[i].n_buffers;
+        d->forward_flops += d->rows[i].forward_flops;
+        d->backward_flops += d->rows[i].backward_flops;
+        d->activation_bytes += bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    d->image_bytes = (double)m->channels * m->height * m->width * (double)d->batch * sizeof(float);
+    d->gradient_bytes = 2 * largest;
+    d->vector_bytes = 2 * (double)(d->n_params + d->n_buffers) * sizeof(float);
+}
+
+static double total_bytes(const struct description *d)
+{
+    return d->image_bytes + d->activation_bytes + d->gradient_bytes + d->vector_bytes;
+}
+
+/* Resident bytes of this process; 0: unknown. */
+static double resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%*u %lu", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* By how much one gradient makes the process grow: the net, its buffers, the batch and the vectors. */
+static int measure(struct description *d, const struct cnn_worker_args *args, struct cnn_error *err)
+{
+    struct cnn_net_options opt = {.model = d->model,
+                                  .backend = args->backend,
+                                  .batch = (uint32_t)d->batch,
+                                  .threads = (uint32_t)args->threads};
+    const struct cnn_model *m = d->model;
+    size_t n_floats = cnn_model_n_floats(m), n_pixels = (size_t)m->channels * m->height * m->width * d->batch;
+    struct cnn_net *net = NULL;
+    struct cnn_score score;
+    double before = resident_bytes();
+    int rc = cnn_net_create(&opt, &net, err);
+    if (rc != 0)
+        return rc;
+    float *x = malloc(n_floats * sizeof *x), *g = malloc(n_floats * sizeof *g);
+    float *images = malloc(n_pixels * sizeof *images);
+    uint8_t *labels = calloc(d->batch, sizeof *labels);
+    d->backend = cnn_net_backend(net);
+    if (x == NULL || g == NULL || images == NULL || labels == NULL) {
+        rc = cnn_fail(err, -ENOMEM, "no memory for %zu floats and a batch of %" PRIu64, n_floats, d->batch);
+        goto free_all;
+    }
+    memset(images, 0, n_pixels * sizeof *images);
+    cnn_model_fill(m, args->seed, x);
+    rc = cnn_net_gradient(net, x, images, labels, g, &score);
+    if (rc != 0)
+        cnn_fail(err, rc, "%s", cnn_net_error(net));
+    else if (before > 0)
+        d->measured_bytes = resident_bytes() - before;
+
+free_all:
+    free(labels);
+    free(images);
+    free(g);
+    free(x);
+    cnn_net_destroy(net);
+    return rc;
+}
+
+static void print_shape(FILE *out, int width, uint32_t c, uint32_t h, uint32_t w)
+{
+    char text[48];
+    if (h == 1 && w == 1)
+        snprintf(text, sizeof text, "%u", c);
+    else
+        snprintf(text, sizeof text, "%ux%ux%u", c, h, w);
+    fprintf(out, "%-*s", width, text);
+}
+
+/* Inputs are worth a word only where they are not simply the row before. */
+static void print_inputs(FILE *out, const struct description *d, size_t i)
+{
+    const struct cnn_layer_row *row = &d->rows[i];
+    if (row->n_inputs == 1 && strcmp(row->inputs[0], i > 0 ? d->rows[i - 1].name : "images") == 0)
+        return;
+    for (uint32_t k = 0; k < row->n_inputs; k++)
+        fprintf(out, "%s%s", k == 0 ? "  of " : ", ", row->inputs[k]);
+}
+
+static void print_text(FILE *out, const struct description *d)
+{
+    const struct cnn_model *m = d->model;
+    fprintf(out, "%s: images %ux%ux%u, %u classes (%s)\n\n", m->name, m->channels, m->height, m->width,
+            m->classes, m->source);
+    fprintf(out, "%-12s %-15s %-12s %12s %14s %14s %12s\n", "layer", "kind", "output", "parameters",
+            "forward MFLOP", "backward MFLOP", "output MiB");
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct cnn_layer_row *row = &d->rows[i];
+        fprintf(out, "%-12s %-15s ", row->name, row->kind);
+        print_shape(out, 12, row->channels, row->height, row->width);
+        fprintf(out, " %12" PRIu64 " %14.3f %14.3f %12.2f", row->n_params, row->forward_flops * 1e-6,
+                row->backward_flops * 1e-6, output_bytes(d, row) / MIB);
+        print_inputs(out, d, i);
+        fputc('\n', out);
+    }
+    fprintf(out, "%-12s %-15s %-12s %12" PRIu64 " %14.3f %14.3f %12.2f\n", "total", "", "", d->n_params,
+            d->forward_flops * 1e-6, d->backward_flops * 1e-6, d->activation_bytes / MIB);
+    if (d->n_buffers > 0)
+        fprintf(out, "and %" PRIu64 " floats of running statistics\n", d->n_buffers);
+    fprintf(out,
+            "\nFLOP of one image; memory for a batch of %" PRIu64
+            ": images %.2f MiB, outputs %.2f, their gradients at most %.2f,\n"
+            "parameters and gradient %.2f; total %.2f MiB",
+            d->batch, d->image_bytes / MIB, d->activation_bytes / MIB, d->gradient_bytes / MIB,
+            d->vector_bytes / MIB, total_bytes(d) / MIB);
+    if (d->measured_bytes > 0)
+        fprintf(out, "; measured on %s: %.2f MiB", d->backend, d->measured_bytes / MIB);
+    fputc('\n', out);
+}
+
+static void print_json(FILE *out, const struct description *d)
+{
+    const struct cnn_model *m = d->model;
+    fprintf(out, "{\"net\":\"%s\",\"image\":[%u,%u,%u],\"classes\":%u,\"batch\":%" PRIu64 ",\"layers\":[",
+            m->name, m->channels, m->height, m->width, m->classes, d->batch);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct cnn_layer_row *row = &d->rows[i];
+        fprintf(out, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"inputs\":[", i > 0 ? "," : "", row->name,
+                row->kind);
+        for (uint32_t k = 0; k < row->n_inputs; k++)
+            fprintf(out, "%s\"%s\"", k > 0 ? "," : "", row->inputs[k]);
+        fprintf(out,
+                "],\"output\":[%u,%u,%u],\"parameters\":%" PRIu64 ",\"buffers\":%" PRIu64
+                ",\"forward_flops\":%.0f,\"backward_flops\":%.0f,\"output_bytes\":%.0f}",
+                row->channels, row->height, row->width, row->n_params, row->n_buffers, row->forward_flops,
+                row->backward_flops, output_bytes(d, row));
+    }
+    fprintf(out,
+            "],\"parameters\":%" PRIu64 ",\"buffers\":%" PRIu64
+            ",\"forward_flops\":%.0f,\"backward_flops\":%.0f,\"image_bytes\":%.0f,\"activation_bytes\":%.0f,"
+            "\"gradient_bytes\":%.0f,\"vector_bytes\":%.0f,\"total_bytes\":%.0f",
+            d->n_params, d->n_buffers, d->forward_flops, d->backward_flops, d->image_bytes,
+            d->activation_bytes, d->gradient_bytes, d->vector_bytes, total_bytes(d));
+    if (d->measured_bytes > 0)
+        fprintf(out, ",\"backend\":\"%s\",\"measured_bytes\":%.0f}\n", d->backend, d->measured_bytes);
+    else
+        fputs(",\"backend\":null,\"measured_bytes\":null}\n", out);
+}
+
+/* A batch that this machine has no room for is described, not tried. */
+static bool has_room(const struct description *d)
+{
+    return total_bytes(d) < 0.5 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+int cnn_describe(const struct cnn_worker_args *args, FILE *out)
+{
+    struct description d = {.model = cnn_model_find(args->describe), .batch = args->batch};
+    struct cnn_error err;
+    int rc = cnn_model_describe(d.model, &d.rows, &d.n_rows, &err);
+    if (rc == 0) {
+        add_up(&d);
+        if (has_room(&d))
+            rc = measure(&d, args, &err);
+    }
+    if (rc != 0)
+        ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
+    else
+        (args->json ? print_json : print_text)(out, &d);
+    free(d.rows);
+    return rc == 0 ? CNN_EXIT_OK : rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+}

@@ -1,0 +1,12 @@
+/* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file beside the control road's. */
+#include <stdio.h>
+
+#include "proto/transports/transports.h"
+#include "proto/transports/zmq.h"
+
+static void lane_url(const char *control_url, uint32_t lane, char *url, size_t size)
+{
+    snprintf(url, size, "%s.%u", control_url, lane);
+}
+
+const struct ps_transport ps_transport_ipc = {.name = "ipc", .lane_url = lane_url, PS_ZMQ_ROAD};

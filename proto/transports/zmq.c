@@ -1,0 +1,312 @@
+/* The road of ZeroMQ: a ROUTER at each lane, a DEALER for it at each client.
+ *
+ * A message has the parts [peer's id at the port] header, body. High-water marks are a little above the
+ * window, so that an honest peer never meets them and a dishonest one cannot queue more. */
+#include "proto/transports/zmq.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zmq.h>
+
+#include "proto/bind.h"
+#include "proto/frame.h"
+
+enum { PARTS_ID, PARTS_HEAD, PARTS_BODY, PARTS };
+
+/* The three parts of a message in ps_message.storage. */
+struct parts {
+    zmq_msg_t part[PARTS];
+};
+_Static_assert(sizeof(struct parts) <= sizeof(((struct ps_message *)0)->storage),
+               "a message's storage holds its parts");
+
+struct ps_hub {
+    void *context;
+};
+
+struct ps_port {
+    void *socket;
+    char url[300];
+    struct ps_unix_socket file;
+};
+
+/* Counts bodies that libzmq may still read. Outlives its link until libzmq has let go of the last one. */
+struct lent {
+    atomic_int n;
+};
+
+struct ps_link {
+    void *socket;
+    struct lent *lent;
+};
+
+int ps_zmq_hub_create(uint32_t io_threads, struct ps_hub **out)
+{
+    struct ps_hub *hub = calloc(1, sizeof *hub);
+    if (hub == NULL || (hub->context = zmq_ctx_new()) == NULL) {
+        free(hub);
+        return -ENOMEM;
+    }
+    zmq_ctx_set(hub->context, ZMQ_IO_THREADS, (int)io_threads);
+    *out = hub;
+    return 0;
+}
+
+void ps_zmq_hub_destroy(struct ps_hub *hub)
+{
+    if (hub == NULL)
+        return;
+    zmq_ctx_term(hub->context);
+    free(hub);
+}
+
+/* In whole messages: twice the window and some leave room for libzmq's lazy accounting. */
+static int set_limits(void *socket, const struct ps_road_limits *limits)
+{
+    int zero = 0, one = 1, mark = (int)limits->window_chunks * 2 + 8;
+    int64_t max_bytes = (int64_t)limits->max_body_bytes;
+    int rc = 0;
+    rc |= zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
+    rc |= zmq_setsockopt(socket, ZMQ_RCVHWM, &mark, sizeof mark);
+    rc |= zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark);
+    rc |= zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
+    rc |= zmq_setsockopt(socket, ZMQ_TCP_KEEPALIVE, &one, sizeof one);
+    return rc;
+}
+
+int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_port **out, struct ps_error *err)
+{
+    int rc, one = 1;
+    struct ps_port *port = calloc(1, sizeof *port);
+    if (port == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a lane's socket");
+    if ((port->socket = zmq_socket(hub->context, ZMQ_ROUTER)) == NULL) {
+        rc = ps_fail(err, -zmq_errno(), "cannot make a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        goto free_port;
+    }
+    zmq_setsockopt(port->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
+    if (set_limits(port->socket, limits) != 0) {
+        rc = ps_fail(err, -zmq_errno(), "cannot set up a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        goto close_socket;
+    }
+    if ((rc = ps_bind(port->socket, url, port->url, sizeof port->url, &port->file, err)) < 0)
+        goto close_socket;
+    *out = port;
+    return 0;
+
+close_socket:
+    zmq_close(port->socket);
+free_port:
+    free(port);
+    return rc;
+}
+
+void ps_zmq_port_close(struct ps_port *port)
+{
+    if (port == NULL)
+        return;
+    zmq_close(port->socket);
+    ps_unix_socket_remove(&port->file);
+    free(port);
+}
+
+const char *ps_zmq_port_url(const struct ps_port *port)
+{
+    return port->url;
+}
+
+int ps_zmq_port_fd(const struct ps_port *port)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    zmq_getsockopt(port->socket, ZMQ_FD, &fd, &size);
+    return fd;
+}
+
+static void point(struct ps_message *m)
+{
+    struct parts *p = (struct parts *)m->storage;
+    m->head = zmq_msg_data(&p->part[PARTS_HEAD]);
+    m->head_bytes = zmq_msg_size(&p->part[PARTS_HEAD]);
+    m->body = zmq_msg_data(&p->part[PARTS_BODY]);
+    m->body_bytes = zmq_msg_size(&p->part[PARTS_BODY]);
+}
+
+void ps_zmq_message_drop(struct ps_message *m)
+{
+    struct parts *p = (struct parts *)m->storage;
+    for (int i = 0; i < PARTS; i++)
+        zmq_msg_close(&p->part[i]);
+}
+
+/* Reads the parts of one message from `first` on. With another number of parts m can still be answered or
+ * dropped. */
+static int recv_parts(void *socket, struct ps_message *m, int first)
+{
+    struct parts *p = (struct parts *)m->storage;
+    int i = first, more = 1;
+
+    for (int k = 0; k < PARTS; k++)
+        zmq_msg_init(&p->part[k]);
+    while (more && i < PARTS) {
+        if (zmq_msg_recv(&p->part[i], socket, ZMQ_DONTWAIT) < 0)
+            return -zmq_errno(); /* only ever the first part: the parts of a message arrive together */
+        more = zmq_msg_more(&p->part[i++]);
+    }
+    point(m);
+    if (i == PARTS && !more)
+        return 0;
+    while (more) {
+        zmq_msg_t extra;
+        zmq_msg_init(&extra);
+        more = zmq_msg_recv(&extra, socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
+        zmq_msg_close(&extra);
+    }
+    return -EBADMSG;
+}
+
+int ps_zmq_port_recv(struct ps_port *port, struct ps_message *m)
+{
+    return recv_parts(port->socket, m, PARTS_ID);
+}
+
+static int replace(zmq_msg_t *part, size_t len_bytes)
+{
+    zmq_msg_t fresh;
+    if (zmq_msg_init_size(&fresh, len_bytes) != 0)
+        return -ENOMEM;
+    zmq_msg_move(part, &fresh);
+    zmq_msg_close(&fresh);
+    return 0;
+}
+
+int ps_zmq_message_body(struct ps_message *m, size_t len_bytes)
+{
+    struct parts *p = (struct parts *)m->storage;
+    if (replace(&p->part[PARTS_BODY], len_bytes) < 0 ||
+        (m->head_bytes != PS_FRAME_BYTES && replace(&p->part[PARTS_HEAD], PS_FRAME_BYTES) < 0))
+        return -ENOMEM;
+    point(m);
+    return 0;
+}
+
+/* libzmq learns only now and then that a peer has read; before calling the pipe full, let it look. */
+static int send_first(void *socket, zmq_msg_t *part)
+{
+    int events;
+    size_t size = sizeof events;
+    if (zmq_msg_send(part, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0)
+        return 0;
+    if (zmq_errno() != EAGAIN)
+        return -zmq_errno();
+    zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size);
+    return zmq_msg_send(part, socket, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 ? 0 : -zmq_errno();
+}
+
+int ps_zmq_port_reply(struct ps_port *port, struct ps_message *m)
+{
+    struct parts *p = (struct parts *)m->storage;
+    int rc = send_first(port->socket, &p->part[PARTS_ID]);
+    for (int i = PARTS_HEAD; i < PARTS && rc == 0; i++)
+        if (zmq_msg_send(&p->part[i], port->socket, ZMQ_DONTWAIT | (i + 1 < PARTS ? ZMQ_SNDMORE : 0)) < 0)
+            rc = -zmq_errno();
+    if (rc < 0)
+        ps_zmq_message_drop(m);
+    return rc;
+}
+
+int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_link **out, struct ps_error *err)
+{
+    int rc = -ENOMEM;
+    struct ps_link *link = calloc(1, sizeof *link);
+    if (link == NULL || (link->lent = calloc(1, sizeof *link->lent)) == NULL) {
+        ps_fail(err, rc, "no memory for a link to %s", url);
+        goto free_link;
+    }
+    if ((link->socket = zmq_socket(hub->context, ZMQ_DEALER)) == NULL) {
+        rc = ps_fail(err, -zmq_errno(), "cannot make a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        goto free_link;
+    }
+    if (set_limits(link->socket, limits) != 0 || zmq_connect(link->socket, url) != 0) {
+        rc = ps_fail(err, -zmq_errno(), "cannot connect to %s: %s", url, zmq_strerror(zmq_errno()));
+        goto close_socket;
+    }
+    *out = link;
+    return 0;
+
+close_socket:
+    zmq_close(link->socket);
+free_link:
+    free(link != NULL ? link->lent : NULL);
+    free(link);
+    return rc;
+}
+
+static void let_go(void *data, void *lent_arg)
+{
+    struct lent *lent = lent_arg;
+    (void)data;
+    atomic_fetch_sub_explicit(&lent->n, 1, memory_order_release);
+}
+
+void ps_zmq_link_close(struct ps_link *link)
+{
+    if (link == NULL)
+        return;
+    zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops what is queued within moments */
+    const struct timespec nap = {.tv_nsec = 100000};
+    while (atomic_load_explicit(&link->lent->n, memory_order_acquire) > 0)
+        nanosleep(&nap, NULL);
+    free(link->lent);
+    free(link);
+}
+
+int ps_zmq_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
+{
+    zmq_msg_t first, second;
+    int rc;
+
+    if (zmq_msg_init_size(&first, PS_FRAME_BYTES) != 0)
+        return -ENOMEM;
+    memcpy(zmq_msg_data(&first), head, PS_FRAME_BYTES);
+    if (body == NULL) {
+        zmq_msg_init(&second);
+    } else if (zmq_msg_init_data(&second, (void *)(uintptr_t)body, body_bytes, let_go, link->lent) != 0) {
+        zmq_msg_close(&first);
+        return -ENOMEM;
+    } else {
+        atomic_fetch_add_explicit(&link->lent->n, 1, memory_order_relaxed);
+    }
+    if ((rc = send_first(link->socket, &first)) == 0 && zmq_msg_send(&second, link->socket, ZMQ_DONTWAIT) < 0)
+        rc = -zmq_errno();
+    if (rc < 0) {
+        zmq_msg_close(&first);
+        zmq_msg_close(&second);
+    }
+    return rc;
+}
+
+int ps_zmq_link_recv(struct ps_link *link, struct ps_message *m)
+{
+    return recv_parts(link->socket, m, PARTS_HEAD);
+}
+
+enum { MAX_WAIT = 65 };
+
+int ps_zmq_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms)
+{
+    zmq_pollitem_t items[MAX_WAIT];
+    int n_items = 0;
+    for (size_t i = 0; i < n && n_items < MAX_WAIT - 1; i++)
+        if (links[i] != NULL)
+            items[n_items++] = (zmq_pollitem_t){.socket = links[i]->socket, .events = ZMQ_POLLIN};
+    if (extra_fd >= 0)
+        items[n_items++] = (zmq_pollitem_t){.fd = extra_fd, .events = ZMQ_POLLIN};
+    int rc = zmq_poll(items, n_items, timeout_ms);
+    return rc < 0 ? -zmq_errno() : rc == 0 ? -ETIMEDOUT : 0;
+}

@@ -1,0 +1,34 @@
+/* text.h: values of psd's JSON as text for people. What is missing or null shows as "-"; what is not
+ * printable, as "?", because names come from peers and go to a terminal. */
+#ifndef CTL_TEXT_H
+#define CTL_TEXT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* A value as text; returned by value so that several stand in one printf. */
+struct ctl_text {
+    char s[256];
+};
+
+/* Copies what fits into size bytes, '?' for control characters. */
+void ctl_copy_printable(char *to, size_t size, const char *from);
+
+struct ctl_text ctl_text_of(const json_t *value);
+struct ctl_text ctl_get(const json_t *object, const char *key);
+struct ctl_text ctl_get_bytes(const json_t *object, const char *key); /* "1.6 MiB" */
+struct ctl_text ctl_duration(double seconds);                         /* "5 min 03 s" */
+bool ctl_is_known(const json_t *object, const char *key);             /* there, and not null */
+
+#define CTL_MAX_COLUMNS 24
+
+struct ctl_column {
+    const char *title, *key;
+    bool left; /* aligned */
+};
+
+/* The list's objects, one a line under a line of titles, each column as wide as its widest value. */
+void ctl_print_table(FILE *out, const struct ctl_column *columns, size_t n_columns, const json_t *list);
+
+#endif

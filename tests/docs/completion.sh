@@ -1,0 +1,74 @@
+#!/bin/bash
+# completion.sh COMPLETION PSD PSCTL PSWORKER PSBENCH PRESETS: what bash offers at the end of a command line.
+set -u
+completion=$1 presets=$6
+programs=("$(realpath "$2")" "$(realpath "$3")" "$(realpath "$4")" "$(realpath "$5")")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+mkdir "$dir/bin" "$dir/state"
+ln -s "${programs[@]}" "$dir/bin"
+PATH=$dir/bin:$PATH
+cd "$dir" || exit 1
+# shellcheck source=scripts/completion/psd.bash
+source "$completion"
+failed=0
+
+# offers LINE WORD...: with the cursor behind LINE, exactly these words.
+offers() {
+    local got wanted
+    COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDBREAKS=$' \t\n"\'@><=;|&(:'
+    COMPREPLY=()
+    _psd_complete "${1%% *}"
+    shift
+    got=$(printf '%s\n' "${COMPREPLY[@]-}" | sort)
+    wanted=$(printf '%s\n' "${@-}" | sort)
+    [[ $got == "$wanted" ]] || {
+        echo "behind '$COMP_LINE': offered $(tr '\n' ' ' <<<"$got"), not $(tr '\n' ' ' <<<"$wanted")"
+        failed=1
+    }
+}
+
+[[ $(complete -p psd psctl psworker psbench | grep -c _psd_complete) -eq 4 ]] || failed=1
+
+offers 'psd --re' --resume
+offers 'psd --st' --status --state-dir
+offers 'psworker --every 3 --e' --epochs --every --evaluate
+offers 'psctl --socket x ch' checkpoint
+mapfile -t options < <(psctl --help | grep -oE -- '--[a-z]+' | sort -u)
+offers 'psctl --timeout 3 ' checkpoint config drain evict history metrics status top workers "${options[@]}"
+offers 'psctl top --o' --once
+offers 'psbench ex' exchange
+offers 'psbench exchange --tr' --transport
+offers 'psbench exchange --transport ' tcp ipc
+offers 'psbench net --tr'
+offers 'psbench exchange --floats '
+offers 'psbench --seconds 3 ne' net
+offers 'psctl --json --once --t' --timeout
+
+methods=$(for preset in "$presets"/*.yaml; do basename "$preset" .yaml; done)
+# shellcheck disable=SC2086 # a list
+offers 'psd --method ' $methods custom
+offers 'psd --config x --method eam' eamsgd
+offers 'psd --set parameters.per' parameters.period=
+offers 'psd --set li' listen= limits.
+nets=$(psworker --help | sed -n 's/^nets: //p')
+# shellcheck disable=SC2086
+offers 'psworker --net ' $nets
+offers 'psworker --net len' lenet
+offers 'psworker --data mn' mnist:
+offers 'psworker --data ' digits mnist: cifar10:
+offers 'psworker --steps '
+offers 'psworker --describe len' lenet
+
+# Files: sockets where sockets are meant, and what stands behind readline's own separators.
+python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("state/psd.sock")'
+touch state/lock endpoint
+offers 'psctl --socket st' state/
+offers 'psctl --socket state/' state/psd.sock
+offers 'psworker --server @en' @endpoint
+offers 'psworker --data mnist:st' state/
+offers 'psworker --server ip' ipc://
+offers 'psworker --server ipc://state/' //state/psd.sock
+offers 'psd --status unix:state/' state/psd.sock state/lock
+offers 'psd --listen ' tcp:// ipc://
+exit $failed

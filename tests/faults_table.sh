@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# faults_table.sh ROOT: every test that docs/FAULTS.md names exists, and every test of the suites that are about
+# faults alone is named there.
+set -uo pipefail
+
+root=$1
+page=$root/docs/FAULTS.md
+failed=0
+
+# shellcheck disable=SC2016 # backticks of the page, not of the shell
+mapfile -t named < <(grep '^|' "$page" | grep -o '`[a-z_0-9]*_[a-z_0-9]*`' | tr -d '`' | grep -v '^silence_s$\|_total$' | sort -u)
+mapfile -t exist < <(grep -rho 'START_TEST([a-z_0-9]*' "$root/tests" | sed 's/.*(//' | sort -u)
+mapfile -t must < <(cd "$root/tests/system" && grep -ho 'START_TEST([a-z_0-9]*' test_chaos.c test_disk.c test_clock.c \
+    test_peers.c | sed 's/.*(//')
+
+[[ ${#named[@]} -gt 20 ]] || { echo "$page: its table names ${#named[@]} tests only"; failed=1; }
+for name in "${named[@]}"; do
+    printf '%s\n' "${exist[@]}" | grep -qx "$name" || { echo "$page: there is no test $name"; failed=1; }
+done
+for name in "${must[@]}"; do
+    printf '%s\n' "${named[@]}" | grep -qx "$name" || { echo "$page does not name $name"; failed=1; }
+done
+exit "$failed"

@@ -1,0 +1,231 @@
+/* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
+ * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx,
+ * DIR/cifar and DIR/lane. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "nets/data/cifar.h"
+#include "proto/control.h"
+#include "proto/frame.h"
+#include "proto/shard.h"
+#include "server/checkpoint.h"
+#include "tests/fuzz/lane_record.h"
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "seeds: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* In folder DIR/target, the current directory being DIR. */
+static void write_seed(const char *target, const char *name, const void *bytes, size_t len)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", target, name);
+    FILE *f = fopen(path, "wb");
+    if (f == NULL || fwrite(bytes, 1, len, f) != len || fclose(f) != 0)
+        fail(path);
+}
+
+static void make_frames(void)
+{
+    static const uint8_t kinds[] = {PS_FRAME_EXCHANGE, PS_FRAME_PULL,   PS_FRAME_PUSH,
+                                    PS_FRAME_OFFER,    PS_FRAME_ANSWER, PS_FRAME_ERROR};
+    const struct ps_shard shard = {5000, 2, 1024};
+    unsigned char bytes[PS_FRAME_BYTES + sizeof shard];
+    char name[16];
+    memcpy(bytes + PS_FRAME_BYTES, &shard, sizeof shard);
+    for (size_t i = 0; i < sizeof kinds; i++) {
+        struct ps_frame f = {.kind = kinds[i],
+                             .client = 1,
+                             .incarnation = 7,
+                             .seq = i,
+                             .begin = 1024,
+                             .count = 1024,
+                             .samples = 64,
+                             .rate = 0.5f,
+                             .clock = 3,
+                             .center_version = 9};
+        if (f.kind == PS_FRAME_ANSWER || f.kind == PS_FRAME_ERROR)
+            f.samples = 0;
+        ps_frame_pack(&f, bytes);
+        snprintf(name, sizeof name, "kind-%u", kinds[i]);
+        write_seed("frame", name, bytes, sizeof bytes);
+    }
+}
+
+/* The target's first byte is the direction. */
+static void write_control(const char *name, uint8_t direction, const ProtobufCMessage *m)
+{
+    size_t len = protobuf_c_message_get_packed_size(m);
+    uint8_t *bytes = malloc(len + 1);
+    bytes[0] = direction;
+    protobuf_c_message_pack(m, bytes + 1);
+    write_seed("control", name, bytes, len + 1);
+    free(bytes);
+}
+
+static void make_to_server(void)
+{
+    uint64_t shape[] = {3, 5}, flat[] = {4};
+    char weight[] = "fc.weight", bias[] = "fc.bias", worker[] = "worker-1";
+    Ps__Tensor a = PS__TENSOR__INIT, b = PS__TENSOR__INIT, *tensors[] = {&a, &b};
+    Ps__Hello hello = PS__HELLO__INIT;
+    Ps__Begin begin = PS__BEGIN__INIT;
+    Ps__Heartbeat heartbeat = PS__HEARTBEAT__INIT;
+    Ps__Report report = PS__REPORT__INIT;
+    Ps__Leave leave = PS__LEAVE__INIT;
+    Ps__ToServer m = PS__TO_SERVER__INIT;
+
+    a.name = weight, a.n_shape = 2, a.shape = shape;
+    b.name = bias, b.offset = 15, b.n_shape = 1, b.shape = flat;
+    hello.protocol = PS_PROTOCOL_VERSION, hello.name = worker, hello.rank = 2, hello.token = 12345;
+    begin.client = 2, begin.incarnation = 7, begin.n_tensors = 2, begin.tensors = tensors;
+    heartbeat.client = 2, heartbeat.incarnation = 7, heartbeat.clock = 99;
+    report.client = 2, report.loss = 0.5, report.test_accuracy = 0.9;
+    leave.client = 2, leave.incarnation = 7;
+    m.what_case = PS__TO_SERVER__WHAT_HELLO, m.hello = &hello;
+    write_control("hello", 0, &m.base);
+    m.what_case = PS__TO_SERVER__WHAT_BEGIN, m.begin = &begin;
+    write_control("begin", 0, &m.base);
+    m.what_case = PS__TO_SERVER__WHAT_HEARTBEAT, m.heartbeat = &heartbeat;
+    write_control("heartbeat", 0, &m.base);
+    m.what_case = PS__TO_SERVER__WHAT_REPORT, m.report = &report;
+    write_control("report", 0, &m.base);
+    m.what_case = PS__TO_SERVER__WHAT_LEAVE, m.leave = &leave;
+    write_control("leave", 0, &m.base);
+}
+
+static void make_to_client(void)
+{
+    char name[] = "eamsgd", rule[] = "elastic", optimizer[] = "nesterov", transport[] = "tcp",
+         lane[] = "tcp://127.0.0.1:4000", *lanes[] = {lane, lane}, sentence[] = "the rank is taken";
+    Ps__Schedule schedule = PS__SCHEDULE__INIT;
+    Ps__Method method = PS__METHOD__INIT;
+    Ps__Welcome welcome = PS__WELCOME__INIT;
+    Ps__Error error = PS__ERROR__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+
+    method.name = name, method.rule = rule, method.optimizer = optimizer, method.period = 10;
+    method.schedule = &schedule, method.learning_rate = 0.1, method.momentum = 0.9;
+    welcome.client = 1, welcome.incarnation = 7, welcome.method = &method, welcome.transport = transport;
+    welcome.n_lanes = 2, welcome.lanes = lanes, welcome.chunk_floats = 1024, welcome.window_chunks = 4;
+    error.code = PS__CODE__RANK_TAKEN, error.sentence = sentence, error.fatal = true;
+    m.what_case = PS__TO_CLIENT__WHAT_WELCOME, m.welcome = &welcome;
+    write_control("welcome", 1, &m.base);
+    m.what_case = PS__TO_CLIENT__WHAT_ERROR, m.error = &error;
+    write_control("error", 1, &m.base);
+}
+
+static void make_checkpoint(uint64_t version, uint32_t n_state, uint32_t n_replay)
+{
+    char weight[] = "conv.weight", mean[] = "bn.\"mean\"", path[128];
+    struct ps_tensor tensors[] = {{weight, 0, {2, 1, 2, 2}, 4, PS_ROLE_PARAM},
+                                  {mean, 8, {2}, 1, PS_ROLE_BUFFER}};
+    float x[10] = {1, -2, 0.5f}, *state[2] = {x, x};
+    uint64_t clocks[] = {3, 4}, landed[] = {5};
+    struct psd_replay_entry replay[] = {{4, 9, 0, 77, landed, 1}, {5, 9, 1, UINT64_MAX, NULL, 0}};
+    struct psd_snapshot s = {.center = x,
+                             .state = state,
+                             .n_state = n_state,
+                             .method = "eamsgd",
+                             .rule = "elastic",
+                             .incarnation = 9,
+                             .version = version,
+                             .saved_at_s = 1700000000,
+                             .lanes = 2,
+                             .chunk_floats = 1024,
+                             .lane_clocks = clocks,
+                             .replay = replay,
+                             .n_replay = n_replay};
+    struct ps_error err = {""};
+    if (ps_manifest_create(tensors, 2, 10, &s.manifest, &err) < 0 ||
+        psd_checkpoint_write("checkpoint", &s, 100, path, sizeof path, &err) < 0)
+        fail(err.text);
+    ps_manifest_destroy(s.manifest);
+}
+
+static void make_idx(void)
+{
+    /* The target's first byte is the choice of labels (even) or images. */
+    static const uint8_t labels[] = {0, 0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9},
+                         images[] = {1, 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0,  4,  0, 0,
+                                     0, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    uint8_t packed[256] = {0};
+    write_seed("idx", "labels", labels, sizeof labels);
+    write_seed("idx", "images", images, sizeof images);
+    gzFile f = gzopen("idx/packed", "wb");
+    if (f == NULL || gzwrite(f, labels + 1, sizeof labels - 1) <= 0 || gzclose(f) != Z_OK)
+        fail("idx/packed");
+    FILE *in = fopen("idx/packed", "rb");
+    size_t n = in != NULL ? fread(packed + 1, 1, sizeof packed - 1, in) : 0;
+    if (n == 0)
+        fail("idx/packed");
+    fclose(in);
+    write_seed("idx", "packed", packed, n + 1);
+}
+
+static void make_cifar(void)
+{
+    static uint8_t records[2 * CNN_CIFAR_RECORD];
+    records[0] = 3;
+    records[CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
+    write_seed("cifar", "one", records, CNN_CIFAR_RECORD);
+    write_seed("cifar", "two", records, sizeof records);
+}
+
+/* A pull, an exchange, the same once more, a push and an offer of both chunks of lane 0 by each client. */
+static void make_lane(void)
+{
+    static const uint8_t kinds[] = {PS_FRAME_OFFER, PS_FRAME_PULL, PS_FRAME_EXCHANGE, PS_FRAME_EXCHANGE,
+                                    PS_FRAME_PUSH};
+    static struct {
+        uint8_t choice;
+        struct fuzz_record records[2 * sizeof kinds];
+    } __attribute__((packed)) seed;
+    const struct ps_shard shard = {3000, 2, 1024};
+    char name[16];
+
+    for (uint8_t choice = 0; choice < 12; choice++) {
+        for (uint32_t i = 0; i < 2 * sizeof kinds; i++) {
+            struct ps_range r = ps_shard_chunk(&shard, 0, i % ps_shard_n_chunks(&shard, 0));
+            struct ps_frame f = {.kind = kinds[i / 2],
+                                 .client = choice / 4,
+                                 .incarnation = FUZZ_INCARNATION,
+                                 .seq = 1 + (kinds[i / 2] == PS_FRAME_PUSH),
+                                 .begin = r.begin,
+                                 .count = (uint32_t)r.count,
+                                 .samples = 8};
+            struct fuzz_record record = {.value = 1, .odd = -2.5f};
+            ps_frame_pack(&f, record.head);
+            memcpy(&seed.records[i], &record, sizeof record);
+        }
+        seed.choice = choice;
+        snprintf(name, sizeof name, "job-%u", choice);
+        write_seed("lane", name, &seed, sizeof seed);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane"};
+    if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
+        fail(argc == 2 ? argv[1] : "usage: seeds DIR");
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (mkdir(targets[i], 0777) < 0 && errno != EEXIST)
+            fail(targets[i]);
+    make_frames();
+    make_to_server();
+    make_to_client();
+    make_checkpoint(1, 0, 0);
+    make_checkpoint(2, 2, 2);
+    make_idx();
+    make_cifar();
+    make_lane();
+    return 0;
+}

@@ -1,0 +1,150 @@
+/* The disk fails while checkpoints are written: exchanges go on, psd says so and tries again, and the last
+ * good checkpoint stays readable. */
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "server/checkpoint.h"
+#include "tests/support/shim.h"
+#include "tests/support/suite.h"
+#include "tests/system/siege.h"
+
+static const char *const every_second[] = {"checkpoint.every_s=1", NULL};
+
+/* In the log, in /status and in /metrics; twice: psd tries again when the next checkpoint is due. */
+static void assert_goes_on_saying(const struct siege *s, const char *why)
+{
+    double failures = daemon_number(&s->d, "/status", "checkpoint.failures");
+    char error[600];
+    ck_assert(daemon_reaches(&s->d, "/status", "checkpoint.failures", failures + 2, 15));
+    ck_assert(daemon_text(&s->d, "/status", "checkpoint.last_error", error, sizeof error));
+    ck_assert_msg(strstr(error, why) != NULL, "/status says '%s'", error);
+    ck_assert_uint_ge(daemon_logged(&s->d, why), 2);
+    char *metrics = daemon_ask(&s->d, "GET", "/metrics");
+    const char *row = strstr(metrics, "\npsd_checkpoint_failures_total ");
+    ck_assert(row != NULL && atof(strchr(row, ' ')) >= failures + 2);
+    free(metrics);
+    siege_holds(s);
+}
+
+static void no_word(const char *sentence)
+{
+    ck_abort_msg("a damaged checkpoint: %s", sentence);
+}
+
+/* A lane's slice is what its clock says; chunks of the exchange that was open have one message more. */
+static void assert_readable(const struct siege *s)
+{
+    char dir[200], path[400], last[400];
+    struct psd_snapshot snap;
+    struct ps_error err = {""};
+    snprintf(dir, sizeof dir, "%s/checkpoints", s->d.state_dir);
+    ck_assert_msg(psd_checkpoint_read_newest(dir, SIEGE_FLOATS, &snap, path, sizeof path, no_word, &err) == 0,
+                  "%s", err.text);
+    ck_assert(daemon_text(&s->d, "/status", "checkpoint.last_path", last, sizeof last));
+    ck_assert_str_eq(strrchr(path, '/'), strrchr(last, '/'));
+    const struct ps_shard shard = {SIEGE_FLOATS, snap.lanes, snap.chunk_floats};
+    for (uint32_t lane = 0; lane < snap.lanes; lane++) {
+        struct ps_range r = ps_shard_slice(&shard, lane);
+        for (uint64_t i = r.begin; i < r.begin + r.count; i++) {
+            double is = (double)-snap.center[i];
+            ck_assert_msg(is == crew_sum(SIEGE_SALT, snap.lane_clocks[lane], i) ||
+                              is == crew_sum(SIEGE_SALT, snap.lane_clocks[lane] + 1, i),
+                          "value %lu of the checkpoint is %g", (unsigned long)i, -is);
+        }
+    }
+    psd_snapshot_finish(&snap);
+}
+
+static void assert_no_temporaries(const struct siege *s)
+{
+    char dir[200];
+    snprintf(dir, sizeof dir, "%s/checkpoints", s->d.state_dir);
+    DIR *folder = opendir(dir);
+    ck_assert_ptr_nonnull(folder);
+    for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder))
+        ck_assert_msg(e->d_name[0] == '.' || strncmp(e->d_name, "center-", 7) == 0, "%s is left", e->d_name);
+    closedir(folder);
+}
+
+static void assert_written_again(const struct siege *s)
+{
+    char error[600];
+    ck_assert(daemon_checkpoint(&s->d, 15));
+    ck_assert(!daemon_text(&s->d, "/status", "checkpoint.last_error", error, sizeof error) || error[0] == 0);
+    assert_no_temporaries(s);
+    assert_readable(s);
+}
+
+/* A file system of 1 MB, in a mount namespace of this test: two checkpoints of 400 KB fit, the third does
+ * not. */
+START_TEST(a_full_disk_stops_no_exchange)
+{
+    struct siege s;
+    char dir[200];
+    siege_prepare(&s, every_second);
+    snprintf(dir, sizeof dir, "%s/checkpoints", s.d.state_dir);
+    ck_assert(mkdir(s.d.state_dir, 0700) == 0 && mkdir(dir, 0700) == 0);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("full", dir, "tmpfs", 0, "size=1m") != 0) {
+        fprintf(stderr, "a_full_disk_stops_no_exchange: not run, it may not mount: %s\n", strerror(errno));
+        daemon_remove(&s.d);
+        return;
+    }
+    siege_begin(&s);
+    assert_goes_on_saying(&s, "No space left on device");
+    assert_readable(&s);
+    ck_assert_int_eq(mount("full", dir, "tmpfs", MS_REMOUNT, "size=8m"), 0);
+    assert_written_again(&s);
+    umount2(dir, MNT_DETACH); /* psd does without it to the end */
+    siege_end(&s);
+}
+END_TEST
+
+static const struct {
+    size_t offset; /* in struct shim_page */
+    int code;
+    const char *says;
+} failures[] = {
+    {offsetof(struct shim_page, write_errno), EIO, "Input/output error"},
+    {offsetof(struct shim_page, write_errno), ENOSPC, "No space left on device"},
+    {offsetof(struct shim_page, fsync_errno), EIO, "Input/output error"},
+    {offsetof(struct shim_page, rename_errno), EIO, "Input/output error"},
+    {offsetof(struct shim_page, rename_errno), EROFS, "Read-only file system"},
+};
+
+START_TEST(a_failing_disk_stops_no_exchange)
+{
+    struct siege s;
+    siege_prepare(&s, every_second);
+    struct shim_page *page = shim_set(PSD_SHIM, s.d.dir);
+    ck_assert_ptr_nonnull(page);
+    siege_begin(&s);
+    shim_unset();
+    ck_assert(daemon_checkpoint(&s.d, 15));
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        _Atomic int *code = (_Atomic int *)(void *)((char *)page + failures[i].offset);
+        uint64_t before = atomic_load(&page->failed);
+        atomic_store(code, failures[i].code);
+        assert_goes_on_saying(&s, failures[i].says);
+        ck_assert_uint_ge(atomic_load(&page->failed), before + 2);
+        assert_no_temporaries(&s);
+        assert_readable(&s);
+        atomic_store(code, 0);
+        assert_written_again(&s);
+    }
+    siege_end(&s);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {a_full_disk_stops_no_exchange, a_failing_disk_stops_no_exchange};
+    return suite_run("disk", tests, sizeof tests / sizeof *tests, 120);
+}

@@ -1,0 +1,280 @@
+/* What an operator does to a running job: evicts a worker, reads the configuration back, watches it in psctl
+ * top on a terminal of its own. */
+#include <pty.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+#include <utmp.h>
+
+#include "tests/support/crew.h"
+#include "tests/support/daemon.h"
+#include "tests/support/suite.h"
+
+enum { FLOATS = 20003, ROWS = 24, COLUMNS = 120 };
+
+static const char *const settings[] = {"method=async-sgd", "parameters.learning_rate=1",
+                                       "parameters.schedule.warmup_steps=0", "checkpoint.every_s=0", NULL};
+
+static void start(struct daemon *d)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+static void join(const struct daemon *d, struct crew_worker *w, int rank)
+{
+    struct crew_task task = {
+        .server = d->endpoint, .rank = rank, .floats = FLOATS, .heartbeat_ms = 200, .pause_s = 0.005};
+    crew_start(w, &task);
+    ck_assert_msg(crew_joined(w, 20), "%s", w->page->error);
+    ck_assert(crew_reaches(w, 3, 20));
+}
+
+/* psctl's exit status; what it wrote to either stream is in text. */
+static int psctl(const struct daemon *d, const char *arguments, char *text, size_t size)
+{
+    char line[700];
+    snprintf(line, sizeof line, "%s --socket %s %s 2>&1", PSCTL, d->socket, arguments);
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t n = fread(text, 1, size - 1, pipe);
+    text[n] = 0;
+    int status = pclose(pipe);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+START_TEST(an_evicted_worker_is_told_why_and_may_come_back)
+{
+    struct daemon d;
+    struct crew_worker stays, goes, again;
+    char text[4096];
+    start(&d);
+    join(&d, &stays, 0);
+    join(&d, &goes, 1);
+    ck_assert_int_eq(psctl(&d, "evict 7", text, sizeof text), 1);
+    ck_assert_msg(strstr(text, "there is no rank 7 in the job") != NULL, "%s", text);
+    ck_assert_int_eq(psctl(&d, "evict 1", text, sizeof text), 0);
+    ck_assert_msg(strncmp(text, "evicted 1 (", 11) == 0, "%s", text);
+    ck_assert(crew_ended(&goes, 10));
+    ck_assert_int_eq(goes.page->rc, PSC_EEVICTED);
+    ck_assert_msg(strstr(goes.page->error, "an operator evicted this worker (psctl evict 1)") != NULL, "%s",
+                  goes.page->error);
+    crew_stop(&goes, 5);
+    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 1);
+    ck_assert_int_eq(psctl(&d, "evict 1", text, sizeof text), 1);
+
+    join(&d, &again, 1); /* as a new session */
+    ck_assert(crew_reaches(&stays, stays.page->exchanges + 5, 20));
+    ck_assert(crew_stop(&again, 10));
+    ck_assert_int_eq(again.page->rc, PSC_OK);
+    ck_assert(crew_stop(&stays, 10));
+    ck_assert_int_eq(stays.page->rc, PSC_OK);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(bad_evictions_are_refused_by_psd)
+{
+    static const char *const paths[] = {
+        "/evict",        "/evict?rank=", "/evict?arg=-1", "/evict?arg=1x", "/evict?arg=99999999999",
+        "/evict?rank=%0a"};
+    struct daemon d;
+    start(&d);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char *body = daemon_ask(&d, "POST", paths[i]);
+        ck_assert_ptr_nonnull(body);
+        ck_assert_msg(strstr(body, "evict needs the rank of a worker") != NULL, "%s: %s", paths[i], body);
+        free(body);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* psctl config, as a file, is the same configuration. */
+START_TEST(config_is_read_back)
+{
+    struct daemon d;
+    char before[8192], after[8192], command[700], path[100];
+    start(&d);
+    ck_assert_int_eq(psctl(&d, "config", before, sizeof before), 0);
+    snprintf(path, sizeof path, "%s/config.yaml", d.dir);
+    FILE *f = fopen(path, "we");
+    fputs(before, f);
+    fclose(f);
+    snprintf(command, sizeof command, "%s --config %s --check-config >/dev/null", d.program, path);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_ge(daemon_stop(&d, SIGTERM, 10), 0);
+
+    const char *program = d.program;
+    d.pid = fork();
+    if (d.pid == 0) {
+        execl(program, program, "--config", path, NULL);
+        _exit(127);
+    }
+    ck_assert(daemon_reaches(&d, "/status", "pid", d.pid, 10));
+    ck_assert_int_eq(psctl(&d, "config", after, sizeof after), 0);
+    ck_assert_str_eq(before, after);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* psctl top on a pseudo terminal. */
+struct terminal {
+    int fd;
+    pid_t pid;
+    char seen[65536]; /* what it wrote since the last look, without zero bytes */
+    size_t n;
+    struct termios before;
+};
+
+static void terminal_open(struct terminal *t, const struct daemon *d)
+{
+    struct winsize size = {.ws_row = ROWS, .ws_col = COLUMNS};
+    int other;
+    t->n = 0;
+    ck_assert_int_eq(openpty(&t->fd, &other, NULL, NULL, &size), 0);
+    ck_assert_int_eq(tcgetattr(t->fd, &t->before), 0);
+    if ((t->pid = fork()) == 0) {
+        close(t->fd);
+        login_tty(other);
+        setenv("TERM", "xterm", 1);
+        setenv("LANG", "C.UTF-8", 1);
+        execl(PSCTL, PSCTL, "--socket", d->socket, "--interval", "0.2", "top", NULL);
+        _exit(127);
+    }
+    close(other);
+}
+
+static void terminal_read(struct terminal *t)
+{
+    struct pollfd p = {.fd = t->fd, .events = POLLIN};
+    while (poll(&p, 1, 20) > 0) {
+        if (t->n > sizeof t->seen / 2)
+            t->n = 0;
+        ssize_t n = read(t->fd, t->seen + t->n, sizeof t->seen - 1 - t->n);
+        if (n <= 0)
+            break;
+        t->n += (size_t)n;
+    }
+    t->seen[t->n] = 0;
+}
+
+/* ncurses writes what changed: words that were not on the screen before come whole. */
+static bool terminal_shows(struct terminal *t, const char *text)
+{
+    for (double end = test_now_s() + test_slow_s(10); test_now_s() < end;) {
+        terminal_read(t);
+        if (strstr(t->seen, text) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static void terminal_type(struct terminal *t, const char *keys)
+{
+    t->n = 0;
+    ck_assert_int_eq(write(t->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+/* Waits for the end; the terminal must be as it was, and have left the alternate screen. */
+static int terminal_close(struct terminal *t)
+{
+    struct termios after;
+    int status = 0;
+    ck_assert(terminal_shows(t, "\033[?1049l"));
+    for (double end = test_now_s() + test_slow_s(10); waitpid(t->pid, &status, WNOHANG) == 0;) {
+        ck_assert_msg(test_now_s() < end, "psctl top does not end");
+        terminal_read(t);
+    }
+    ck_assert_int_eq(tcgetattr(t->fd, &after), 0);
+    ck_assert_uint_eq(after.c_lflag, t->before.c_lflag);
+    ck_assert_uint_eq(after.c_iflag, t->before.c_iflag);
+    ck_assert_uint_eq(after.c_oflag, t->before.c_oflag);
+    close(t->fd);
+    return status;
+}
+
+START_TEST(top_follows_the_job)
+{
+    static struct terminal t;
+    struct daemon d;
+    struct crew_worker crew[2];
+    start(&d);
+    join(&d, &crew[0], 0);
+    join(&d, &crew[1], 1);
+    terminal_open(&t, &d);
+    ck_assert_msg(terminal_shows(&t, "2 active, 0 observers"), "%s", t.seen);
+    ck_assert(terminal_shows(&t, "updates/s"));
+    ck_assert(terminal_shows(&t, "sorted by rank"));
+    terminal_type(&t, "s");
+    ck_assert_msg(terminal_shows(&t, "updates/s"), "%s", t.seen);
+    t.n = 0;
+    ck_assert_int_eq(ioctl(t.fd, TIOCSWINSZ, &(struct winsize){.ws_row = 9, .ws_col = 70}), 0);
+    ck_assert_msg(terminal_shows(&t, "q quit"), "%s", t.seen); /* drawn anew */
+    ck_assert_int_eq(ioctl(t.fd, TIOCSWINSZ, &(struct winsize){.ws_row = ROWS, .ws_col = COLUMNS}), 0);
+
+    daemon_stop(&d, SIGKILL, 5);
+    ck_assert_msg(terminal_shows(&t, "GONE"), "%s", t.seen);
+    ck_assert(terminal_shows(&t, "looking again"));
+    t.n = 0;
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    ck_assert_msg(terminal_shows(&t, "sorted by"), "%s", t.seen);
+    terminal_type(&t, "q");
+    int status = terminal_close(&t);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int i = 0; i < 2; i++)
+        crew_kill(&crew[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(top_gives_the_terminal_back_to_a_signal)
+{
+    static struct terminal t;
+    struct daemon d;
+    start(&d);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        terminal_open(&t, &d);
+        ck_assert_msg(terminal_shows(&t, "q quit"), "%s", t.seen);
+        kill(t.pid, signals[i]);
+        int status = terminal_close(&t);
+        ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(top_needs_a_terminal)
+{
+    struct daemon d;
+    char text[4096];
+    start(&d);
+    ck_assert_int_eq(psctl(&d, "top </dev/null", text, sizeof text), 2);
+    ck_assert_msg(strstr(text, "top --once prints one frame") != NULL, "%s", text);
+    ck_assert_int_eq(psctl(&d, "top --once </dev/null", text, sizeof text), 0);
+    ck_assert_msg(strstr(text, "workers     0 active, 0 observers   sorted by rank") != NULL, "%s", text);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        an_evicted_worker_is_told_why_and_may_come_back,
+        bad_evictions_are_refused_by_psd,
+        config_is_read_back,
+#ifdef PSCTL_HAS_SCREEN
+        top_follows_the_job,
+        top_gives_the_terminal_back_to_a_signal,
+        top_needs_a_terminal,
+#endif
+    };
+    return suite_run("operator", tests, sizeof tests / sizeof *tests, 60);
+}
