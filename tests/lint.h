@@ -1,5 +1,5 @@
-/* Included before every file by scripts/lint: the analyzer sees one file at a time, and must know that these return
- * the code that they are given. */
+/* Included before every file by scripts/lint: the analyzer sees one file at a time, and must know that these
+ * return the code that they are given. */
 #include "nets/net.h"
 #include "proto/error.h"
 
