@@ -367,9 +367,11 @@ static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_r
 {
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
-    s->has_nonfinite = true;
-    s->nonfinite_clock = t->clock;
-    s->nonfinite_index = at;
+    if (!s->has_nonfinite) { /* the server wants the first */
+        s->has_nonfinite = true;
+        s->nonfinite_clock = t->clock;
+        s->nonfinite_index = at;
+    }
     pthread_mutex_unlock(&s->lock);
     psc_service_poke(c);
     return ps_fail(err, PSC_EVALUE, "%s[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent",

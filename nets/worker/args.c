@@ -40,6 +40,8 @@ static const struct row rows[] = {
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
     {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
+    {"state", TEXT, AT(state), 0, 0, "FILE",
+     "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
      "do not train: run the center over the test set, again and again"},
     {"every", SECONDS, AT(every_s), 0, 0, "S", "with --evaluate: seconds from one to the next (3)"},
@@ -142,6 +144,8 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                         a->epochs != 0  ? "epochs"
                         : a->steps != 0 ? "steps"
                                         : "rank");
+    if (a->evaluate && a->state != NULL)
+        return cnn_fail(err, -EINVAL, "--state: given with --evaluate; allowed: for training");
     if (a->once && a->every_s != 0)
         return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     const char *net = a->describe != NULL ? a->describe : a->net;

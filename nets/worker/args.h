@@ -9,7 +9,7 @@
 #include "nets/net.h"
 
 struct cnn_worker_args {
-    const char *server, *net, *backend, *data, *name, *history,
+    const char *server, *net, *backend, *data, *name, *history, *state,
         *describe;                                /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;

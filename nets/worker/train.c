@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "nets/worker/place.h"
 #include "nets/worker/progress.h"
 #include "proto/log.h"
 
@@ -18,7 +20,9 @@ struct training {
     float *images, *g;
     uint8_t *labels;
     uint64_t step, last_step;
-    unsigned bad_in_a_row; /* steps without a finite loss or vector */
+    uint64_t draws;         /* gradients computed */
+    uint64_t saved_version; /* the center's, when the state was last saved */
+    unsigned bad_in_a_row;  /* steps without a finite loss or vector */
     bool data_failed;
     double started, data_s, compute_s;
     struct cnn_meter shown, reported, whole;
@@ -44,6 +48,62 @@ static void training_finish(struct training *t)
     free(t->images);
     free(t->g);
     cnn_stream_destroy(t->stream);
+}
+
+static struct cnn_place place_of(const struct training *t)
+{
+    int rank = psc_rank(t->job->psc);
+    struct cnn_place place = {.steps = t->step,
+                              .draws = t->draws,
+                              .seed = t->job->args->seed,
+                              .batch = batch_of(t),
+                              .rank = rank > 0 ? (uint64_t)rank : 0};
+    cnn_stream_position(t->stream, &place.position);
+    return place;
+}
+
+/* A state that cannot be saved is worth a line, not the training. */
+static void save(struct training *t)
+{
+    const char *path = t->job->args->state;
+    struct cnn_place place = place_of(t);
+    int rc = cnn_place_save(t->job->psc, path, t->job->x, &place);
+    if (rc < 0)
+        ps_log(PS_LOG_WARN, "state.not_saved", "%s (%s)", psc_error(t->job->psc), psc_result_name(rc));
+    else
+        ps_log(PS_LOG_INFO, "state.saved", "%s: after %" PRIu64 " steps", path, t->step);
+}
+
+/* Saves when psd has written a checkpoint since the last time. */
+static void save_if_asked(struct training *t)
+{
+    struct psc_info info = {.size = sizeof info};
+    if (t->job->args->state == NULL || psc_info(t->job->psc, &info) < 0 ||
+        info.save_version == t->saved_version)
+        return;
+    t->saved_version = info.save_version;
+    save(t);
+}
+
+/* Goes on where the state file says. An enum cnn_exit. */
+static int resume(struct training *t)
+{
+    const char *path = t->job->args->state;
+    struct cnn_place place = place_of(t);
+    struct cnn_error err;
+    if (path == NULL || access(path, F_OK) != 0)
+        return CNN_EXIT_OK;
+    int rc = cnn_place_load(t->job->psc, path, t->job->x, &place);
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    if (cnn_stream_seek(t->stream, &place.position, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "state.failed", "--state: %s: %s", path, err.text);
+        return CNN_EXIT_USAGE;
+    }
+    t->step = place.steps;
+    t->draws = place.draws;
+    ps_log(PS_LOG_INFO, "state.loaded", "%s: going on after %" PRIu64 " steps", path, t->step);
+    return CNN_EXIT_OK;
 }
 
 static int training_init(struct training *t, struct cnn_job *job)
@@ -72,8 +132,11 @@ static int training_init(struct training *t, struct cnn_job *job)
                job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
+    int rc = resume(t);
+    if (rc != CNN_EXIT_OK)
+        return rc;
     /* Workers of one job drop different elements. */
-    cnn_net_seed(job->net, job->args->seed + ((uint64_t)(rank > 0 ? rank : 0) << 32), 0);
+    cnn_net_seed(job->net, job->args->seed + ((uint64_t)(rank > 0 ? rank : 0) << 32), t->draws);
     t->started = cnn_now();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
@@ -159,6 +222,7 @@ static int train_step(struct training *t)
                job->model->name);
         return PSC_EINVAL;
     }
+    t->draws++;
     double t2 = cnn_now();
     t->data_s += t1 - t0;
     t->compute_s += t2 - t1;
@@ -189,6 +253,19 @@ static void say_end(struct training *t, const char *how)
     cnn_progress_end(&t->progress, &s, how);
 }
 
+/* What an overlapped step has started lands, and the state is saved. */
+static void leave_well(struct training *t)
+{
+    if (t->step == 0)
+        return;
+    int rc = psc_wait(t->job->psc, PSC_ALL);
+    if (rc < 0)
+        ps_log(PS_LOG_WARN, "train.last_exchange", "the last exchange did not complete: %s",
+               psc_error(t->job->psc));
+    if (t->job->args->state != NULL)
+        save(t);
+}
+
 /* Until the last step, a drain, a signal or a failure. */
 static int loop(struct training *t, bool drained)
 {
@@ -205,8 +282,11 @@ static int loop(struct training *t, bool drained)
         if (rc < 0)
             break;
         drained = rc == PSC_DRAINED;
+        save_if_asked(t);
         tell(t, cnn_now());
     }
+    if (rc >= 0)
+        leave_well(t);
     if (drained) {
         ps_log(PS_LOG_INFO, "train.drained", "the server is draining: stopped after %" PRIu64 " steps",
                t->step);

@@ -79,10 +79,10 @@ _psd_values() {
     psworker:--server) _psd_urls "$3" @ ;;
     psworker:--net | psworker:--describe | psbench:--net) psworker --help 2>/dev/null | sed -n 's/^nets: //p' | tr ' ' '\n' ;;
     psworker:--backend | psbench:--backend) _psd_allowed psworker --server tcp://0:1 --backend unknown ;;
-    psworker:--data)
+    psworker:--data | psbench:--data)
         case $3 in
         *:*) compgen -d -S / -P "${3%%:*}:" -- "${3#*:}" ;;
-        *) _psd_allowed "$1" --server tcp://0:1 --data unknown | sed -E 's/[[:upper:]].*|\[.*//' ;;
+        *) _psd_allowed psworker --server tcp://0:1 --data unknown | sed -E 's/[[:upper:]].*|\[.*//' ;;
         esac
         ;;
     psbench:--admission) printf '%s\n' fcfs hogwild ;;

@@ -90,6 +90,28 @@ static void print_checkpoint(FILE *out, const json_t *status)
     }
     if (ctl_is_known(c, "last_error"))
         fprintf(out, "            failed: %s\n", ctl_get(c, "last_error").s);
+    const json_t *best = json_object_get(c, "best");
+    if (ctl_is_known(best, "path"))
+        fprintf(out, "best        %s, version %s; accuracy %s at version %s\n", ctl_get(best, "path").s,
+                ctl_get(best, "version").s, ctl_get(best, "test_accuracy").s,
+                ctl_get(best, "evaluated_version").s);
+}
+
+/* What a user should know, where there is something. */
+static void print_notable(FILE *out, const json_t *status)
+{
+    const json_t *f = json_object_get(status, "nonfinite");
+    if (ctl_is_known(f, "rank"))
+        fprintf(
+            out,
+            "not finite  first at rank %s (%s), its step %s, version %s, value %s of tensor %s; sent: %s\n",
+            ctl_get(f, "rank").s, ctl_get(f, "name").s, ctl_get(f, "clock").s, ctl_get(f, "center_version").s,
+            ctl_get(f, "index").s, ctl_get(f, "tensor").s, ctl_get(f, "sent").s);
+    const char *http = json_string_value(json_object_get(status, "http"));
+    if (http != NULL && strncmp(http, "tcp://", 6) == 0)
+        fprintf(out, "page        http%s/\n", ctl_get(status, "http").s + 3);
+    if (ctl_is_known(status, "drain_reason"))
+        fprintf(out, "draining    %s\n", ctl_get(status, "drain_reason").s);
 }
 
 void ctl_print_status(FILE *out, const json_t *status)
@@ -105,6 +127,7 @@ void ctl_print_status(FILE *out, const json_t *status)
     print_workers_line(out, status);
     print_memory(out, status);
     print_checkpoint(out, status);
+    print_notable(out, status);
 }
 
 static const struct ctl_column worker_columns[] = {

@@ -188,7 +188,7 @@ async function look() {
     const status = await ask("status"), before = job.status;
     const all = before === null || before.pid !== status.pid || status.uptime_s < before.uptime_s;
     const last = job.records[job.records.length - 1];
-    const since = all || last === undefined ? "" : `?since=${last.t}`;
+    const since = all ? "" : `?since=${last === undefined ? 0 : last.t}`;
     const [workers, history] = await Promise.all([ask("workers"), ask(`history${since}`)]);
     job.status = status;
     job.heardAt = Date.now();

@@ -280,8 +280,9 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, gradients_are_finite_differences, 0, n);
     tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
-    tcase_add_loop_test(t, agrees_with_ref_on_a_lenet_batch, 0, n);
-    tcase_add_loop_test(t, agrees_with_ref_on_whole_models, 0, n);
+    /* ref is the last row; what is large is not compared with itself. */
+    tcase_add_loop_test(t, agrees_with_ref_on_a_lenet_batch, 0, n - 1);
+    tcase_add_loop_test(t, agrees_with_ref_on_whole_models, 0, n - 1);
     tcase_add_loop_test(t, scores_fewer_images_than_the_batch, 0, n);
     tcase_add_loop_test(t, ties_go_to_the_first, 0, n);
     tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);

@@ -103,6 +103,9 @@ CASE(relu_alone, 3, 7, 8, CONV("a", 16, 3, 1, 1), RELU("r"), POOL("p", 3, 2, 1))
 CASE(relu_gaps, 3, 9, 8, CONV("a", 19, 2, 1, 0), RELU("r"), POOL("p", 2, 3, 0), CONV("b", 4, 2, 1, 0));
 CASE(relu_shared, 3, 8, 8, CONV("a", 18, 1, 1, 0), RELU("r"), POOL("p", 2, 2, 0), CONV_OF("b", "r", 5, 5, 0),
      CONCAT("c", "p", "b"));
+/* What the ReLU reads is read elsewhere too. */
+CASE(relu_beside, 3, 8, 8, CONV("a", 18, 1, 1, 0), RELU("r"), POOL("p", 2, 2, 0), CONV_OF("b", "a", 5, 5, 0),
+     CONCAT("c", "p", "b"));
 CASE(pool_first, 3, 6, 6, POOL("p", 2, 2, 0), CONV("a", 4, 2, 1, 0));
 CASE(relu_between, 1, 9, 9, CONV("a", 17, 3, 1, 0), RELU("r"), POOL("p", 2, 2, 0), RELU("s"), FC("f", 7),
      RELU("t"));
@@ -168,6 +171,7 @@ const struct cnn_model *const cases[] = {&conv_padded,
                                          &relu_alone,
                                          &relu_gaps,
                                          &relu_shared,
+                                         &relu_beside,
                                          &pool_first,
                                          &relu_between,
                                          &relu_first,

@@ -218,6 +218,28 @@ START_TEST(status_is_laid_out)
 }
 END_TEST
 
+/* A status with what a job may have beside: a best checkpoint, a first NaN, a page, an end. */
+static const char *const notable[] = {
+    "{\"name\":\"psd\",\"state\":\"draining\",\"checkpoint\":{\"directory\":\"run\",\"best\":{\"path\":"
+    "\"run/best.safetensors\",\"version\":125,\"test_accuracy\":0.9914,\"evaluated_version\":120}},"
+    "\"nonfinite\":{\"rank\":2,\"name\":\"w\\u001b\",\"clock\":7,\"center_version\":8,\"index\":9,"
+    "\"tensor\":\"fc1.weight\",\"sent\":false},\"http\":\"tcp://127.0.0.1:8080\",\"drain_reason\":"
+    "\"stop.updates: version 9 reached 9\"}",
+    NULL};
+
+START_TEST(what_is_notable_is_shown)
+{
+    struct script script = {.statuses = notable};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "best        run/best.safetensors, version 125; accuracy 0.9914 at version 120\n");
+    assert_has(text, "not finite  first at rank 2 (w?), its step 7, version 8, value 9 of tensor fc1.weight; "
+                     "sent: no\n");
+    assert_has(text, "page        http://127.0.0.1:8080/\n");
+    assert_has(text, "draining    stop.updates: version 9 reached 9\n");
+}
+END_TEST
+
 START_TEST(json_is_as_it_came)
 {
     struct script script = {.statuses = ready};
@@ -447,6 +469,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, status_is_laid_out);
+    tcase_add_test(tc, what_is_notable_is_shown);
     tcase_add_test(tc, json_is_as_it_came);
     tcase_add_test(tc, workers_are_a_table);
     tcase_add_test(tc, checkpoint_waits_for_the_file);

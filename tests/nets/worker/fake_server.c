@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,6 +72,40 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;
 }
 
+int psc_wait(struct psc *c, uint64_t ticket)
+{
+    (void)c;
+    (void)ticket;
+    fake_seen.waits++;
+    return PSC_OK;
+}
+
+int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)
+{
+    FILE *f = fopen(path, "we");
+    fake_seen.saves++;
+    if (f == NULL)
+        return PSC_ESYSTEM;
+    fwrite(x, sizeof *x, c->n, f);
+    fwrite(extra, 1, extra_bytes, f);
+    fclose(f);
+    return PSC_OK;
+}
+
+int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
+{
+    FILE *f = fopen(path, "re");
+    fake_seen.loads++;
+    if (f == NULL || fake_plan.load != PSC_OK || fread(x, sizeof *x, c->n, f) != c->n) {
+        if (f != NULL)
+            fclose(f);
+        return fake_plan.load;
+    }
+    *extra_bytes = fread(extra, 1, room_bytes, f);
+    fclose(f);
+    return PSC_OK;
+}
+
 int psc_report(struct psc *c, const struct psc_metrics *m)
 {
     (void)c;
@@ -94,6 +129,7 @@ int psc_rank(const struct psc *c)
 int psc_info(const struct psc *c, struct psc_info *info)
 {
     *info = (struct psc_info){.size = info->size, .n_floats = c->n, .center_version = fake_seen.steps};
+    info->save_version = fake_plan.ask_at != 0 && fake_seen.steps >= fake_plan.ask_at ? fake_plan.ask_at : 0;
     return PSC_OK;
 }
 

@@ -127,6 +127,44 @@ START_TEST(a_loss_that_is_not_finite_takes_the_center)
 }
 END_TEST
 
+/* A run that is ended and taken up again computes what one run would have: same data, same bits. */
+START_TEST(training_goes_on_from_its_state)
+{
+    char dir[] = "/tmp/psd-test-worker-XXXXXX", path[64], line[256];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/state", dir);
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    float straight = fake_seen.x_sum;
+
+    setup();
+    fake_plan.ask_at = 7;
+    snprintf(line, sizeof line, "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 15 --state %s",
+             path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.loads, 0); /* there is none yet */
+    ck_assert_uint_eq(fake_seen.saves, 2); /* once asked for, once at the end */
+    ck_assert_uint_eq(fake_seen.waits, 1);
+
+    setup();
+    snprintf(line, sizeof line, TRAIN " --state %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.loads, 1);
+    ck_assert_uint_eq(fake_seen.steps, 25);
+    ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
+
+    setup();
+    snprintf(line, sizeof line, TRAIN " --seed 2 --state %s", path); /* another order of the images */
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    setup();
+    fake_plan.load = PSC_EDAMAGED;
+    snprintf(line, sizeof line, TRAIN " --state %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.saves, 0);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
 START_TEST(a_pull_that_fails_while_starting_over)
 {
     fake_plan.rate = NAN;
@@ -341,6 +379,7 @@ int main(void)
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
+    tcase_add_test(tc, training_goes_on_from_its_state);
     tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
     tcase_add_test(tc, good_arguments);
     return run_case(tc, "worker");

@@ -1,0 +1,24 @@
+/* place.h: how far a worker's training is: its own part of the state file beside what the client library
+ * keeps. */
+#ifndef CNN_WORKER_PLACE_H
+#define CNN_WORKER_PLACE_H
+
+#include "client/psclient.h"
+#include "nets/data/data.h"
+
+struct cnn_place {
+    uint64_t steps;       /* psc_step calls that took effect */
+    uint64_t draws;       /* gradients computed: dropout's step, see cnn_net_seed */
+    uint64_t seed, batch; /* as the options said; a file of others is refused */
+    uint64_t rank;
+    struct cnn_position position; /* in the data */
+};
+
+/* Writes `path` by psc_save, whose result it returns. */
+int cnn_place_save(struct psc *psc, const char *path, const float *x, const struct cnn_place *place);
+
+/* Reads `path` by psc_load into x and *place, of which seed, batch and rank are given. An enum cnn_exit,
+ * having logged why. */
+int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place);
+
+#endif
