@@ -132,7 +132,7 @@ static bool is_idle(struct psc_mover *m)
 
 int psc_move(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_outcome out;
+    struct psc_outcome out = {.rc = PSC_OK};
     if (!is_idle(&c->mover)) {
         psc_mover_await(c, psc_mover_put(c, t, &out));
     } else {

@@ -75,14 +75,14 @@ struct psc_tensor {
 };
 
 struct psc_options {
-    size_t size;           /* set by psc_options_init: lets old programs run with a newer library */
-    const char *server;    /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
-                              again on reconnecting */
-    int32_t kind;          /* enum psc_kind */
-    int32_t rank;          /* wanted rank, 0 to 1023; -1: the lowest that is free */
-    const char *name;      /* shown in /workers; NULL: host name and process id */
-    uint32_t timeout_ms;   /* longest silence of the server that a call bears, reconnecting included. 60000 */
-    uint32_t retry_ms;     /* unanswered chunks are sent again after this time without an answer. 2000 */
+    size_t size;         /* set by psc_options_init: lets old programs run with a newer library */
+    const char *server;  /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
+                            again on reconnecting */
+    int32_t kind;        /* enum psc_kind */
+    int32_t rank;        /* wanted rank, 0 to 1023; -1: the lowest that is free */
+    const char *name;    /* shown in /workers; NULL: host name and process id */
+    uint32_t timeout_ms; /* longest silence of the server that a call bears, reconnecting included. 60000 */
+    uint32_t retry_ms;   /* unanswered chunks are sent again after this time without an answer. 2000 */
     uint32_t heartbeat_ms; /* 1000 */
     /* Called from the library's threads with one sentence about something the caller may want to log, such as
      * a reconnect. Must not call the library. NULL: nobody listens. */

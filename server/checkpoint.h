@@ -62,8 +62,8 @@ void psd_snapshot_finish(struct psd_snapshot *s);
  * "__metadata__" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the tensor. */
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err);
 
-/* The psd.saved_at for a checkpoint of this version: now_s, or, where the wall clock has gone back, what makes
- * it newer than every readable one in the directory. */
+/* The psd.saved_at for a checkpoint of this version: now_s, or, where the wall clock has gone back, what
+ * makes it newer than every readable one in the directory. */
 uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
 
 /* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the

@@ -96,7 +96,8 @@ struct psd_lane {
     bool whole;                      /* it serves some clients, over the whole center */
     uint32_t row;                    /* of the shard: what this lane serves */
     struct ps_range slice;           /* the row's */
-    uint32_t n_chunks, n_words;      /* of the row; words of a bitmap over them */
+    uint32_t n_chunks;               /* of the row */
+    _Atomic uint32_t n_words;        /* of a bitmap over them; the loop reads it too */
     uint32_t n_moving;               /* chunks that are not frozen whole */
     struct psd_lane_client *clients; /* [n_slots] */
     uint64_t *bitmaps;               /* [n_slots][n_words] */

@@ -69,7 +69,7 @@ struct psd_saver {
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
     uint64_t failures; /* writes that failed; each is tried again when the next is due */
-    char path[400]; /* of the write that is under way; the pool thread's */
+    char path[400];    /* of the write that is under way; the pool thread's */
     struct ps_error error;
     int rc;
 };

@@ -1,5 +1,6 @@
-/* keys: writes psd.yaml(5) for scdoc. keys TEMPLATE prints the template; the lines @KEYS@ and @METHODS@ become
- * the configuration's key table and the presets, so that the page cannot differ from what psd reads. */
+/* keys: writes psd.yaml(5) for scdoc. keys TEMPLATE prints the template; the lines @KEYS@ and @METHODS@
+ * become the configuration's key table and the presets, so that the page cannot differ from what psd reads.
+ */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -79,7 +79,7 @@ static int read_file(const char *dir, const char *name, uint8_t **bytes, uint32_
 static int read_files(struct cifar10 *c, const char *dir, struct cnn_error *err)
 {
     for (int f = 0; f < N_FILES; f++) {
-        uint32_t n;
+        uint32_t n = 0;
         int rc = read_file(dir, names[f], &c->bytes[f], &n, err);
         if (rc != 0)
             return rc;

@@ -81,9 +81,8 @@ END_TEST
 
 START_TEST(bad_evictions_are_refused_by_psd)
 {
-    static const char *const paths[] = {
-        "/evict",        "/evict?rank=", "/evict?arg=-1", "/evict?arg=1x", "/evict?arg=99999999999",
-        "/evict?rank=%0a"};
+    static const char *const paths[] = {"/evict",        "/evict?rank=",           "/evict?arg=-1",
+                                        "/evict?arg=1x", "/evict?arg=99999999999", "/evict?rank=%0a"};
     struct daemon d;
     start(&d);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
