@@ -291,8 +291,8 @@ static void take(struct psc *c, const struct psc_state_head *h, const struct psc
 
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
 {
-    struct psc_state_head h;
-    struct psc_state_parts p;
+    struct psc_state_head h = {.flags = 0};
+    struct psc_state_parts p = {.at = NULL};
     unsigned char *bytes = NULL;
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)

@@ -132,7 +132,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
                      size_t len_bytes, struct ps_error *err)
 {
     const unsigned char *b = bytes, *next = b + PSC_STATE_HEAD_BYTES;
-    struct psc_state_head found;
+    struct psc_state_head found = {.flags = 0};
     int rc = psc_state_parse(&found, bytes, len_bytes, len_bytes, err);
     if (rc < 0)
         return rc;
