@@ -1,4 +1,5 @@
 /* psc_save and psc_load: files. The bytes are state_file.c's. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -273,6 +274,7 @@ out:
 static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)
 {
     size_t len_bytes = c->shard.n_floats * sizeof *x;
+    assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
     c->fresh = p->x == NULL;
     if (p->x != NULL) {
