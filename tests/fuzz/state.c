@@ -1,6 +1,5 @@
 /* A worker's state file, as it is and with the checksum made right: what decodes has the length that its head
- * speaks of, its parts lie one behind the other, and the head packs into the same bytes (of its names, what
- * comes before their ends). */
+ * speaks of, its parts lie one behind the other, and the head packs into the same bytes. */
 #include <stdbool.h>
 #include <string.h>
 #include <xxhash.h>
