@@ -2,6 +2,7 @@
  * make every sum exact. */
 #include <math.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "tests/client/rig.h"
 #include "tests/support/hand.h"
@@ -43,6 +44,15 @@ static struct psc *begin(void)
     roll_start();
     rig_start(&psd, settings);
     return join();
+}
+
+/* Stops psd, every thread of it: what is sent from now on is not served. */
+static void freeze(void)
+{
+    int status;
+    kill(psd.pid, SIGSTOP);
+    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
+    ck_assert(WIFSTOPPED(status));
 }
 
 static size_t count_of(const struct psc_tensor *t)
@@ -216,7 +226,7 @@ START_TEST(closing_gives_up_what_was_started)
 {
     struct psc *c = begin();
     float *mine = calloc(N, sizeof *mine);
-    kill(psd.pid, SIGSTOP);
+    freeze();
     for (int i = 0; i < 20; i++)
         assert_ok(c, psc_pushpull_start(c, "conv.weight", mine, mine + 2500, 1, NULL));
     unit_nap_ms(20);
@@ -240,7 +250,7 @@ START_TEST(silence_fails_what_was_started)
     opt.heartbeat_ms = 50;
     assert_ok(c, psc_open(&opt, &c));
     assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));
-    kill(psd.pid, SIGSTOP);
+    freeze();
     fill(m, N, 1);
     for (int i = 0; i < PSC_MAX_STARTED + 10 && rc == PSC_OK; i++) /* the last ones wait for room */
         rc = psc_push_start(c, "conv.weight", m, 1, NULL);
@@ -288,7 +298,7 @@ START_TEST(started_transfers_survive_a_restart)
     start_many(c, 50, messages);
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_checkpoint(&psd, 10));
-    kill(psd.pid, SIGSTOP);
+    freeze();
     start_many(c, 100, messages);
     unit_nap_ms(30);
     daemon_stop(&psd, SIGKILL, 5);
@@ -348,6 +358,48 @@ START_TEST(cut_connections_change_no_sum)
 }
 END_TEST
 
+/* The same for the exchanges that steps make while the caller computes: every gradient lands once, and x is
+ * the center without the last one. */
+START_TEST(overlapped_steps_survive_cuts)
+{
+    static const char *settings_overlap[ROWS(behind_proxy) + 1];
+    struct psc_info info = {.size = sizeof info};
+    struct proxy proxy;
+    uint16_t ports[4];
+    memcpy(settings_overlap, behind_proxy, sizeof behind_proxy);
+    settings_overlap[ROWS(behind_proxy) - 1] = "overlap=true";
+    roll_start();
+    rig_start(&psd, settings_overlap);
+    learn_ports(ports, ROWS(ports));
+    ck_assert_int_eq(proxy_start(&proxy, ports, ROWS(ports)), 0);
+    struct psc *c = join();
+    for (int t = 0; t < 40; t++) {
+        float v = (float)(t % 5);
+        fill(m, N, v);
+        assert_ok(c, psc_step(c, x, m, 1));
+        for (int i = 0; i < N; i++) /* the center of the step before */
+            if (rig_tensor_at((size_t)i)->role == PSC_PARAM && (double)x[i] != want[i])
+                ck_abort_msg("[%d] is %.9g after step %d, expected %.9g", i, (double)x[i], t, want[i]);
+        for (size_t k = 0; k < RIG_TENSORS; k++)
+            if (rig_model[k].role == PSC_PARAM)
+                move_want(&rig_model[k], v);
+        unit_nap_ms(t % 3);
+        if (t % 3 == 0)
+            proxy_cut(&proxy);
+    }
+    assert_ok(c, psc_wait(c, PSC_ALL));
+    assert_ok(c, psc_pull(c, NULL, y));
+    for (int i = 0; i < N; i++)
+        if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
+            assert_quick((double)y[i] == want[i]);
+    psc_info(c, &info);
+    ck_assert_uint_gt(info.retries, 0);
+    ck_assert_uint_eq(info.exchanges, 40);
+    psc_close(c);
+    proxy_stop(&proxy);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-tensors");
@@ -365,6 +417,7 @@ int main(void)
     tcase_add_test(tc, server_that_forgot_the_worker_is_told_when_waited_for);
     tcase_add_test(tc, started_transfers_survive_a_restart);
     tcase_add_test(tc, cut_connections_change_no_sum);
+    tcase_add_test(tc, overlapped_steps_survive_cuts);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
