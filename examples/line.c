@@ -1,4 +1,4 @@
-/* Fits y = 3 u - 2: cc line.c $(pkg-config --cflags --libs psclient) -o line && ./line @endpoint */
+/* Fits y = 3 u - 2 through psd: cc line.c $(pkg-config --cflags --libs psclient) && ./a.out @endpoint */
 #include <psclient.h>
 #include <stdio.h>
 #include <stdlib.h>

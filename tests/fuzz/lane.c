@@ -97,8 +97,8 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
     static struct psd_center *made[2][2];
     struct psd_center **c = &made[elastic][hogwild];
     const struct ps_tensor tensors[] = {
-        {(char[]){"a"}, 0, {900}, 1, PS_ROLE_PARAM},
-        {(char[]){"b"}, 900, {300}, 1, PS_ROLE_BUFFER},
+        {(char[]){"a"}, 0, {FUZZ_FIRST_TENSOR}, 1, PS_ROLE_PARAM},
+        {(char[]){"b"}, FUZZ_FIRST_TENSOR, {300}, 1, PS_ROLE_BUFFER},
         {(char[]){"c"}, 1200, {N_FROZEN_FROM - 1200}, 1, PS_ROLE_PARAM},
         {(char[]){"d"}, N_FROZEN_FROM, {N_FLOATS - N_FROZEN_FROM}, 1, PS_ROLE_FROZEN}};
     struct ps_manifest *manifest;

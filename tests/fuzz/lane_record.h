@@ -6,7 +6,7 @@
 
 #include "proto/frame.h"
 
-enum { FUZZ_INCARNATION = 7 };
+enum { FUZZ_INCARNATION = 7, FUZZ_FIRST_TENSOR = 900 };
 
 enum fuzz_shape {
     FUZZ_BODY_GIVEN = 1,  /* the body has `length` bytes instead of what the header's count needs */

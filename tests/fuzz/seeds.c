@@ -1,5 +1,5 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
- * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx,
+ * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
  * DIR/cifar and DIR/lane. */
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "client/state_file.h"
 #include "nets/data/cifar.h"
 #include "proto/control.h"
 #include "proto/frame.h"
@@ -182,8 +183,8 @@ static void make_cifar(void)
 /* A pull, an exchange, the same once more, a push and an offer of both chunks of lane 0 by each client. */
 static void make_lane(void)
 {
-    static const uint8_t kinds[] = {PS_FRAME_OFFER, PS_FRAME_PULL, PS_FRAME_EXCHANGE, PS_FRAME_EXCHANGE,
-                                    PS_FRAME_PUSH};
+    static const uint8_t kinds[] = {PS_FRAME_OFFER,    PS_FRAME_PULL, PS_FRAME_EXCHANGE,
+                                    PS_FRAME_EXCHANGE, PS_FRAME_PUSH, PS_FRAME_SET};
     static struct {
         uint8_t choice;
         struct fuzz_record records[2 * sizeof kinds];
@@ -191,29 +192,62 @@ static void make_lane(void)
     const struct ps_shard shard = {3000, 2, 1024};
     char name[16];
 
-    for (uint8_t choice = 0; choice < 12; choice++) {
+    for (uint8_t choice = 0; choice < 24; choice++) { /* from 12 on, of the model's first tensor alone */
         for (uint32_t i = 0; i < 2 * sizeof kinds; i++) {
             struct ps_range r = ps_shard_chunk(&shard, 0, i % ps_shard_n_chunks(&shard, 0));
             struct ps_frame f = {.kind = kinds[i / 2],
-                                 .client = choice / 4,
+                                 .client = choice % 12 / 4,
                                  .incarnation = FUZZ_INCARNATION,
-                                 .seq = 1 + (kinds[i / 2] == PS_FRAME_PUSH),
+                                 .seq = i < 8 ? 1 + i / 4
+                                              : i / 2 - 1, /* the second exchange is the first again */
                                  .begin = r.begin,
                                  .count = (uint32_t)r.count,
                                  .samples = 8};
+            if (choice >= 12) {
+                f.flags = PS_FLAG_TENSOR;
+                f.count =
+                    r.begin + r.count > FUZZ_FIRST_TENSOR ? FUZZ_FIRST_TENSOR - (uint32_t)r.begin : f.count;
+            }
             struct fuzz_record record = {.value = 1, .odd = -2.5f};
             ps_frame_pack(&f, record.head);
             memcpy(&seed.records[i], &record, sizeof record);
         }
-        seed.choice = choice;
+        seed.choice = choice % 12;
         snprintf(name, sizeof name, "job-%u", choice);
         write_seed("lane", name, &seed, sizeof seed);
     }
 }
 
+/* Of a plain optimizer, of one with momentum, and with an exchange made ahead. The target seals what it is
+ * given. */
+static void make_state(void)
+{
+    static const uint32_t flags[] = {0, PSC_STATE_OWN, PSC_STATE_LANDED | PSC_STATE_AHEAD_X,
+                                     PSC_STATE_OWN | PSC_STATE_LANDED};
+    static const size_t vectors[] = {1, 3, 2, 3};
+    enum { FLOATS = 3, EXTRA = 5 };
+    char name[16];
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        uint8_t bytes[PSC_STATE_HEAD_BYTES + 3 * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t)] = {0};
+        const struct psc_state_head h = {.flags = flags[i],
+                                         .manifest_hash = 77,
+                                         .n_floats = FLOATS,
+                                         .clock = 10,
+                                         .extra_bytes = EXTRA,
+                                         .rate = 0.5f,
+                                         .method = "eamsgd",
+                                         .rule = "elastic",
+                                         .optimizer = "nesterov"};
+        psc_state_pack(&h, bytes);
+        snprintf(name, sizeof name, "state-%zu", i);
+        write_seed("state", name, bytes,
+                   PSC_STATE_HEAD_BYTES + vectors[i] * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t));
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane"};
+    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane", "state"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -227,5 +261,6 @@ int main(int argc, char **argv)
     make_idx();
     make_cifar();
     make_lane();
+    make_state();
     return 0;
 }

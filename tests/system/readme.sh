@@ -1,22 +1,41 @@
 #!/bin/sh
-# readme.sh README LINE.C LINE PSD: the README shows examples/line.c as it is, and three of it find the line through a real psd.
+# readme.sh README LINE.C KVSTORE.C LINE KVSTORE PSD: the README shows examples/line.c and examples/kvstore.c as they are,
+# and three of each, run with a real psd, do what it says.
 set -eu
-readme=$1 source=$2 line=$3 psd=$4
+readme=$1 line_c=$2 kvstore_c=$3 line=$4 kvstore=$5 psd=$6
 dir=$(mktemp -d)
-trap 'kill $pid 2>/dev/null; rm -rf "$dir"' EXIT
+pids=
+trap 'kill $pids 2>/dev/null; rm -rf "$dir"' EXIT
 
-# shellcheck disable=SC2016 # backquotes of Markdown
-sed -n '/^```c$/,/^```$/p' "$readme" | sed '/^```/d' >"$dir/shown.c"
-diff -u "$source" "$dir/shown.c"
+# block N: the N-th block of C in the README
+block() {
+    awk -v want="$1" '/^```c$/ { n++; inside = 1; next } /^```$/ { inside = 0 } inside && n == want' "$readme"
+}
+block 1 | diff -u "$line_c" -
+block 2 | diff -u "$kvstore_c" -
 
-"$psd" --method async-easgd --set learning_rate=0.5 --state-dir "$dir/state" --endpoint-file "$dir/endpoint" 2>"$dir/log" &
-pid=$!
-for _ in 1 2 3; do
-    timeout 60 "$line" "@$dir/endpoint" >>"$dir/out" &
-    workers="${workers-} $!"
+# three PROGRAM NAME OPTION...: runs three at once with a psd of their own; what they print goes to $dir/NAME.out
+three() {
+    program=$1 name=$2
+    shift 2
+    "$psd" --state-dir "$dir/$name" --endpoint-file "$dir/$name.endpoint" "$@" 2>"$dir/$name.log" &
+    pids="$pids $!"
+    workers=
+    for _ in 1 2 3; do
+        timeout 60 "$program" "@$dir/$name.endpoint" >>"$dir/$name.out" &
+        workers="$workers $!"
+    done
+    for worker in $workers; do
+        wait "$worker"
+    done
+    cat "$dir/$name.out"
+}
+
+three "$line" line --method async-easgd --set learning_rate=0.5
+[ "$(grep -c 'the center is y = 3.00. u -2.00.\|the center is y = 2.99. u -1.99.' "$dir/line.out")" -eq 3 ]
+
+three "$kvstore" kvstore --method async-sgd --set learning_rate=1 --set parameters.schedule.warmup_steps=0
+for hits in 1 2 3; do
+    grep -q "^hits: 0 $hits 0\$" "$dir/kvstore.out"
 done
-for worker in $workers; do
-    wait "$worker"
-done
-cat "$dir/out"
-[ "$(grep -c 'the center is y = 3.00. u -2.00.\|the center is y = 2.99. u -1.99.' "$dir/out")" -eq 3 ]
+[ "$(grep -c '^price: 9 8 7 6$' "$dir/kvstore.out")" -eq 3 ]

@@ -1,0 +1,13 @@
+#!/bin/sh
+# python.sh CLIENT.PY LIBPSCLIENT PSD: a Python program uses the library through ctypes.
+set -eu
+if ! python3 -c 'import ctypes' 2>/dev/null; then
+    echo "skipped: there is no python3 with ctypes"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'kill $pid 2>/dev/null; rm -rf "$dir"' EXIT
+"$3" --method async-sgd --set learning_rate=1 --set parameters.schedule.warmup_steps=0 --state-dir "$dir/state" \
+    --endpoint-file "$dir/endpoint" 2>"$dir/log" &
+pid=$!
+timeout 20 python3 "$1" "$2" "@$dir/endpoint"

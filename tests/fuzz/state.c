@@ -1,0 +1,57 @@
+/* A worker's state file, as it is and with the checksum made right: what decodes has the length that its head
+ * speaks of, its parts lie one behind the other, and the head packs into the same bytes. */
+#include <stdbool.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "client/state_file.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { CHECKSUM_BYTES = 8 };
+
+static const unsigned char *expect(const unsigned char *part, bool there, const unsigned char *at,
+                                   uint64_t len_bytes)
+{
+    promise(part == (there ? at : NULL));
+    return there ? at + len_bytes : at;
+}
+
+static void check(const uint8_t *bytes, size_t len)
+{
+    unsigned char again[PSC_STATE_HEAD_BYTES];
+    struct psc_state_head h;
+    struct psc_state_parts parts;
+    struct ps_error err = {""};
+
+    if (psc_state_decode(&h, &parts, bytes, len, &err) < 0) {
+        promise(err.text[0] != 0);
+        return;
+    }
+    const unsigned char *at = bytes + PSC_STATE_HEAD_BYTES;
+    const uint64_t vector_bytes = h.n_floats * sizeof(float);
+    at = expect(parts.at, true, at, vector_bytes);
+    at = expect(parts.x, h.flags & PSC_STATE_OWN, at, vector_bytes);
+    at = expect(parts.v, h.flags & PSC_STATE_OWN, at, vector_bytes);
+    at = expect(parts.ahead, h.flags & PSC_STATE_AHEAD_X, at, vector_bytes);
+    at = expect(parts.extra, true, at, h.extra_bytes);
+    promise(at + CHECKSUM_BYTES == bytes + len);
+    psc_state_pack(&h, again);
+    struct psc_state_head same;
+    promise(psc_state_parse(&same, again, sizeof again, len, &err) == 0 && memcmp(&same, &h, sizeof h) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    check(bytes, len);
+    if (len < CHECKSUM_BYTES)
+        return 0;
+    uint8_t *sealed = malloc(len);
+    uint64_t sum = XXH3_64bits(bytes, len - CHECKSUM_BYTES);
+    promise(sealed != NULL);
+    memcpy(sealed, bytes, len);
+    for (int i = 0; i < CHECKSUM_BYTES; i++)
+        sealed[len - CHECKSUM_BYTES + (size_t)i] = (uint8_t)(sum >> (8 * i));
+    check(sealed, len);
+    free(sealed);
+    return 0;
+}
