@@ -31,7 +31,8 @@ static void release(struct psd_lane *lane)
         lane->clients[i].landed = NULL;
     free_tables(lane);
     lane->center = NULL;
-    lane->n_chunks = lane->n_words = lane->n_offered = 0;
+    lane->n_chunks = lane->n_offered = 0;
+    lane->n_words = 0;
     tell(lane, PSD_NOTE_RELEASED);
 }
 
