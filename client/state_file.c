@@ -96,6 +96,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
 {
     const unsigned char *b = bytes;
     struct psc_state_head found;
+    unsigned char same[PSC_STATE_HEAD_BYTES];
     uint32_t rate;
     if (len_bytes < sizeof magic || memcmp(b, magic, sizeof magic) != 0)
         return ps_fail(err, -EINVAL, "no file of psc_save: it does not start with 'PSDSTATE'");
@@ -119,6 +120,9 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
         !get_name(found.optimizer, b + AT_OPTIMIZER))
         return ps_fail(err, -EINVAL, "damaged: its head holds values that cannot be");
+    psc_state_pack(&found, same);
+    if (memcmp(same, b, sizeof same) != 0)
+        return ps_fail(err, -EINVAL, "damaged: its head has something between its values");
     uint64_t want = PSC_STATE_HEAD_BYTES + n_vectors(found.flags) * found.n_floats * sizeof(float) +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)

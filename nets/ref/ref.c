@@ -180,7 +180,7 @@ static void backward_layer(struct ref *r, size_t i, const struct cnn_draw *draw,
         if (din[k] != NULL || k == 0)
             kind->backward(&pass, r->dact[i + 1], din, r->g);
         for (size_t at = 0; din[k] != NULL && at < n; at++)
-            r->dact[v][at] += r->part[at];
+            r->dact[v][at] += din[k][at];
     }
 }
 
