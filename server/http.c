@@ -233,7 +233,6 @@ static void on_closed(uv_handle_t *handle)
 static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool read_only, struct ps_error *err)
 {
     struct face *f = &h->faces[h->n_faces];
-    int rc;
 
     f->http = h;
     f->read_only = read_only;
@@ -245,7 +244,7 @@ static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool re
     if (f->daemon == NULL)
         return ps_fail(err, -ENOMEM, "status server: libmicrohttpd does not start");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    if (info == NULL || (rc = uv_poll_init(loop, &f->poll, info->epoll_fd)) < 0) {
+    if (info == NULL || uv_poll_init(loop, &f->poll, info->epoll_fd) < 0) {
         MHD_stop_daemon(f->daemon);
         return ps_fail(err, -ENOMEM, "status server: its descriptor cannot be watched");
     }

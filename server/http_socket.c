@@ -14,7 +14,7 @@
 
 static int bound_address(int fd, char *address, size_t size)
 {
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
     socklen_t len = sizeof at;
     char host[64], port[8];
 

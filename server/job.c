@@ -216,7 +216,8 @@ void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
     while (psd_ring_take(lane->out, &note)) {
         switch (note.kind) {
         case PSD_NOTE_FILLED:
-            if (d->state == PSD_STATE_OFFERED && ++d->lanes_filled == d->center->lanes_used)
+            if (d->state == PSD_STATE_OFFERED && d->center != NULL &&
+                ++d->lanes_filled == d->center->lanes_used)
                 become_ready(d);
             break;
         case PSD_NOTE_RELEASED:
