@@ -79,6 +79,8 @@ static int look_around(struct psc *c, bool *joined, bool *moved)
                          s->road.method, carry->road.method);
         carry->road = s->road;
         carry->links.epoch = s->epoch;
+        carry->counts.center_version = s->center_version; /* a restart may have set it back */
+        carry->transfer_version = 0;
         if (rc == PSC_OK)
             s->hyper = s->road.hyper;
     }
