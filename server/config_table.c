@@ -65,7 +65,7 @@ const struct psd_config_key psd_config_keys[] = {
      .word_value = 0, .value = "auto", .help = "threads that own a slice of the center each"},
     {"chunk_floats", PSD_CONFIG_U32, RESTART, AT(chunk_floats), .min = 1024, .max = PSD_MAX_CHUNK_FLOATS,
      .value = "131072", .help = "values in one message"},
-    {"window_chunks", PSD_CONFIG_U32, RESTART, AT(window_chunks), .min = 1, .max = 64, .value = "4",
+    {"window_chunks", PSD_CONFIG_U32, RESTART, AT(window_chunks), .min = 1, .max = 64, .value = "2",
      .help = "chunks in flight per client and lane"},
     {"state_dir", PSD_CONFIG_STRING, RESTART, TEXT(state_dir), .value = "psd-state",
      .help = "directory of checkpoints and sockets"},

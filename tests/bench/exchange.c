@@ -21,7 +21,7 @@ const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, 
 static const char usage_text[] =
     "usage: psbench exchange [--transport tcp|ipc] [--floats 431080] [--workers 1] [--seconds 5] [--count "
     "N]\n"
-    "                        [--lanes 2] [--chunk-floats 131072] [--window 4] [--admission fcfs]\n"
+    "                        [--lanes 2] [--chunk-floats 131072] [--window 2] [--admission fcfs]\n"
     "                        [--psd PROGRAM] [--json]\n"
     "  --transport T  tcp on loopback (default), or ipc: UNIX sockets\n"
     "  --admission A  fcfs (default) or hogwild\n"
@@ -338,7 +338,7 @@ int bench_exchange(int argc, char **argv)
                           .workers = 1,
                           .lanes = 2,
                           .chunk_floats = 131072,
-                          .window = 4,
+                          .window = 2,
                           .seconds = 5,
                           .admission = "fcfs"};
     char lanes[32], chunk[48], window[48], floats[64], admission[64];
