@@ -23,8 +23,10 @@ void psd_job_update_rates(struct psd *d)
 
 void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay)
 {
-    if (!keep_replay)
+    if (!keep_replay) {
         atomic_store_explicit(&d->shared.lanes_done[s->client], 0, memory_order_relaxed);
+        atomic_store_explicit(&d->shared.exchanges[s->client], 0, memory_order_relaxed);
+    }
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_ADMIT,
                                      .client = s->client,
                                      .incarnation = s->incarnation,

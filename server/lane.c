@@ -14,12 +14,14 @@ int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
 {
     *s = (struct psd_shared){.n_slots = n_slots, .n_lanes = n_lanes};
     s->lanes_done = calloc(n_slots, sizeof *s->lanes_done);
-    if (s->lanes_done == NULL || pthread_barrier_init(&s->snapshot, NULL, n_lanes) != 0) {
-        free(s->lanes_done);
-        s->lanes_done = NULL;
-        return -ENOMEM;
-    }
-    return 0;
+    s->exchanges = calloc(n_slots, sizeof *s->exchanges);
+    if (s->lanes_done != NULL && s->exchanges != NULL &&
+        pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
+        return 0;
+    free(s->lanes_done);
+    free(s->exchanges);
+    s->lanes_done = s->exchanges = NULL;
+    return -ENOMEM;
 }
 
 void psd_shared_finish(struct psd_shared *s)
@@ -27,6 +29,7 @@ void psd_shared_finish(struct psd_shared *s)
     if (s->lanes_done != NULL)
         pthread_barrier_destroy(&s->snapshot);
     free(s->lanes_done);
+    free(s->exchanges);
 }
 
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)

@@ -48,6 +48,7 @@ struct psd_shared {
     /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
      * psd_lane_whole */
     _Atomic uint64_t *lanes_done;
+    _Atomic uint64_t *exchanges; /* [n_slots]: the client's that landed in every lane they go to */
 };
 
 /* -ENOMEM. */
@@ -58,13 +59,13 @@ void psd_shared_finish(struct psd_shared *s);
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
-    uint32_t end_code;                            /* of PSD_PHASE_ENDED */
-    uint64_t seq;                                 /* the last exchange begun here */
-    uint32_t n_landed;                            /* its chunks that have landed */
-    uint64_t *landed;                             /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t version_seen;                        /* when it was last answered */
-    double squares, center_squares;               /* of the exchange under way so far */
-    _Atomic uint64_t exchanges, clock, staleness; /* for the loop */
+    uint32_t end_code;                 /* of PSD_PHASE_ENDED */
+    uint64_t seq;                      /* the last exchange begun here */
+    uint32_t n_landed;                 /* its chunks that have landed */
+    uint64_t *landed;                  /* bitmap of them; in psd_lane.bitmaps */
+    uint64_t version_seen;             /* when it was last answered */
+    double squares, center_squares;    /* of the exchange under way so far */
+    _Atomic uint64_t clock, staleness; /* for the loop */
     /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
     _Atomic double last_squares;

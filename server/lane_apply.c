@@ -39,11 +39,12 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     if (++c->n_landed != a->n_pieces)
         return;
     psd_count(&lane->stats.clock, 1);
-    psd_count(&c->exchanges, 1);
     if (f->kind != PS_FRAME_SET && (f->flags & PS_FLAG_TENSOR) == 0)
         publish_norms(lane, c, f);
-    if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes))
+    if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
         atomic_fetch_add_explicit(&lane->shared->version, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
+    }
 }
 
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f)

@@ -107,7 +107,6 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
     c->phase = (enum psd_phase)note->a;
     c->version_seen = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
     if (!keep) {
-        atomic_store_explicit(&c->exchanges, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);

@@ -198,25 +198,18 @@ static void get_status(void *arg, const char *query, struct psd_http_answer *ans
     answer_json(answer, 200, status_json(arg));
 }
 
-/* An exchange of a client is complete when every lane has it. */
-static void client_counters(const struct psd *d, uint32_t client, uint64_t *exchanges, uint64_t *clock,
-                            uint64_t *staleness)
+static void client_counters(const struct psd *d, uint32_t client, uint64_t *clock, uint64_t *staleness)
 {
-    *exchanges = UINT64_MAX;
     *clock = *staleness = 0;
     for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
         struct psd_lane_client *c = &d->lanes[i]->clients[client];
         if (!psd_lane_serves(d->lanes[i], d->center, client))
             continue;
-        if (c->exchanges < *exchanges)
-            *exchanges = c->exchanges;
         if (c->clock > *clock)
             *clock = c->clock;
         if (c->staleness > *staleness)
             *staleness = c->staleness;
     }
-    if (*exchanges == UINT64_MAX)
-        *exchanges = 0;
 }
 
 static const char *state_of(const struct psd *d, const struct psd_session *s, uint64_t silent_ms)
@@ -228,10 +221,10 @@ static const char *state_of(const struct psd *d, const struct psd_session *s, ui
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
-    uint64_t exchanges, clock, staleness, now_ms = uv_now(&d->loop);
+    uint64_t clock, staleness, now_ms = uv_now(&d->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     double distance, update;
-    client_counters(d, s->client, &exchanges, &clock, &staleness);
+    client_counters(d, s->client, &clock, &staleness);
     psd_stats_norms(d, s->client, &distance, &update);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));
@@ -243,7 +236,8 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "address", json_string(s->address));
     json_object_set_new(o, "clock", integer(clock > s->clock ? clock : s->clock));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
-    json_object_set_new(o, "exchanges", integer(exchanges));
+    json_object_set_new(o, "exchanges",
+                        integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
     json_object_set_new(o, "staleness", integer(staleness));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));

@@ -91,6 +91,7 @@ START_TEST(one_tensor_moves_alone_and_once)
         ck_assert_uint_eq(atomic_load(&r.shared.version), 1);
         move_tensor(&r, kinds[i], 2, HEAD, 0);
         ck_assert_uint_eq(atomic_load(&r.shared.version), 2);
+        ck_assert_uint_eq(atomic_load(&r.shared.exchanges[CLIENT]), 2);
         const float *center = rig_center(&r);
         for (int k = 0; k < N; k++)
             assert_quick(center[k] == start[k] - (lies_in(k, WIDE) || lies_in(k, HEAD) ? message[k] : 0));

@@ -9,7 +9,7 @@
 #include "tests/system/pages.h"
 #include "tests/system/psworker.h"
 
-enum { WORKERS = 4, STEPS = 150 };
+enum { WORKERS = 4, STEPS = 300 };
 
 /* configs/methods/async-easgd.yaml's values, with a warm-up fit for so few steps. */
 static const char *const settings[] = {"method=async-easgd",
@@ -84,12 +84,13 @@ static void check_record(const json_t *line)
     ck_assert(json_is_number(json_object_get(line, "updates_per_s")));
 }
 
-/* Records are a second apart: their times differ by that, and not by ten. */
+/* Records are a second apart: their times differ by that, and not by ten. A fast machine trains for three
+ * seconds. */
 static void check_history(const struct daemon *d)
 {
     char path[200];
     snprintf(path, sizeof path, "%s/history.jsonl", d->state_dir);
-    ck_assert_uint_ge(pages_json_lines(path, check_record), 3);
+    ck_assert_uint_ge(pages_json_lines(path, check_record), 2);
     double first = daemon_number(d, "/history", "history.0.t"),
            second = daemon_number(d, "/history", "history.1.t");
     ck_assert_msg(second - first > 0.5 && second - first < test_slow_s(9), "%.3f and %.3f", first, second);
