@@ -309,7 +309,7 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
                          size_t size, struct ps_error *err)
 {
     char name[64];
-    int dir_fd, rc;
+    int dir_fd = -1, rc;
 
     snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = write_checked(dir, name, s, path, size, &dir_fd, err)) < 0)
@@ -339,7 +339,7 @@ static int keep_other(const char *dir, struct ps_error *err)
 int psd_checkpoint_write_best(const char *dir, const struct psd_snapshot *s, bool set_aside, char *path,
                               size_t size, struct ps_error *err)
 {
-    int dir_fd, rc = set_aside ? keep_other(dir, err) : 0;
+    int dir_fd = -1, rc = set_aside ? keep_other(dir, err) : 0;
     if (rc < 0 || (rc = write_checked(dir, best, s, path, size, &dir_fd, err)) < 0)
         return rc;
     close(dir_fd);
@@ -369,8 +369,8 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err)
 {
     struct ps_error why;
-    struct found *files;
-    size_t n;
+    struct found *files = NULL;
+    size_t n = 0;
     int rc = list_files(dir, true, &files, &n, err);
 
     if (rc < 0)

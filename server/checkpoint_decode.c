@@ -210,7 +210,7 @@ static const struct mark marks[] = {
 
 static int decode_mark(const struct decoder *d, const struct mark *mark, struct ps_tensor *tensors, size_t n)
 {
-    json_t *object;
+    json_t *object = NULL;
     size_t used = 0;
     uint64_t number;
 

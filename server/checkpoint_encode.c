@@ -73,7 +73,8 @@ static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t fi
     for (uint32_t d = 0; d < n_dims; d++)
         json_array_append_new(dims, json_integer((json_int_t)shape[d]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", dims, "data_offsets",
-                     (json_int_t)(first * sizeof(float)), (json_int_t)((first + n) * sizeof(float)));
+                     (json_int_t)first * (json_int_t)sizeof(float),
+                     (json_int_t)(first + n) * (json_int_t)sizeof(float));
 }
 
 static uint64_t count_floats(const struct ps_tensor *t)

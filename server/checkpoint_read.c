@@ -1,6 +1,7 @@
 #include "server/checkpoint_file.h"
 
 #include <endian.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -168,12 +169,13 @@ static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, s
 
 int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapshot *out, struct ps_error *err)
 {
-    struct psd_snapshot s;
-    uint64_t at, checksum;
-    int fd, rc = psd_checkpoint_open(path, max_floats, &s, &fd, &at, &checksum, err);
+    struct psd_snapshot s = {0};
+    uint64_t at = 0, checksum = 0;
+    int fd = -1, rc = psd_checkpoint_open(path, max_floats, &s, &fd, &at, &checksum, err);
 
     if (rc < 0)
         return rc;
+    assert(s.manifest != NULL);
     rc = read_data(path, fd, at, checksum, &s, err);
     close(fd);
     if (rc < 0)

@@ -49,11 +49,6 @@ static json_t *value_to_json(const struct psd_config_key *key, const struct psd_
     return NULL;
 }
 
-static json_t *default_to_json(const struct psd_config_key *key)
-{
-    return key->type == PSD_CONFIG_BOOL ? json_false() : json_real(0);
-}
-
 /* The object that the key stands in; groups precede their keys in the table. */
 static json_t *parent_of(json_t *root, const char *name)
 {
@@ -74,8 +69,7 @@ char *psd_config_json(const struct psd_config *cfg)
     char *text = NULL;
 
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
-        json_t *value = k->refusal != NULL ? default_to_json(k) : value_to_json(k, cfg);
-        if (json_object_set_new(parent_of(root, k->name), psd_config_key_leaf(k), value) < 0)
+        if (json_object_set_new(parent_of(root, k->name), psd_config_key_leaf(k), value_to_json(k, cfg)) < 0)
             goto done;
     }
     text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

@@ -28,7 +28,7 @@ struct psd_config_key {
     const char *name; /* with dots: "parameters.schedule.kind" */
     enum psd_config_type type;
     enum psd_config_applies applies;
-    size_t offset;              /* in struct psd_config; unused when `refusal` is set */
+    size_t offset;              /* in struct psd_config */
     size_t size;                /* strings: bytes with the terminator */
     double min, max;            /* numbers; both inclusive unless above_min */
     bool above_min;             /* min itself is not allowed */
@@ -39,7 +39,6 @@ struct psd_config_key {
     const char *help;
     const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one.
                              The row's default is then "preset", and it is known whether it was given */
-    const char *refusal;  /* this version takes the default only, and why; it has no place in the struct */
 };
 
 /* Ends with a row whose name is NULL. */

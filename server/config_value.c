@@ -75,7 +75,7 @@ static bool in_range(const struct psd_config_key *key, double value)
     return value <= key->max && (key->above_min ? value > key->min : value >= key->min);
 }
 
-/* The value on its way into the struct; also compares what a refused key was given with its default. */
+/* The value on its way into the struct. */
 union value {
     char text[256];
     bool flag;
@@ -224,12 +224,11 @@ bool psd_config_key_given(const struct psd_config_key *key, const struct psd_con
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,
                           struct psd_config *cfg, struct ps_error *err)
 {
-    union value v, only;
+    union value v;
     char allowed[160];
     const char *mark = quoted ? "\"" : "";
 
     memset(&v, 0, sizeof v);
-    memset(&only, 0, sizeof only);
     psd_config_value_allowed(key, allowed, sizeof allowed);
     if (memchr(text, 0, len) != NULL)
         return ps_fail(err, -EINVAL, "found a text with a zero byte in it; allowed is %s", allowed);
@@ -243,12 +242,6 @@ int psd_config_value_read(const struct psd_config_key *key, const char *text, si
     if (read_value(key, text, quoted, &v) < 0)
         return ps_fail(err, -EINVAL, "found %s%.80s%s%s; allowed is %s", mark, text, len > 80 ? "…" : "",
                        mark, allowed);
-    if (key->refusal == NULL) {
-        store(key, &v, cfg);
-        return 0;
-    }
-    read_value(key, key->value, false, &only);
-    if (memcmp(&v, &only, sizeof v) != 0)
-        return ps_fail(err, -EINVAL, "found %.80s; allowed is %s: %s", text, key->value, key->refusal);
+    store(key, &v, cfg);
     return 0;
 }

@@ -209,6 +209,7 @@ static int read_text(struct reader *r, const struct psd_config_key *row, const c
         rc = walk_mapping(r, root, "");
     else
         rc = fail_at(r, root->start_mark, "", "found no keys; allowed is a mapping of keys");
+    r->doc = NULL;
     yaml_document_delete(&doc);
 delete_parser:
     yaml_parser_delete(&parser);

@@ -45,15 +45,9 @@ static void print_key(const struct psd_config_key *k)
     printf("*\n\t%c", toupper((unsigned char)k->help[0]));
     put(k->help + 1);
     printf(".++\n");
-    if (k->refusal != NULL) {
-        put(k->refusal);
-        printf(": allowed is ");
-        put(k->value);
-    } else {
-        put(allowed);
-        printf("; ");
-        print_default(k);
-    }
+    put(allowed);
+    printf("; ");
+    print_default(k);
     printf("; %s\n\n", k->applies == PSD_CONFIG_RELOAD ? "reload" : "restart");
 }
 

@@ -194,7 +194,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-static int complain_command(const char *found)
+static void complain_command(const char *found)
 {
     char allowed[200] = "";
     size_t used = 0;
@@ -202,8 +202,9 @@ static int complain_command(const char *found)
         used +=
             (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used > 0 ? ", " : "", c->name);
     if (found == NULL)
-        return complain(EXIT_USAGE, "no command; allowed are %s", allowed);
-    return complain(EXIT_USAGE, "'%.40s' is no command; allowed are %s", found, allowed);
+        complain(EXIT_USAGE, "no command; allowed are %s", allowed);
+    else
+        complain(EXIT_USAGE, "'%.40s' is no command; allowed are %s", found, allowed);
 }
 
 static void print_help(void)
@@ -251,9 +252,12 @@ static int parse_interval(const char *text, double *out)
 /* What follows the options: the command and its argument. */
 static int parse_command(int n, char **words, struct call *call)
 {
-    if (n == 0 || (call->command = find_command(words[0])) == NULL)
-        return complain_command(n == 0 ? NULL : words[0]);
-    const struct command *c = call->command;
+    const struct command *c = n > 0 ? find_command(words[0]) : NULL;
+    if (c == NULL) {
+        complain_command(n == 0 ? NULL : words[0]);
+        return EXIT_USAGE;
+    }
+    call->command = c;
     int takes = c->argument != NULL;
     if (n > 1 + takes)
         return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", words[1 + takes], c->name);
