@@ -1,7 +1,7 @@
 #include "server/checkpoint_file.h"
 
-#include <endian.h>
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
