@@ -33,7 +33,7 @@ static void run_chromium(const struct browser *b, int commands, int answers)
     dup2(nowhere, STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpgid(0, 0); /* its children end with it */
+    setpgid(0, 0);                   /* its children end with it */
     setenv("TMPDIR", b->profile, 1); /* what it leaves there goes with the profile */
     execlp("chromium", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
            "--no-first-run", "--hide-scrollbars", "--disable-background-networking",
