@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "client/psclient.h"
+#include "tests/client/results.h"
 #include "tests/support/daemon.h"
 #include "tests/support/unit.h"
 
@@ -58,19 +59,6 @@ static inline struct psc *rig_join(const struct daemon *d, const struct psc_tens
     ck_assert_msg(psc_begin(c, model, n, x) == PSC_OK, "%s", psc_error(c));
     return c;
 }
-
-#define assert_ok(c, call)                                                                                   \
-    do {                                                                                                     \
-        int rc_ = (call);                                                                                    \
-        ck_assert_msg(rc_ == PSC_OK, "%s: %s", psc_result_name(rc_), psc_error(c));                          \
-    } while (0)
-
-#define assert_fails(c, call, want, says)                                                                    \
-    do {                                                                                                     \
-        int rc_ = (call);                                                                                    \
-        ck_assert_msg(rc_ == (want), "%s: %s", psc_result_name(rc_), psc_error(c));                          \
-        assert_says(psc_error(c), says);                                                                     \
-    } while (0)
 
 static inline uint64_t rig_sent(const struct psc *c)
 {

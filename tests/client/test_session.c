@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "client/psclient.h"
+#include "tests/client/results.h"
 #include "tests/support/daemon.h"
 #include "tests/support/unit.h"
 
@@ -49,19 +50,6 @@ static int join(struct psc **c, int32_t kind, int32_t rank)
     opt.heartbeat_ms = 100;
     return psc_open(&opt, c);
 }
-
-#define assert_ok(c, call)                                                                                   \
-    do {                                                                                                     \
-        int rc_ = (call);                                                                                    \
-        ck_assert_msg(rc_ == PSC_OK, "%s: %s", psc_result_name(rc_), psc_error(c));                          \
-    } while (0)
-
-#define assert_fails(c, call, want, says)                                                                    \
-    do {                                                                                                     \
-        int rc_ = (call);                                                                                    \
-        ck_assert_msg(rc_ == (want), "%s: %s", psc_result_name(rc_), psc_error(c));                          \
-        assert_says(psc_error(c), says);                                                                     \
-    } while (0)
 
 static struct psc *worker(int32_t rank)
 {

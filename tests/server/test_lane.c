@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(observer_pulls_and_does_nothing_else)
 {
-    static const uint8_t refused[] = {PS_FRAME_EXCHANGE, PS_FRAME_SET};
+    static const uint8_t refused[] = {PS_FRAME_EXCHANGE, PS_FRAME_PUSH, PS_FRAME_SET};
     struct rig r;
     struct reply reply;
     open_job(&r, "sgd", NULL);
@@ -295,7 +295,7 @@ START_TEST(learning_rate_follows_the_workers_clock)
 }
 END_TEST
 
-START_TEST(push_sets_the_center)
+START_TEST(set_overwrites_the_center)
 {
     struct rig r;
     open_job(&r, "sgd", NULL);
@@ -524,7 +524,7 @@ int main(void)
     tcase_add_test(tc, sgd_moves_the_center_and_answers_it_after);
     tcase_add_test(tc, elastic_moves_the_center_and_answers_it_before);
     tcase_add_test(tc, learning_rate_follows_the_workers_clock);
-    tcase_add_test(tc, push_sets_the_center);
+    tcase_add_test(tc, set_overwrites_the_center);
     tcase_add_loop_test(tc, what_is_not_finite_ends_the_session, 0, ROWS(poisons));
     tcase_add_test(tc, offer_fills_the_center_and_begins_the_job);
     tcase_add_test(tc, retried_offer_is_answered_and_changes_nothing);
