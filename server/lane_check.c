@@ -43,6 +43,10 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     *scope = ps_shard_whole(&center->shard);
     a->n_pieces = kind->moves ? lane->n_moving : lane->n_chunks;
     a->n_lanes = kind->moves ? center->lanes_moving : center->lanes_used;
+    if ((f->flags & ~PS_FLAG_TENSOR) != 0) {
+        ps_fail(err, 0, "flags %04x; a request has none or %04x (one tensor)", f->flags, PS_FLAG_TENSOR);
+        return PS__CODE__MALFORMED;
+    }
     if ((f->flags & PS_FLAG_TENSOR) == 0)
         return 0;
     if (!kind->one_tensor || f->code >= center->manifest->n_tensors) {

@@ -96,6 +96,8 @@ static const struct {
     {FIELD(count), 1, PS__CODE__RANGE, "are not a chunk"},
     {FIELD(count), UINT32_MAX, PS__CODE__RANGE, "are not a chunk"},
     {FIELD(count), 0, PS__CODE__MALFORMED, "0 floats"},
+    {FIELD(flags), PS_FLAG_REPLAYED, PS__CODE__MALFORMED, "flags 0001"},
+    {FIELD(flags), 0x8002, PS__CODE__MALFORMED, "flags 8002"},
     {FIELD(codec), 1, PS__CODE__CODEC, "codec 1 is not known"},
     {FIELD(codec), 255, PS__CODE__CODEC, "codec 255 is not known"},
     {FIELD(kind), 0, PS__CODE__MALFORMED, "frame kind 0"},

@@ -279,6 +279,7 @@ static bool model_take(struct model *m, const struct rig *r, const unsigned char
     if (ps_frame_parse(&f, head, PS_FRAME_BYTES, NULL) < 0 || f.client != CLIENT ||
         f.incarnation != m->incarnation || f.generation != 0 || f.codec != 0 ||
         (f.kind != PS_FRAME_EXCHANGE && f.kind != PS_FRAME_PUSH && f.kind != PS_FRAME_SET) ||
+        (f.flags & ~PS_FLAG_TENSOR) != 0 ||
         ((f.flags & PS_FLAG_TENSOR) != 0 && f.code != 0) || /* the model has one tensor */
         body_bytes != f.count * sizeof *body || f.seq < m->seq)
         return false;
