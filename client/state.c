@@ -58,7 +58,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         full.period = r->hyper.period;
         full.learning_rate =
             c->shared.epoch > 0 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock) : 0;
-        full.alpha = c->rule != NULL && c->rule->needs_alpha ? (double)n->rate : 0;
+        full.alpha = c->rule != NULL && (c->rule->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.transport, sizeof full.transport, "%s", r->transport);

@@ -32,8 +32,9 @@ enum ps_frame_kind {
 };
 
 #define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
-#define PS_FLAG_TENSOR                                                                                       \
-    2u /* the transfer covers only the tensor of the manifest that `code` is the index of */
+#define PS_FLAG_TENSOR   2u /* the transfer covers one tensor: `code` is its index in the manifest */
+#define PS_FLAG_AVERAGE  4u /* pull: z, the average that follows the center */
+#define PS_FLAG_SAVE     8u /* answer: the round is a checkpoint's; save your own part after this step */
 
 struct ps_frame {
     uint8_t kind;

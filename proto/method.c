@@ -5,49 +5,107 @@
 #include <string.h>
 
 const struct ps_rule_info ps_rules[] = {
-    {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, .needs_alpha = true, .exchange_each_step = false},
-    {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, .needs_alpha = false, .exchange_each_step = true},
+    {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true},
+    {"add", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD, .worker_steps = true},
+    {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, 0},
+    {"momentum", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM},
+    {"mdownpour", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM},
+    {"adagrad", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_EPSILON},
+    {"adam", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_BETA2 | PS_USES_EPSILON},
+    {"admm", PS_MESSAGE_ADMM, PS_HALF_ADMM, PS_USES_RHO | PS_USES_WORKERS, .fixed_workers = true},
+    {.name = NULL},
+};
+
+const struct ps_admission_info ps_admissions[] = {
+    {"fcfs", 0, .rounds = false},
+    {"hogwild", 0, .rounds = false},
+    {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .rounds = true},
+    {"sync", PS_USES_WORKERS, .rounds = true},
     {.name = NULL},
 };
 
 const struct ps_optimizer_info ps_optimizers[] = {
-    {"none", .steps = false, .uses_momentum = false},
-    {"sgd", .steps = true, .uses_momentum = false},
-    {"nesterov", .steps = true, .uses_momentum = true},
+    {"none", .steps = false, 0},
+    {"sgd", .steps = true, 0},
+    {"heavy-ball", .steps = true, PS_USES_MOMENTUM},
+    {"nesterov", .steps = true, PS_USES_MOMENTUM},
     {.name = NULL},
 };
 
-const struct ps_method ps_methods[] = {
-    {"async-easgd", "elastic", "fcfs", "sgd", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 1"},
-    {"eamsgd", "elastic", "fcfs", "nesterov", "none", "Zhang, Choromanska, LeCun 2015, Algorithm 2"},
-    {"async-sgd", "sgd", "fcfs", "none", "none", "You, Buluc, Demmel 2017; dist-ASGD of Mamidala et al."},
-    {"hogwild-easgd", "elastic", "hogwild", "sgd", "none", "You, Buluc, Demmel 2017, Hogwild EASGD"},
-    {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},
+static double rate_mean(double averaging_rate, uint64_t t)
+{
+    (void)averaging_rate;
+    return 1.0 / ((double)t + 1);
+}
+
+static double rate_moving(double averaging_rate, uint64_t t)
+{
+    (void)t;
+    return averaging_rate;
+}
+
+const struct ps_averaging ps_averagings[] = {
+    {"none", 0, NULL},
+    {"mean", 0, rate_mean},
+    {"moving", PS_USES_AVERAGING_RATE, rate_moving},
     {.name = NULL},
 };
+
+#define ZHANG "Zhang, Choromanska, LeCun 2015, "
+#define YOU   "You, Buluc, Demmel 2017, "
+
+const struct ps_method ps_methods[] = {
+    {"original-easgd", "elastic", "round-robin", "sgd", "none", YOU "Algorithm 1"},
+    {"async-easgd", "elastic", "fcfs", "sgd", "none", ZHANG "Algorithm 1"},
+    {"async-measgd", "elastic", "fcfs", "heavy-ball", "none", YOU "eq. 5-6"},
+    {"eamsgd", "elastic", "fcfs", "nesterov", "none", ZHANG "Algorithm 2"},
+    {"hogwild-easgd", "elastic", "hogwild", "sgd", "none", YOU "Hogwild EASGD"},
+    {"sync-easgd", "elastic", "sync", "sgd", "none", YOU "eq. 1-2, EASGD3 with overlap"},
+    {"sync-sgd", "sgd", "sync", "none", "none", "dist-SGD of Mamidala et al.; PS-Sync of Li et al."},
+    {"async-sgd", "sgd", "fcfs", "none", "none", YOU "Async SGD; dist-ASGD of Mamidala et al."},
+    {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},
+    {"async-msgd", "momentum", "fcfs", "none", "none", YOU "eq. 3-4"},
+    {"downpour", "add", "fcfs", "sgd", "none", ZHANG "Algorithm 3"},
+    {"adownpour", "add", "fcfs", "sgd", "mean", ZHANG "section 5"},
+    {"mvadownpour", "add", "fcfs", "sgd", "moving", ZHANG "section 5"},
+    {"mdownpour", "mdownpour", "fcfs", "none", "none", ZHANG "Algorithms 4-5"},
+    {"admm", "admm", "round-robin", "none", "none", ZHANG "eq. 9-11"},
+    {"sgd", NULL, NULL, "sgd", "none", "Robbins, Monro 1951"},
+    {"msgd", NULL, NULL, "nesterov", "none", "Nesterov 1983; " ZHANG "section 5"},
+    {"asgd", NULL, NULL, "sgd", "mean", "Polyak, Juditsky 1992; " ZHANG "section 5"},
+    {"mvasgd", NULL, NULL, "sgd", "moving", ZHANG "section 5"},
+    {.name = NULL},
+};
+
+#define FIND(rows)                                                                                           \
+    for (size_t i = 0; (rows)[i].name != NULL; i++)                                                          \
+        if (strcmp((rows)[i].name, name) == 0)                                                               \
+            return &(rows)[i];                                                                               \
+    return NULL
 
 const struct ps_rule_info *ps_rule_find(const char *name)
 {
-    for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++)
-        if (strcmp(r->name, name) == 0)
-            return r;
-    return NULL;
+    FIND(ps_rules);
+}
+
+const struct ps_admission_info *ps_admission_find(const char *name)
+{
+    FIND(ps_admissions);
 }
 
 const struct ps_optimizer_info *ps_optimizer_find(const char *name)
 {
-    for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
-        if (strcmp(o->name, name) == 0)
-            return o;
-    return NULL;
+    FIND(ps_optimizers);
+}
+
+const struct ps_averaging *ps_averaging_find(const char *name)
+{
+    FIND(ps_averagings);
 }
 
 const struct ps_method *ps_method_find(const char *name)
 {
-    for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
-        if (strcmp(m->name, name) == 0)
-            return m;
-    return NULL;
+    FIND(ps_methods);
 }
 
 static double rate_constant(const struct ps_schedule *s, double eta, uint64_t t)
@@ -97,11 +155,11 @@ double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t)
     return rate;
 }
 
-double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p)
+double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync)
 {
     if (!isnan(h->alpha))
         return h->alpha;
     if (!isnan(h->rho))
         return h->learning_rate * h->rho;
-    return h->beta / ((double)(p > 0 ? p : 1) * (double)h->period);
+    return h->beta / ((double)(p > 0 ? p : 1) * (sync ? 1.0 : (double)h->period));
 }

@@ -1,7 +1,9 @@
 /* method.h: the methods of the parameter server, as four independent tables' names and a schedule.
  *
  * A method is a preset row: rule x admission x optimizer x averaging. Both ends know the row; the server owns
- * the rule's arithmetic (server/rules), the client the optimizer's (client/optimizers). */
+ * the rule's arithmetic (server/rules) and when it may be applied (server/admissions), the client the
+ * optimizer's (client/optimizers). An averaging is its rate alone and stands here, since workers without a
+ * server average too. */
 #ifndef PS_METHOD_H
 #define PS_METHOD_H
 
@@ -11,28 +13,71 @@
 
 #include "proto/error.h"
 
-enum ps_message_kind { PS_MESSAGE_X, PS_MESSAGE_GRADIENT }; /* what a worker sends */
-enum ps_half { PS_HALF_ELASTIC, PS_HALF_ADOPT };            /* what it does with the answer */
+/* What a worker sends. */
+enum ps_message_kind {
+    PS_MESSAGE_X,        /* x */
+    PS_MESSAGE_GRADIENT, /* g, of the step just taken */
+    PS_MESSAGE_DELTA,    /* x - start: what the steps since the last answer made of it */
+    PS_MESSAGE_ADMM,     /* A - (x - lambda), A = (x - eta g + eta rho (lambda - x)) / (1 + eta rho) - lambda + x */
+};
+
+/* What it does with the answer. */
+enum ps_half {
+    PS_HALF_ELASTIC, /* exchange, then step: x <- x - alpha (x - answer) */
+    PS_HALF_ADOPT,   /* step, then exchange: x <- answer */
+    PS_HALF_ADMM,    /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta rho) */
+};
+
+/* Which hyper-parameters a row reads, beyond learning_rate, weight_decay, overlap and schedule. A config that
+ * gives one that nothing reads is refused. */
+enum ps_uses {
+    PS_USES_RATE = 1u << 0,           /* exactly one of alpha, rho, beta */
+    PS_USES_RHO = 1u << 1,            /* rho itself */
+    PS_USES_PERIOD = 1u << 2,         /* else every step is exchanged */
+    PS_USES_MOMENTUM = 1u << 3,       /* above 0, below 1; a rule allows 0 */
+    PS_USES_BETA2 = 1u << 4,
+    PS_USES_EPSILON = 1u << 5,
+    PS_USES_AVERAGING_RATE = 1u << 6,
+    PS_USES_SERIAL = 1u << 7,
+    PS_USES_WORKERS = 1u << 8, /* the number that the job starts with */
+};
 
 /* What both ends must know of a rule. */
 struct ps_rule_info {
     const char *name;
     enum ps_message_kind message;
     enum ps_half half;
-    bool needs_alpha;        /* exactly one of alpha, rho, beta must be given */
-    bool exchange_each_step; /* the period is 1: a gradient is never kept back */
+    unsigned uses;       /* enum ps_uses */
+    bool fixed_workers;  /* p stays what it was at the start: nobody joins later */
+    bool worker_steps;   /* the worker's optimizer moves x: any but none */
+};
+
+/* When an exchange may be applied, as both ends must know it. */
+struct ps_admission_info {
+    const char *name;
+    unsigned uses;
+    bool rounds; /* each member's exchange once a round, whole vectors only; alpha = beta / p under sync */
 };
 
 /* What both ends must know of a worker's own optimizer. */
 struct ps_optimizer_info {
     const char *name;
-    bool steps;         /* moves the worker's x itself */
-    bool uses_momentum; /* needs a momentum above 0 and below 1 */
+    bool steps; /* moves the worker's x itself */
+    unsigned uses;
+};
+
+/* A vector z that follows the center, or, without a server, the worker's x: z <- z + rate (x - z), x as it
+ * was before the update. */
+struct ps_averaging {
+    const char *name;
+    unsigned uses;
+    /* t: updates before this one. NULL: there is no z. */
+    double (*rate)(double averaging_rate, uint64_t t);
 };
 
 struct ps_method {
     const char *name;
-    const char *rule;
+    const char *rule; /* NULL: p = 1 without a server, see psworker --method */
     const char *admission;
     const char *optimizer;
     const char *averaging;
@@ -41,10 +86,14 @@ struct ps_method {
 
 /* NULL when there is no such row. The tables end with a row whose name is NULL. */
 extern const struct ps_rule_info ps_rules[];
+extern const struct ps_admission_info ps_admissions[];
 extern const struct ps_optimizer_info ps_optimizers[];
+extern const struct ps_averaging ps_averagings[];
 extern const struct ps_method ps_methods[];
 const struct ps_rule_info *ps_rule_find(const char *name);
+const struct ps_admission_info *ps_admission_find(const char *name);
 const struct ps_optimizer_info *ps_optimizer_find(const char *name);
+const struct ps_averaging *ps_averaging_find(const char *name);
 const struct ps_method *ps_method_find(const char *name);
 
 /* Learning-rate schedules: eta(t) for a worker's own step count t. */
@@ -67,14 +116,18 @@ struct ps_hyper {
     double learning_rate; /* eta, initial */
     double alpha, rho, beta;
     uint32_t period; /* tau: local steps between exchanges, at least 1 */
-    double momentum;
+    double momentum;       /* delta, mu; beta1 of adam */
+    double beta2, epsilon; /* adam; epsilon also of adagrad */
+    double averaging_rate; /* of averaging moving */
+    uint32_t workers;      /* p at the start of a job that needs to know; 0: any */
+    bool serial;           /* round-robin: one worker computes at a time */
     double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;
 };
 
-/* The elastic moving rate: alpha; eta * rho with the initial eta; or beta / (p * period), following live p
- * (Zhang et al. 2015, section 3.1, for admissions without rounds). p = 0 counts as 1. */
-double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p);
+/* The elastic moving rate: alpha; eta * rho with the initial eta; or beta / p under rounds of all workers
+ * (sync), beta / (p * period) else, following live p (Zhang et al. 2015, section 3.1). p = 0 counts as 1. */
+double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync);
 
 #endif

@@ -89,8 +89,12 @@ static int check_method(const char *found, struct ps_error *err)
 {
     char allowed[300] = "";
     size_t used = 0;
-    if (strcmp(found, "custom") == 0 || ps_method_find(found) != NULL)
+    const struct ps_method *row = ps_method_find(found);
+    if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
         return 0;
+    if (row != NULL)
+        return ps_fail(err, -EINVAL, "method: %s is for one worker without psd: psworker --method %s", found,
+                       found);
     for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
         used = append(allowed, sizeof allowed, used, m->name);
     append(allowed, sizeof allowed, used,
@@ -141,10 +145,10 @@ static int check_moving_rate(const struct psd_config *cfg, const struct ps_rule_
         used = append(given, sizeof given, used, "rho");
     if (!isnan(h->beta) && ++n)
         append(given, sizeof given, used, "beta");
-    if (rule->needs_alpha && n != 1)
+    if ((rule->uses & PS_USES_RATE) && n != 1)
         return ps_fail(err, -EINVAL, "parameters: rule %s needs exactly one of alpha, rho and beta; found %s",
                        rule->name, n == 0 ? "none" : given);
-    if (!rule->needs_alpha && n > 0)
+    if ((rule->uses & PS_USES_RATE) == 0 && n > 0)
         return ps_fail(err, -EINVAL,
                        "parameters.%s: rule %s has no moving rate; leave alpha, rho and beta out", given,
                        rule->name);
@@ -158,7 +162,7 @@ static int check_parameters(const struct psd_config *cfg, const struct ps_rule_i
     int rc = check_moving_rate(cfg, rule, err);
     if (rc < 0)
         return rc;
-    if (rule->exchange_each_step && h->period != 1)
+    if ((rule->uses & PS_USES_PERIOD) == 0 && h->period != 1)
         return ps_fail(err, -EINVAL,
                        "parameters.period: found %u; rule %s takes every gradient, so allowed is 1",
                        h->period, rule->name);
@@ -173,12 +177,12 @@ static int check_parameters(const struct psd_config *cfg, const struct ps_rule_i
             err, -EINVAL,
             "optimizer: found none; rule %s takes x from workers that step, so allowed are sgd and nesterov",
             rule->name);
-    if (!optimizer->uses_momentum && h->momentum != 0)
+    if ((optimizer->uses & PS_USES_MOMENTUM) == 0 && h->momentum != 0)
         return ps_fail(err, -EINVAL,
                        "parameters.momentum: found %g; neither rule %s nor optimizer %s uses momentum, so "
                        "allowed is 0",
                        h->momentum, rule->name, cfg->optimizer);
-    if (optimizer->uses_momentum && (h->momentum <= 0 || h->momentum >= 1))
+    if ((optimizer->uses & PS_USES_MOMENTUM) && (h->momentum <= 0 || h->momentum >= 1))
         return ps_fail(err, -EINVAL,
                        "parameters.momentum: found %g; optimizer %s needs one above 0 and below 1",
                        h->momentum, cfg->optimizer);
@@ -229,7 +233,7 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
  * stable for 0 <= alpha <= (4 - 2 eta) / (4 - eta). The bound does not depend on the number of workers. */
 static void warn_unstable(const struct psd_config *cfg, struct ps_error *warning)
 {
-    double eta = cfg->hyper.learning_rate, alpha = ps_hyper_alpha(&cfg->hyper, 1);
+    double eta = cfg->hyper.learning_rate, alpha = ps_hyper_alpha(&cfg->hyper, 1, false);
     double bound = (4 - 2 * eta) / (4 - eta);
 
     if (strcmp(cfg->rule, "elastic") != 0)

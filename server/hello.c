@@ -74,6 +74,9 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
     m->overlap = h->overlap;
+    m->rho = isnan(h->rho) ? 0 : h->rho;
+    m->averaging = (char *)(uintptr_t)d->cfg.averaging;
+    m->admission = (char *)(uintptr_t)d->cfg.admission;
     schedule->kind = h->schedule.kind;
     schedule->gamma = h->schedule.gamma;
     schedule->step_steps = h->schedule.step_steps;

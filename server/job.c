@@ -16,7 +16,9 @@ static void tell_lanes(struct psd *d, const struct psd_note *note)
 void psd_job_update_rates(struct psd *d)
 {
     uint32_t p = psd_sessions_count(&d->sessions, false);
-    float alpha = ps_rule_find(d->cfg.rule)->needs_alpha ? (float)ps_hyper_alpha(&d->cfg.hyper, p) : 0;
+    bool sync = strcmp(d->cfg.admission, "sync") == 0;
+    float alpha =
+        ps_rule_find(d->cfg.rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&d->cfg.hyper, p, sync) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
     atomic_store_explicit(&d->shared.mean_rate, 1.0f / (float)(p > 0 ? p : 1), memory_order_relaxed);
 }

@@ -50,9 +50,18 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f)
 {
     const struct ps_hyper *h = &lane->center->hyper;
+    double eta = ps_schedule_rate(&h->schedule, h->learning_rate, f->clock), pull = eta * h->rho;
+    const _Atomic uint64_t *updates = lane->whole ? &lane->shared->version : &lane->stats.clock;
     return (struct psd_move){.vec = lane->vec,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
-                             .eta = (float)ps_schedule_rate(&h->schedule, h->learning_rate, f->clock)};
+                             .eta = (float)eta,
+                             .momentum = (float)h->momentum,
+                             .beta2 = (float)h->beta2,
+                             .epsilon = (float)h->epsilon,
+                             .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
+                             .kappa = (float)((pull - 1) / (pull + 1)),
+                             .n_moves = 1,
+                             .t = atomic_load_explicit(updates, memory_order_relaxed)};
 }
 
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)

@@ -54,6 +54,8 @@ static void print_key(const struct psd_config_key *k)
 static void print_methods(void)
 {
     for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        if (m->rule == NULL)
+            continue; /* psworker's own */
         printf("- *%s*: rule ", m->name);
         put(m->rule);
         printf(", admission ");

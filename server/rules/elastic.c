@@ -8,9 +8,19 @@ static size_t apply(const struct psd_move *move, float *center, float *const *st
     return move->vec->exchange_elastic(center, m, move->alpha, n);
 }
 
+/* center - (-alpha) sum (x - center): the same operations as above when there is one. */
+static size_t apply_offsets(const struct psd_move *move, float *center, float *offsets, size_t n)
+{
+    return move->vec->exchange_descend(center, offsets, -move->alpha, n);
+}
+
 static float rate(const struct psd_move *move)
 {
     return move->alpha;
 }
 
-const struct psd_rule psd_rule_elastic = {.name = "elastic", .n_state = 0, .apply = apply, .rate = rate};
+const struct psd_rule psd_rule_elastic = {.name = "elastic",
+                                          .merge = PSD_MERGE_OFFSETS,
+                                          .apply = apply,
+                                          .apply_offsets = apply_offsets,
+                                          .rate = rate};

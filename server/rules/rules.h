@@ -14,15 +14,30 @@ struct psd_move {
     const struct ps_vec *vec;
     float alpha; /* elastic moving rate; 0 for rules without */
     float eta;   /* learning rate at the worker's t */
+    float momentum, beta2, epsilon;
+    float share;      /* 1/p, of rules with fixed workers */
+    float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
+    uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
+    uint64_t t;       /* updates of this slice before this one */
+};
+
+/* What a round of several messages becomes before the rule sees it, by values, in a fixed tree over ranks. */
+enum psd_merge {
+    PSD_MERGE_MEAN,    /* the mean, weighted by samples */
+    PSD_MERGE_SUM,     /* the sum */
+    PSD_MERGE_OFFSETS, /* the sum of m - center, which apply_offsets takes; answered with the center before */
 };
 
 struct psd_rule {
     const char *name; /* as in ps_rules */
     uint32_t n_state; /* vectors of state beside the center, zero at the start */
+    enum psd_merge merge;
     /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned
      * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
      * cannot fail. */
     size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
+    /* Of PSD_MERGE_OFFSETS: the same for a round, offsets being the sum over n_moves of m - center. */
+    size_t (*apply_offsets)(const struct psd_move *move, float *center, float *offsets, size_t n);
     /* The rate to tell the client: what its half multiplies with. */
     float (*rate)(const struct psd_move *move);
 };

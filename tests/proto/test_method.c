@@ -105,7 +105,7 @@ START_TEST(moving_rate_follows_its_formula)
         .beta = rates[_i].beta,
         .period = rates[_i].period,
         .schedule = {.kind = PS_SCHEDULE_STEP, .gamma = 0.1, .step_steps = 1, .warmup_steps = 100}};
-    assert_close(ps_hyper_alpha(&h, rates[_i].p), rates[_i].want);
+    assert_close(ps_hyper_alpha(&h, rates[_i].p, false), rates[_i].want);
 }
 END_TEST
 
@@ -114,7 +114,7 @@ START_TEST(beta_is_shared_by_live_workers)
 {
     const struct ps_hyper h = {.learning_rate = 0.1, .alpha = NAN, .rho = NAN, .beta = 0.9, .period = 4};
     for (uint32_t p = 1; p <= 1024; p *= 2)
-        ck_assert_double_eq(ps_hyper_alpha(&h, p) * p * 4, 0.9); /* powers of two divide exactly */
+        ck_assert_double_eq(ps_hyper_alpha(&h, p, false) * p * 4, 0.9); /* powers of two divide exactly */
 }
 END_TEST
 
@@ -124,9 +124,9 @@ START_TEST(tables_are_consistent)
     for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++, n_rules++) {
         ck_assert_ptr_eq(ps_rule_find(r->name), r); /* so names are unique */
         if (r->message == PS_MESSAGE_GRADIENT)
-            ck_assert(r->exchange_each_step);
+            ck_assert_uint_eq(r->uses & PS_USES_PERIOD, 0);
         if (r->half == PS_HALF_ELASTIC)
-            ck_assert(r->needs_alpha && r->message == PS_MESSAGE_X);
+            ck_assert(r->uses & PS_USES_RATE);
     }
     for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
         ck_assert_ptr_eq(ps_optimizer_find(o->name), o);

@@ -61,7 +61,7 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
     if (strcmp(r->cfg.admission, "preset") == 0)
         snprintf(r->cfg.admission, sizeof r->cfg.admission, "fcfs");
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
-    r->shared.alpha = ps_rule_find(rule)->needs_alpha ? (float)ps_hyper_alpha(&r->cfg.hyper, 1) : 0;
+    r->shared.alpha = ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)

@@ -109,7 +109,7 @@ static void check_steps(const struct psd_rule *rule, const struct reference *ref
         v.center[i] = dice_float(&dice);
     for (int step = 0; step < STEPS; step++) {
         struct vectors before = v;
-        struct psd_move move = {vec, fabsf(dice_float(&dice)), fabsf(dice_float(&dice))};
+        struct psd_move move = {.vec = vec, .alpha = fabsf(dice_float(&dice)), .eta = fabsf(dice_float(&dice))};
         for (size_t i = 0; i < n; i++)
             before.m[i] = v.m[i] = dice_float(&dice);
         ck_assert_uint_eq(rule->apply(&move, v.center, v.state, v.m, n), 0);
