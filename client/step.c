@@ -10,6 +10,7 @@ bool psc_look(struct psc *c)
     bool draining = c->shared.draining;
     c->shared.clock = c->clock;
     c->hyper = c->shared.hyper;
+    c->save_version = c->shared.save_version;
     pthread_mutex_unlock(&c->shared.lock);
     return draining;
 }
@@ -232,6 +233,7 @@ static bool exchange_is_due(const struct psc *c)
 static int step_elastic(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = own_x(c, x);
+    uint64_t save_version = c->save_version;
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     if (c->ahead.landed)
@@ -244,7 +246,8 @@ static int step_elastic(struct psc *c, float *x, const float *g, size_t n_sample
         return rc;
     local_step(c, x, g);
     c->clock++;
-    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c))
+    /* Whoever is to save now saves what the center knows: the next exchange is not begun yet. */
+    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c) && c->save_version == save_version)
         exchange_ahead(c, x, n_samples);
     return PSC_OK;
 }

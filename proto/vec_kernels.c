@@ -148,6 +148,18 @@ static void decay(float *restrict out, const float *restrict g, const float *res
         out[i] = g[i] + lambda * x[i];
 }
 
+static void scale(float *x, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= a;
+}
+
+static void subtract(float *restrict x, const float *restrict y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] -= y[i];
+}
+
 static void copy(float *restrict dst, const float *restrict src, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -179,6 +191,8 @@ const struct ps_vec PS_VEC_ROW = {
     .squares = squares,
     .squared_distance = squared_distance,
     .decay = decay,
+    .scale = scale,
+    .subtract = subtract,
     .copy = copy,
     .copy_finite = copy_finite,
 };

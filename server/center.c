@@ -68,6 +68,7 @@ static struct psd_center *center_new(const struct psd_config *cfg, struct ps_man
     c->rule = psd_rule_find(cfg->rule);
     c->info = ps_rule_find(cfg->rule);
     c->hyper = cfg->hyper;
+    c->window_chunks = cfg->window_chunks;
     c->admission = psd_admission_find(cfg->admission);
     c->cut = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
     c->shard = c->cut;

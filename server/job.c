@@ -40,6 +40,8 @@ static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
 {
     s->state = PSD_SESSION_ACTIVE;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
+    if (!s->observer)
+        psd_membership_joined(d);
 }
 
 static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, const char *reason)
@@ -191,6 +193,7 @@ static void released(struct psd *d)
         return;
     psd_center_destroy(d->center);
     d->center = NULL;
+    psd_membership_reset(d);
     if (d->state != PSD_STATE_EMPTYING)
         return; /* a drain came meanwhile: it goes on */
     d->state = PSD_STATE_WAITING;
@@ -229,6 +232,9 @@ void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
             break;
         case PSD_NOTE_SNAPPED:
             psd_saver_snapped(d);
+            break;
+        case PSD_NOTE_HELD:
+            psd_membership_held(d, note.a);
             break;
         default:
             faulted(d, &note);
