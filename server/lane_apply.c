@@ -52,6 +52,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = ps_schedule_rate(&h->schedule, h->learning_rate, f->clock), pull = eta * h->rho;
     const _Atomic uint64_t *updates = lane->whole ? &lane->shared->version : &lane->stats.clock;
+    uint64_t t = atomic_load_explicit(updates, memory_order_relaxed);
+    float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
                              .eta = (float)eta,
@@ -61,7 +63,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
                              .n_moves = 1,
-                             .t = atomic_load_explicit(updates, memory_order_relaxed)};
+                             .t = t,
+                             .follow = follow};
 }
 
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
@@ -89,8 +92,16 @@ void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a)
 struct run {
     float *center, *m;
     float *state[PSD_MAX_STATE];
+    float *z; /* NULL: no average */
     size_t n;
 };
+
+/* Before the center moves. */
+static void follow(const struct psd_lane *lane, const struct psd_move *move, const struct run *r, size_t n)
+{
+    if (r->z != NULL)
+        lane->vec->follow(r->z, r->center, move->follow, n);
+}
 
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
@@ -105,9 +116,11 @@ static size_t move_params(struct psd_lane *lane, struct psd_lane_client *c, cons
         size_t n = r.n < BLOCK ? r.n : BLOCK;
         c->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, n) : lane->vec->squares(r.m, n);
         c->center_squares += lane->vec->squares(r.center, n);
+        follow(lane, move, &r, n);
         n_bad += rule->apply(move, r.center, r.state, r.m, n);
         for (uint32_t i = 0; i < rule->n_state; i++)
             r.state[i] += n;
+        r.z = r.z != NULL ? r.z + n : NULL;
         r.center += n;
         r.m += n;
         r.n -= n;
@@ -121,6 +134,7 @@ static size_t move_buffers(struct psd_lane *lane, struct psd_lane_client *c, con
                            struct run r)
 {
     (void)c;
+    follow(lane, move, &r, r.n);
     if (lane->center->info->half == PS_HALF_ELASTIC)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
     float rate = atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
@@ -158,6 +172,8 @@ static size_t move_piece(struct psd_lane *lane, const struct psd_arrival *a, flo
         struct run r = {.center = center->x + part.begin, .m = m + done, .n = part.count};
         for (uint32_t i = 0; i < center->rule->n_state; i++)
             r.state[i] = center->state[i] + part.begin;
+        if (center->z != NULL)
+            r.z = center->z + part.begin;
         size_t more = movers[s->role](lane, a->client, &move, r);
         if (n_bad == 0 && more > 0)
             *at = part.begin;

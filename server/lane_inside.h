@@ -12,6 +12,7 @@ struct psd_request_kind {
     bool has_payload;
     bool moves;      /* by the rule: frozen chunks do not take part */
     bool one_tensor; /* may cover one tensor only */
+    bool averages;   /* may ask for the average */
     unsigned phases; /* bits of enum psd_phase in which it is allowed */
     uint32_t code;   /* when it is not */
 };
@@ -28,6 +29,9 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
 /* Turns the request, whose body is the answer already, into its answer. */
 void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+/* With the vector's floats that the request names. */
+void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
+                            uint16_t flags);
 /* With the center as it is now. */
 void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);

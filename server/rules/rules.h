@@ -20,6 +20,7 @@ struct psd_move {
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
     uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
     uint64_t t;       /* updates of this slice before this one */
+    float follow;     /* the rate of the average z at t; 0 when there is none */
 };
 
 /* What a round of several messages becomes before the rule sees it, by values, in a fixed tree over ranks. */
