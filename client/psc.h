@@ -33,7 +33,8 @@ struct psc_road {
     char transport[16];
     char urls[PS_MAX_LANES][320];
     uint32_t n_lanes, chunk_floats, window_chunks;
-    char method[32], rule[32], optimizer[32];
+    char method[32], rule[32], optimizer[32], averaging[32], admission[32];
+    double rho;            /* of a rule that reads it; 0 else */
     struct ps_hyper hyper; /* alpha as of Welcome */
 };
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "server/config_table.h"
+#include "server/config_method.h"
 
 /* A number that stands for a word is shown as the word, "none" as null. */
 static json_t *number_to_json(const struct psd_config_key *key, double value)
@@ -15,6 +15,7 @@ static json_t *number_to_json(const struct psd_config_key *key, double value)
     return key->type == PSD_CONFIG_DOUBLE ? json_real(value) : json_integer((json_int_t)value);
 }
 
+/* What the method does not use is shown as left to it, so that what is shown can be read again. */
 static json_t *value_to_json(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     const char *at = (const char *)cfg + key->offset;
@@ -24,6 +25,8 @@ static json_t *value_to_json(const struct psd_config_key *key, const struct psd_
     uint32_t u32;
     double real;
 
+    if (!key->off && !psd_config_key_used(key, cfg))
+        return json_string("preset");
     switch (key->type) {
     case PSD_CONFIG_GROUP:
         return json_object();

@@ -31,7 +31,7 @@ struct psd_config_key {
     size_t offset;              /* in struct psd_config */
     size_t size;                /* strings: bytes with the terminator */
     double min, max;            /* numbers; both inclusive unless above_min */
-    bool above_min;             /* min itself is not allowed */
+    bool above_min, below_max;  /* min, or max, itself is not allowed */
     const char *word;           /* numbers: a word that is allowed besides; NULL: none */
     double word_value;          /* what it stands for */
     const char *const *choices; /* words that are allowed, NULL at the end */
@@ -39,6 +39,11 @@ struct psd_config_key {
     const char *help;
     const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one.
                              The row's default is then "preset", and it is known whether it was given */
+    /* Who uses the key. A method that does not refuses it, but for the fallback of a row with `off`, which
+     * says that there is no such thing. */
+    unsigned uses;      /* enum ps_uses, any of them; 0: everybody, or as `schedules` says */
+    unsigned schedules; /* bits 1 << enum ps_schedule_kind; 0: all */
+    bool off;
 };
 
 /* Ends with a row whose name is NULL. */

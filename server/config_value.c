@@ -35,8 +35,11 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
     case PSD_CONFIG_U64:
     case PSD_CONFIG_DOUBLE:
         snprintf(text, size, "a %snumber %s %.16g%s %.16g%s%s", whole ? "whole " : "",
-                 key->above_min ? "above" : "from", key->min, key->above_min ? " up to" : " to", key->max,
-                 key->word != NULL ? " or " : "", key->word != NULL ? key->word : "");
+                 key->above_min ? "above" : "from", key->min,
+                 key->below_max   ? ", below"
+                 : key->above_min ? " up to"
+                                  : " to",
+                 key->max, key->word != NULL ? " or " : "", key->word != NULL ? key->word : "");
         break;
     }
     if (key->fallback != NULL) {
@@ -72,7 +75,8 @@ static int read_real(const char *text, double *out)
 
 static bool in_range(const struct psd_config_key *key, double value)
 {
-    return value <= key->max && (key->above_min ? value > key->min : value >= key->min);
+    return (key->below_max ? value < key->max : value <= key->max) &&
+           (key->above_min ? value > key->min : value >= key->min);
 }
 
 /* The value on its way into the struct. */

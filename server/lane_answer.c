@@ -82,16 +82,22 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     }
 }
 
-void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
+                            uint16_t flags)
 {
     size_t len_bytes = a->frame.count * sizeof(float);
     if (a->message.body_bytes != len_bytes && lane->transport->message_body(&a->message, len_bytes) < 0) {
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %zu bytes", len_bytes);
         return;
     }
-    lane->vec->copy(psd_lane_room_of(lane, a), psd_lane_center_of(lane, a), a->frame.count);
+    lane->vec->copy(psd_lane_room_of(lane, a), vector + a->frame.begin, a->frame.count);
     psd_lane_floats_back(lane, a);
     psd_lane_answer(lane, a, rate, flags);
+}
+
+void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    psd_lane_answer_vector(lane, a, lane->center->x, rate, flags);
 }
 
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)

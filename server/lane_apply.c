@@ -53,6 +53,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = ps_schedule_rate(&h->schedule, h->learning_rate, f->clock), pull = eta * h->rho;
     const _Atomic uint64_t *updates = lane->whole ? &lane->shared->version : &lane->stats.clock;
+    uint64_t t = atomic_load_explicit(updates, memory_order_relaxed);
+    float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
                              .eta = (float)eta,
@@ -62,7 +64,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
                              .n_moves = 1,
-                             .t = atomic_load_explicit(updates, memory_order_relaxed)};
+                             .t = t,
+                             .follow = follow};
 }
 
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
@@ -86,6 +89,24 @@ void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a)
         ps_codec_find(a->frame.codec)->encode(a->message.body, lane->scratch, a->frame.count);
 }
 
+/* Before the center moves. */
+void psd_lane_follow(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r)
+{
+    if (r->z != NULL)
+        lane->vec->follow(r->z, r->center, move->follow, r->n);
+}
+
+void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
+{
+    r->at += n;
+    r->center += n;
+    r->m += n;
+    r->z = r->z != NULL ? r->z + n : NULL;
+    for (uint32_t i = 0; i < lane->center->rule->n_state; i++)
+        r->state[i] += n;
+    r->n -= n;
+}
+
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
 static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
@@ -96,16 +117,14 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
     bool takes_x = lane->center->info->message == PS_MESSAGE_X;
     size_t n_bad = 0;
     while (r.n > 0) {
-        size_t n = r.n < BLOCK ? r.n : BLOCK;
-        norms->squares +=
-            takes_x ? lane->vec->squared_distance(r.m, r.center, n) : lane->vec->squares(r.m, n);
-        norms->center_squares += lane->vec->squares(r.center, n);
-        n_bad += rule->apply(move, r.center, r.state, r.m, n);
-        for (uint32_t i = 0; i < rule->n_state; i++)
-            r.state[i] += n;
-        r.center += n;
-        r.m += n;
-        r.n -= n;
+        struct psd_run block = r;
+        block.n = r.n < BLOCK ? r.n : BLOCK;
+        norms->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, block.n)
+                                  : lane->vec->squares(r.m, block.n);
+        norms->center_squares += lane->vec->squares(r.center, block.n);
+        psd_lane_follow(lane, move, &block);
+        n_bad += rule->apply(move, r.center, r.state, r.m, block.n);
+        psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
 }
@@ -116,6 +135,7 @@ static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const
                            struct psd_run r)
 {
     (void)norms;
+    psd_lane_follow(lane, move, &r);
     if (lane->center->info->half == PS_HALF_ELASTIC)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
     float rate = lane->center->admission->merges /* m is their mean */
@@ -154,6 +174,7 @@ static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segmen
         .role = (uint8_t)s->role, .at = part.begin, .center = center->x + part.begin, .m = m, .n = part.count};
     for (uint32_t i = 0; i < center->rule->n_state; i++)
         r.state[i] = center->state[i] + part.begin;
+    r.z = center->z != NULL ? center->z + part.begin : NULL;
     return r;
 }
 

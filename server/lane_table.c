@@ -128,6 +128,8 @@ static void copy_values(struct psd_lane *lane, struct psd_snapshot *s)
     lane->vec->copy(s->center + r.begin, center->x + r.begin, r.count);
     for (uint32_t k = 0; k < center->rule->n_state; k++)
         lane->vec->copy(s->state[k] + r.begin, center->state[k] + r.begin, r.count);
+    if (s->has_average)
+        lane->vec->copy(s->average + r.begin, center->z + r.begin, r.count);
 }
 
 /* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an

@@ -234,7 +234,7 @@ struct psd_totals {
     uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
-    uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;
+    uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
 };
 void psd_stats_totals(const struct psd *d, struct psd_totals *t);
 /* What a client's window may take in psd: received and not yet sent. */

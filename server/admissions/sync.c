@@ -88,6 +88,7 @@ static size_t move_block(const struct party *p, struct psd_run r, struct psd_nor
         measure(p, r.center, r.n);
     if (r.role != PS_ROLE_FROZEN && merge == PSD_MERGE_OFFSETS) {
         norms->center_squares += r.role == PS_ROLE_PARAM ? p->move.vec->squares(r.center, r.n) : 0;
+        psd_lane_follow(p->lane, &p->move, &r);
         return move_offsets(p, r.center, p->lane->scratch, r.n);
     }
     if (r.role == PS_ROLE_BUFFER || (r.role == PS_ROLE_PARAM && merge == PSD_MERGE_MEAN))
@@ -117,12 +118,7 @@ static size_t move_round(struct party *p, struct ps_range piece, uint64_t *at)
             r = psd_lane_next_run(p->lane, piece, r);
             continue;
         }
-        r.at += block.n;
-        r.center += block.n;
-        r.m += block.n;
-        for (uint32_t k = 0; k < p->lane->center->rule->n_state; k++)
-            r.state[k] += block.n;
-        r.n -= block.n;
+        psd_lane_skip(p->lane, &r, block.n);
     }
     for (uint32_t i = 0; i < p->n; i++)
         p->arrivals[i]->client->norms.center_squares += norms.center_squares;

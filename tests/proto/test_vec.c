@@ -123,6 +123,17 @@ static size_t run_copy(const struct ps_vec *row, float *a, float *b, float rate,
     return 0;
 }
 
+static size_t run_follow(const struct ps_vec *row, float *a, float *b, float rate, size_t n)
+{
+    return row->follow(a, b, rate, n);
+}
+
+static void reference_follow(double *a, double *b, double rate, double *scale)
+{
+    *scale = fabs(rate * (*b - *a));
+    *a += rate * (*b - *a);
+}
+
 static const struct kernel kernels[] = {
     {"axpy", run_axpy, reference_axpy},
     {"elastic", run_elastic, reference_elastic},
@@ -131,6 +142,7 @@ static const struct kernel kernels[] = {
     {"copy_finite", run_copy_finite, reference_copy_finite},
     {"exchange_mean", run_exchange_mean, reference_exchange_mean},
     {"copy", run_copy, reference_copy_finite},
+    {"follow", run_follow, reference_follow},
 };
 
 /* The last operation rounds once: half an ulp of the result. The product before it rounds at most twice (the
@@ -322,6 +334,7 @@ START_TEST(what_is_not_finite_is_counted_and_never_stored)
     check_poisons(row, &kernels[3], descend_poisons, ROWS(descend_poisons));
     check_poisons(row, &kernels[4], copy_poisons, ROWS(copy_poisons));
     check_poisons(row, &kernels[5], elastic_poisons, ROWS(elastic_poisons));
+    check_poisons(row, &kernels[7], elastic_poisons, ROWS(elastic_poisons));
 }
 END_TEST
 

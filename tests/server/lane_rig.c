@@ -60,8 +60,11 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
     r->cfg.chunk_floats = RIG_CHUNK;
     if (strcmp(r->cfg.admission, "preset") == 0)
         snprintf(r->cfg.admission, sizeof r->cfg.admission, "fcfs");
+    if (strcmp(r->cfg.averaging, "preset") == 0)
+        snprintf(r->cfg.averaging, sizeof r->cfg.averaging, "none");
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
-    r->shared.alpha = ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
+    r->shared.alpha =
+        ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
@@ -95,6 +98,8 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
     ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
     if (x != NULL)
         memcpy(r->center->x, x, n_floats * sizeof *x);
+    if (r->center->z != NULL)
+        memcpy(r->center->z, r->center->x, n_floats * sizeof *x);
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
 }
 
@@ -157,6 +162,11 @@ const float *rig_center(struct rig *r)
     return r->center->snapshot.center;
 }
 
+const float *rig_average(const struct rig *r)
+{
+    return r->center->snapshot.average;
+}
+
 static void copy_replay(const struct psd_lane *lane, struct psd_snapshot *out)
 {
     for (size_t k = 0; k < lane->n_snap_replay; k++) {
@@ -177,6 +187,10 @@ void rig_snapshot(struct rig *r, struct psd_snapshot *out)
     out->center = malloc(n * sizeof *x);
     memcpy(out->center, x, n * sizeof *x);
     out->state = NULL;
+    if (out->has_average) {
+        out->average = malloc(n * sizeof *x);
+        memcpy(out->average, r->center->snapshot.average, n * sizeof *x);
+    }
     out->lane_clocks = malloc(r->n_lanes * sizeof *out->lane_clocks);
     memcpy(out->lane_clocks, r->center->snapshot.lane_clocks, r->n_lanes * sizeof *out->lane_clocks);
     out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);

@@ -51,6 +51,8 @@ bool rig_heard(struct rig *r, uint32_t lane);
 /* The center as it is when every lane has served what it has: a snapshot's. Owned by the rig, until the next.
  */
 const float *rig_center(struct rig *r);
+/* The average as of the last rig_center. */
+const float *rig_average(const struct rig *r);
 /* The same with replay entries, for rig_resume: a deep copy. */
 void rig_snapshot(struct rig *r, struct psd_snapshot *out);
 void rig_snapshot_free(struct psd_snapshot *s);

@@ -1,0 +1,356 @@
+#include "server/config_method.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/admissions/admissions.h"
+#include "server/preset.h"
+
+/* The four parts of a method: the table of proto/method.h that its word is looked up in. Every row begins
+ * with its name, and the one after the last has none. */
+struct part {
+    const char *key;
+    size_t word;   /* offset of the char[32] in struct psd_config */
+    size_t preset; /* offset of the word in struct ps_method */
+    const void *rows;
+    size_t row_bytes;
+    size_t uses; /* offset of the bits in a row */
+};
+
+#define PART(member, row, table)                                                                             \
+    {                                                                                                        \
+#member, offsetof(struct psd_config, member), offsetof(struct ps_method, member), table,             \
+            sizeof(row), offsetof(row, uses)                                                                 \
+    }
+
+static const struct part parts[] = {
+    PART(rule, struct ps_rule_info, ps_rules),
+    PART(admission, struct ps_admission_info, ps_admissions),
+    PART(optimizer, struct ps_optimizer_info, ps_optimizers),
+    PART(averaging, struct ps_averaging, ps_averagings),
+};
+#define N_PARTS (sizeof parts / sizeof *parts)
+_Static_assert(offsetof(struct ps_rule_info, name) == 0 && offsetof(struct ps_admission_info, name) == 0 &&
+                   offsetof(struct ps_optimizer_info, name) == 0 && offsetof(struct ps_averaging, name) == 0,
+               "a row of a part begins with its name");
+
+static const char *row_name(const struct part *p, size_t i)
+{
+    const char *name;
+    memcpy(&name, (const char *)p->rows + i * p->row_bytes, sizeof name);
+    return name;
+}
+
+static unsigned row_uses(const struct part *p, size_t i)
+{
+    unsigned uses;
+    memcpy(&uses, (const char *)p->rows + i * p->row_bytes + p->uses, sizeof uses);
+    return uses;
+}
+
+static char *word_of(const struct part *p, struct psd_config *cfg)
+{
+    return (char *)cfg + p->word;
+}
+
+static const char *word_in(const struct part *p, const struct psd_config *cfg)
+{
+    return (const char *)cfg + p->word;
+}
+
+static size_t append(char *text, size_t size, size_t used, const char *before, const char *word)
+{
+    if (used >= size)
+        return used;
+    return used + (size_t)snprintf(text + used, size - used, "%s%s", before, word);
+}
+
+/* Whether the part's word has a row; *i is it. */
+static bool find_row(const struct part *p, const char *word, size_t *i)
+{
+    for (*i = 0; row_name(p, *i) != NULL; (*i)++)
+        if (strcmp(row_name(p, *i), word) == 0)
+            return true;
+    return false;
+}
+
+static int check_parts(const struct psd_config *cfg, struct ps_error *err)
+{
+    for (const struct part *p = parts; p < parts + N_PARTS; p++) {
+        char allowed[200] = "";
+        size_t i, used = 0;
+        if (find_row(p, word_in(p, cfg), &i))
+            continue;
+        for (i = 0; row_name(p, i) != NULL; i++)
+            used = append(allowed, sizeof allowed, used, i > 0 ? ", " : "", row_name(p, i));
+        return ps_fail(err, -EINVAL, "%s: '%s' is not built into this version; allowed are %s", p->key,
+                       word_in(p, cfg), allowed);
+    }
+    return 0;
+}
+
+static int check_method(const char *found, struct ps_error *err)
+{
+    char allowed[300] = "";
+    size_t used = 0;
+    const struct ps_method *row = ps_method_find(found);
+    if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
+        return 0;
+    if (row != NULL)
+        return ps_fail(err, -EINVAL, "method: %s is for one worker without psd: psworker --method %s", found,
+                       found);
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
+        if (m->rule != NULL)
+            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", m->name);
+    append(allowed, sizeof allowed, used, ", ",
+           "and custom (rule, admission, optimizer and averaging given one by one)");
+    return ps_fail(err, -EINVAL, "method: '%s' is not built into this version; allowed are %s", found,
+                   allowed);
+}
+
+/* Fills in what the preset says; the method is "custom" from the first of the four that differs from it. */
+static int resolve(struct psd_config *cfg, struct ps_error *err)
+{
+    const struct ps_method *method = ps_method_find(cfg->method);
+
+    for (const struct part *p = parts; p < parts + N_PARTS; p++) {
+        const char *preset = NULL;
+        bool left_out = strcmp(word_of(p, cfg), "preset") == 0;
+        if (method != NULL)
+            memcpy(&preset, (const char *)method + p->preset, sizeof preset);
+        if (left_out && preset == NULL)
+            return ps_fail(err, -EINVAL,
+                           "%s: found none; method custom needs rule, admission, optimizer and averaging",
+                           p->key);
+        if (left_out)
+            snprintf(word_of(p, cfg), sizeof cfg->rule, "%s", preset);
+        else if (preset == NULL || strcmp(word_of(p, cfg), preset) != 0)
+            snprintf(cfg->method, sizeof cfg->method, "custom");
+    }
+    return 0;
+}
+
+/* What the parts use together; everything while one of them is not known. */
+static unsigned uses_of(const struct psd_config *cfg)
+{
+    unsigned uses = 0;
+    size_t i;
+    for (const struct part *p = parts; p < parts + N_PARTS; p++)
+        uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
+    return uses;
+}
+
+bool psd_config_key_used(const struct psd_config_key *key, const struct psd_config *cfg)
+{
+    if (key->uses != 0)
+        return (key->uses & uses_of(cfg)) != 0;
+    return key->schedules == 0 || (key->schedules & 1u << cfg->hyper.schedule.kind) != 0;
+}
+
+/* "rules momentum and adam, optimizer nesterov": the rows of the four tables that use one of these. */
+static void list_users(unsigned uses, char *text, size_t size)
+{
+    size_t used = 0;
+    for (const struct part *p = parts; p < parts + N_PARTS; p++) {
+        size_t n = 0, left = 0;
+        for (size_t i = 0; row_name(p, i) != NULL; i++)
+            left += (row_uses(p, i) & uses) != 0;
+        if (left > 0)
+            used = append(text, size, used, used > 0 ? ", " : "", p->key);
+        if (left > 1)
+            used = append(text, size, used, "s", "");
+        for (size_t i = 0; row_name(p, i) != NULL; i++)
+            if (row_uses(p, i) & uses)
+                used = append(text, size, used, n++ == 0 ? " " : --left > 1 ? ", " : " and ", row_name(p, i));
+    }
+}
+
+static int fail_unused(const struct psd_config_key *key, const struct psd_config *cfg, struct ps_error *err)
+{
+    char users[200] = "";
+    size_t used = 0;
+    if (key->uses != 0) {
+        list_users(key->uses, users, sizeof users);
+        return ps_fail(err, -EINVAL,
+                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would",
+                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users);
+    }
+    for (unsigned kind = 0; key->schedules >> kind != 0; kind++)
+        if (key->schedules & 1u << kind)
+            used = append(users, sizeof users, used, used > 0 ? " and " : "",
+                          ps_schedule_name((enum ps_schedule_kind)kind));
+    return ps_fail(err, -EINVAL, "%s: schedule %s does not use it; %s would", key->name,
+                   ps_schedule_name(cfg->hyper.schedule.kind), users);
+}
+
+/* A key that the method does not use is refused where somebody gave it, but for a value that only says so
+ * (`off`), and holds its fallback where a preset gave it. */
+static int settle_unused(struct psd_config *cfg, struct ps_error *err)
+{
+    struct psd_config fallback;
+    psd_config_defaults(&fallback);
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        char *value = (char *)cfg + k->offset;
+        const char *unused = (const char *)&fallback + k->offset;
+        if (psd_config_key_used(k, cfg))
+            continue;
+        if (!psd_config_key_given(k, cfg))
+            memcpy(value, unused, psd_config_key_bytes(k));
+        else if (!k->off || memcmp(value, unused, psd_config_key_bytes(k)) != 0)
+            return fail_unused(k, cfg, err);
+    }
+    return 0;
+}
+
+static int check_moving_rate(const struct psd_config *cfg, unsigned uses, struct ps_error *err)
+{
+    const struct ps_hyper *h = &cfg->hyper;
+    char given[64] = "";
+    size_t used = 0, n = 0;
+
+    if (uses & PS_USES_RHO)
+        return h->rho > 0 ? 0
+                          : ps_fail(err, -EINVAL, "parameters.rho: found %s; rule %s needs one above 0",
+                                    isnan(h->rho) ? "none" : "0", cfg->rule);
+    if ((uses & PS_USES_RATE) == 0)
+        return 0;
+    if (!isnan(h->alpha) && ++n)
+        used = append(given, sizeof given, used, "", "alpha");
+    if (!isnan(h->rho) && ++n)
+        used = append(given, sizeof given, used, used > 0 ? ", " : "", "rho");
+    if (!isnan(h->beta) && ++n)
+        append(given, sizeof given, used, used > 0 ? ", " : "", "beta");
+    if (n != 1)
+        return ps_fail(err, -EINVAL, "parameters: rule %s needs exactly one of alpha, rho and beta; found %s",
+                       cfg->rule, n == 0 ? "none" : given);
+    return 0;
+}
+
+static int check_optimizer(const struct psd_config *cfg, const struct ps_rule_info *rule,
+                           const struct ps_optimizer_info *optimizer, struct ps_error *err)
+{
+    char allowed[100] = "";
+    size_t used = 0;
+    if (!rule->worker_steps && optimizer->steps)
+        return ps_fail(err, -EINVAL,
+                       "optimizer: found %s; rule %s makes the step with the gradient, so allowed is none",
+                       cfg->optimizer, rule->name);
+    if (!rule->worker_steps || optimizer->steps)
+        return 0;
+    for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
+        if (o->steps)
+            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", o->name);
+    return ps_fail(err, -EINVAL, "optimizer: found %s; rule %s needs workers that step, so allowed are %s",
+                   cfg->optimizer, rule->name, allowed);
+}
+
+/* The table allows momentum from 0, below 1. An optimizer without it is sgd by another name; mdownpour moves
+ * the center by momentum times v, so that without it the center stays where it is. */
+static int check_momentum(const struct psd_config *cfg, const struct ps_optimizer_info *optimizer,
+                          struct ps_error *err)
+{
+    bool of_optimizer = (optimizer->uses & PS_USES_MOMENTUM) != 0;
+    if (cfg->hyper.momentum > 0 || (!of_optimizer && strcmp(cfg->rule, "mdownpour") != 0))
+        return 0;
+    return ps_fail(err, -EINVAL, "parameters.momentum: found 0; %s %s needs one above 0 and below 1",
+                   of_optimizer ? "optimizer" : "rule", of_optimizer ? optimizer->name : cfg->rule);
+}
+
+static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    if (!cfg->hyper.overlap)
+        return 0;
+    if (rule->half == PS_HALF_ADMM)
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.overlap: found true; under rule %s the next step needs the answer to this one, "
+            "so allowed is false",
+            rule->name);
+    if (cfg->hyper.serial)
+        return ps_fail(err, -EINVAL,
+                       "parameters.overlap: found true; with parameters.serial workers wait for each other "
+                       "instead of computing, so allowed is false");
+    return 0;
+}
+
+static int check_workers(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    if (rule->fixed_workers && cfg->hyper.workers == 0)
+        return ps_fail(
+            err, -EINVAL,
+            "workers: found any; rule %s is for a number of workers that stays, so allowed is 1 to 1024",
+            rule->name);
+    if (cfg->hyper.workers > cfg->limits.clients)
+        return ps_fail(err, -EINVAL, "workers: found %u; allowed are at most the %u of limits.clients",
+                       cfg->hyper.workers, cfg->limits.clients);
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if (rule->fixed_workers && admission != NULL && admission->whole_lanes)
+        return ps_fail(
+            err, -EINVAL,
+            "admission: found %s, where a message may be lost to a race; rule %s needs every one, so "
+            "allowed are fcfs, round-robin and sync",
+            cfg->admission, rule->name);
+    return 0;
+}
+
+int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
+{
+    int rc;
+    if ((rc = check_method(cfg->method, err)) < 0 || (rc = psd_preset_apply(cfg, err)) < 0 ||
+        (rc = resolve(cfg, err)) < 0 || (rc = check_parts(cfg, err)) < 0)
+        return rc;
+
+    const struct ps_rule_info *rule = ps_rule_find(cfg->rule);
+    const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
+    if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
+        (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
+        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0)
+        return rc;
+    return check_workers(cfg, rule, err);
+}
+
+/* The bounds of elastic averaging on a quadratic of curvature 1, eta < 2.
+ *
+ * In turn (round-robin, and fcfs as far as it is one): alpha <= (4 - 2 eta) / (4 - eta), whatever the number
+ * of workers p (Zhang, Choromanska, LeCun 2015, section 4).
+ *
+ * In rounds (sync): the mean y of the workers and the center move by y' = (1 - eta - alpha) y + alpha x~ and
+ * x~' = (1 - p alpha) x~ + p alpha y. The eigenvalues of one step are 1 - l with l^2 - a l + c^2 = 0, a = eta
+ * + (p + 1) alpha, c^2 = eta p alpha; both l are real, so it is stable iff both lie in (0, 2). The larger one
+ * reaches 2 first where 4 - 2 a + c^2 = 0, that is at
+ *     alpha = (4 - 2 eta) / (2 (p + 1) - p eta).
+ * The workers' differences shrink by 1 - eta - alpha, which is stable up to 2 - eta and thus further. With p
+ * = 1 this is the bound above. */
+static double stable_alpha(double eta, uint32_t p, bool sync)
+{
+    return sync ? (4 - 2 * eta) / (2 * (p + 1.0) - p * eta) : (4 - 2 * eta) / (4 - eta);
+}
+
+void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning)
+{
+    const struct ps_hyper *h = &cfg->hyper;
+    bool sync = strcmp(cfg->admission, "sync") == 0;
+    uint32_t p = h->workers > 0 ? h->workers : 1;
+    double eta = h->learning_rate, alpha = ps_hyper_alpha(h, p, sync), bound = stable_alpha(eta, p, sync);
+    char workers[40] = "";
+
+    if ((uses_of(cfg) & PS_USES_RATE) == 0)
+        return;
+    if (sync || !isnan(h->beta))
+        snprintf(workers, sizeof workers, p > 1 ? " with %u workers" : " with one worker", p);
+    if (eta > 2)
+        ps_fail(
+            warning, 0,
+            "parameters.learning_rate: %g is beyond 2, where elastic averaging is not stable for any alpha "
+            "(Zhang 2015, curvature 1)",
+            eta);
+    else if (alpha > bound)
+        ps_fail(
+            warning, 0,
+            "parameters: alpha is %g%s; elastic averaging is stable up to %s = %.4g at this learning rate "
+            "(Zhang 2015, curvature 1)",
+            alpha, workers, sync ? "(4 - 2 eta)/(2 (workers + 1) - workers eta)" : "(4 - 2 eta)/(4 - eta)",
+            bound);
+}

@@ -1,0 +1,19 @@
+/* config_method.h: a configuration's method: its four parts, and which keys they use. Private to
+ * server/config*.c. */
+#ifndef PSD_CONFIG_METHOD_H
+#define PSD_CONFIG_METHOD_H
+
+#include "server/config_table.h"
+
+/* Whether the configuration's rule, admission, optimizer, averaging and schedule use the key. True of every
+ * key that belongs to no method, and of all while a part is not resolved. */
+bool psd_config_key_used(const struct psd_config_key *key, const struct psd_config *cfg);
+
+/* Fills in rule, admission, optimizer and averaging and the parameters of a preset, and checks what holds
+ * between them, as psd_config_check says. -EINVAL with a sentence. */
+int psd_config_method_check(struct psd_config *cfg, struct ps_error *err);
+
+/* The sentence when the moving rate is beyond the bound of stability; else nothing is written. */
+void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning);
+
+#endif
