@@ -66,6 +66,20 @@ struct ps_vec {
     void (*copy)(float *restrict dst, const float *restrict src, size_t n);
     /* dst <- src where src is finite. Returns how many were not. */
     size_t (*copy_finite)(float *restrict dst, const float *restrict src, size_t n);
+    /* v <- mu v - eta g; x <- x + v: the heavy ball, You et al. 2017 eq. 5. */
+    void (*heavy_ball)(float *restrict x, float *restrict v, const float *restrict g, float eta, float mu,
+                       size_t n);
+    /* out <- x - y */
+    void (*subtract)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
+    /* x <- center + (x - start); start <- center: x as if it had set out from center. */
+    void (*rebase)(float *restrict x, float *restrict start, const float *restrict center, size_t n);
+    /* The worker's half of ADMM, Zhang et al. 2015 eq. 9-11, with pull = eta rho and scale = 1 / (1 + pull).
+     * m <- scale (x - eta g + pull (lambda - x)) */
+    void (*admm_message)(float *restrict m, const float *restrict x, const float *restrict lambda,
+                         const float *restrict g, float eta, float pull, float scale, size_t n);
+    /* lambda <- lambda - (x - center); x <- scale (x - eta g + pull (lambda + center)) */
+    void (*admm_land)(float *restrict x, float *restrict lambda, const float *restrict center,
+                      const float *restrict g, float eta, float pull, float scale, size_t n);
 };
 
 /* The rows built into this program, the plain one first; *n of them. */

@@ -265,6 +265,47 @@ static size_t copy_finite(float *restrict dst, const float *restrict src, size_t
     return bad;
 }
 
+static void heavy_ball(float *restrict x, float *restrict v, const float *restrict g, float eta, float mu,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float speed = mu * v[i] - eta * g[i];
+        v[i] = speed;
+        x[i] += speed;
+    }
+}
+
+static void subtract(float *restrict out, const float *restrict x, const float *restrict y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] - y[i];
+}
+
+static void rebase(float *restrict x, float *restrict start, const float *restrict center, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] = center[i] + (x[i] - start[i]);
+        start[i] = center[i];
+    }
+}
+
+static void admm_message(float *restrict m, const float *restrict x, const float *restrict lambda,
+                         const float *restrict g, float eta, float pull, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        m[i] = scale * (x[i] - eta * g[i] + pull * (lambda[i] - x[i]));
+}
+
+static void admm_land(float *restrict x, float *restrict lambda, const float *restrict center,
+                      const float *restrict g, float eta, float pull, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float multiplier = lambda[i] - (x[i] - center[i]);
+        lambda[i] = multiplier;
+        x[i] = scale * (x[i] - eta * g[i] + pull * (multiplier + center[i]));
+    }
+}
+
 extern const struct ps_vec PS_VEC_ROW;
 const struct ps_vec PS_VEC_ROW = {
     .name = PS_VEC_NAME,
@@ -287,4 +328,9 @@ const struct ps_vec PS_VEC_ROW = {
     .subtract = subtract,
     .copy = copy,
     .copy_finite = copy_finite,
+    .heavy_ball = heavy_ball,
+    .subtract = subtract,
+    .rebase = rebase,
+    .admm_message = admm_message,
+    .admm_land = admm_land,
 };
