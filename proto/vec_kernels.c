@@ -241,12 +241,6 @@ static void scale(float *x, float a, size_t n)
         x[i] *= a;
 }
 
-static void subtract(float *restrict x, const float *restrict y, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] -= y[i];
-}
-
 static void copy(float *restrict dst, const float *restrict src, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -325,7 +319,6 @@ const struct ps_vec PS_VEC_ROW = {
     .squared_distance = squared_distance,
     .decay = decay,
     .scale = scale,
-    .subtract = subtract,
     .copy = copy,
     .copy_finite = copy_finite,
     .heavy_ball = heavy_ball,

@@ -72,7 +72,7 @@ static size_t move_offsets(const struct party *p, float *center, float *scratch,
 {
     const struct ps_vec *vec = p->move.vec;
     for (uint32_t i = 0; i < p->n; i++)
-        vec->subtract(p->m[i], center, n);
+        vec->axpy(p->m[i], center, -1, n);
     add_up(p, n);
     vec->copy(scratch, p->m[0], n);
     vec->copy(p->m[0], center, n);
