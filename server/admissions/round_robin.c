@@ -15,6 +15,10 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
     const struct psd_members *members = psd_rounds_members(lane, chunk);
+    if (r->turn[chunk] == members->n) { /* also when the last one has gone */
+        psd_rounds_finish(lane, chunk);
+        return true;
+    }
     struct psd_staged *s = psd_rounds_find(lane, members->ranks[r->turn[chunk]], chunk);
     if (s == NULL)
         return false;
@@ -30,8 +34,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         psd_rounds_clear(lane, s);
     else if (!answer_waits(lane, chunk))
         psd_rounds_answer(lane, s, rate);
-    if (++r->turn[chunk] == members->n)
-        psd_rounds_finish(lane, chunk);
+    r->turn[chunk]++;
     return true;
 }
 

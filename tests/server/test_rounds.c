@@ -413,6 +413,25 @@ START_TEST(round_robin_applies_in_order_of_rank)
 }
 END_TEST
 
+START_TEST(a_round_robin_round_ends_when_the_last_has_gone)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "elastic", round_robin);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        send_chunk(&r, rank, 1, 0, 0);
+        recv_answer(&r, 0, &reply);
+    }
+    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        send_chunk(&r, rank, 2, 0, 0);
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, rank);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 /* One chunk a lane, so that it is the last as well. */
 START_TEST(serial_answers_when_the_turn_has_come_again)
 {
@@ -458,6 +477,7 @@ int main(void)
     tcase_add_test(tc, members_change_between_rounds);
     tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
     tcase_add_test(tc, round_robin_applies_in_order_of_rank);
+    tcase_add_test(tc, a_round_robin_round_ends_when_the_last_has_gone);
     tcase_add_test(tc, serial_answers_when_the_turn_has_come_again);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
