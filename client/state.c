@@ -62,6 +62,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.transport, sizeof full.transport, "%s", r->transport);
+        snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
         pthread_mutex_unlock(&open->shared.lock);
     }
     full.n_floats = c->shard.n_floats;
