@@ -10,13 +10,13 @@
 #include "nets/data/data.h"
 #include "nets/worker/local.h"
 
-enum kind { TEXT, NUMBER, RANK, SECONDS, REAL, FLAG };
+enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
 
 struct row {
     const char *name;
     enum kind kind;
     size_t offset;            /* of the member of struct cnn_worker_args */
-    uint64_t lowest, highest; /* of NUMBER and RANK */
+    uint64_t lowest, highest; /* of NUMBER and OPTIONAL, which may be -1: not given */
     const char *value, *help;
 };
 
@@ -40,7 +40,7 @@ static const struct row rows[] = {
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
-    {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
+    {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
@@ -57,8 +57,8 @@ static const struct row rows[] = {
     {"weight-decay", REAL, AT(weight_decay), 0, 0, "L", "with --method: the L2 penalty L/2 |x|^2 (0)"},
     {"schedule", TEXT, AT(schedule), 0, 0, "KIND",
      "with --method: constant, step:FACTOR:STEPS or inv-sqrt:GAMMA (constant)"},
-    {"warmup", NUMBER, AT(warmup), 0, 1ull << 40, "S",
-     "with --method: steps over which the rate grows linearly (0)"},
+    {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
+     "with --method: steps over which the rate grows linearly (200)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
@@ -138,7 +138,7 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
         return 0;
     case NUMBER:
         return read_number(row, text, member, err);
-    case RANK:
+    case OPTIONAL:
         rc = read_number(row, text, &number, err);
         if (rc == 0)
             *(int64_t *)member = (int64_t)number;
@@ -167,7 +167,7 @@ static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
                        {"averaging-rate", !isnan(a->averaging_rate)},
                        {"weight-decay", !isnan(a->weight_decay)},
                        {"schedule", a->schedule != NULL},
-                       {"warmup", a->warmup != 0}};
+                       {"warmup", a->warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
         if (with_server[i].given)
@@ -236,6 +236,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .prefetch = 4,
                                 .data_threads = 1,
                                 .rank = -1,
+                                .warmup = -1,
                                 .learning_rate = NAN,
                                 .momentum = NAN,
                                 .averaging_rate = NAN,
