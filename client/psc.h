@@ -68,6 +68,8 @@ struct psc_shared {
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t save_version;    /* the center's, when the server last asked to save */
+    uint64_t waiting_seq;     /* the exchange that the server last said it holds back chunks of; how many */
+    uint32_t waiting_chunks;
     bool give_up;             /* the transfer under way is to end */
     struct ps_hyper hyper;    /* of the road that transfers take */
     struct psc_counts counts; /* as of the last transfer */
@@ -173,6 +175,7 @@ struct psc_carriage {
     struct psc_lane_progress progress[PS_MAX_LANES];
     float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq;
+    uint64_t save_version;     /* of the answer that last asked to save; 0: none has */
     uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
     struct psc_counts counts;
     struct ps_error error; /* of the last transfer */
@@ -219,6 +222,7 @@ struct psc {
     struct ps_hyper hyper; /* for the next step */
     float *kept[PSC_N_KEPT];
     bool fresh;            /* own x and v start anew from the caller's array at the next step */
+    uint64_t save_version; /* as of the last look */
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first */
     bool stepped;          /* psc_step has been called */
     struct psc_ahead ahead;

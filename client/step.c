@@ -10,6 +10,7 @@ bool psc_look(struct psc *c)
     bool draining = c->shared.draining;
     c->shared.clock = c->clock;
     c->hyper = c->shared.hyper;
+    c->save_version = c->shared.save_version;
     pthread_mutex_unlock(&c->shared.lock);
     return draining;
 }

@@ -59,6 +59,8 @@ struct ps_vec {
     /* out <- g + lambda x: the gradient with an L2 penalty of lambda/2 |x|^2. */
     void (*decay)(float *restrict out, const float *restrict g, const float *restrict x, float lambda,
                   size_t n);
+    /* x <- a x */
+    void (*scale)(float *x, float a, size_t n);
     /* dst <- src */
     void (*copy)(float *restrict dst, const float *restrict src, size_t n);
     /* dst <- src where src is finite. Returns how many were not. */

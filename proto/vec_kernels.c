@@ -235,6 +235,12 @@ static void decay(float *restrict out, const float *restrict g, const float *res
         out[i] = g[i] + lambda * x[i];
 }
 
+static void scale(float *x, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= a;
+}
+
 static void copy(float *restrict dst, const float *restrict src, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -312,6 +318,7 @@ const struct ps_vec PS_VEC_ROW = {
     .squares = squares,
     .squared_distance = squared_distance,
     .decay = decay,
+    .scale = scale,
     .copy = copy,
     .copy_finite = copy_finite,
     .heavy_ball = heavy_ball,

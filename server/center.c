@@ -76,6 +76,7 @@ static struct psd_center *center_new(const struct psd_config *cfg, struct ps_man
     c->info = ps_rule_find(cfg->rule);
     c->averaging = ps_averaging_find(cfg->averaging);
     c->hyper = cfg->hyper;
+    c->window_chunks = cfg->window_chunks;
     c->admission = psd_admission_find(cfg->admission);
     c->cut = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
     c->shard = c->cut;

@@ -23,6 +23,7 @@ struct psd_center {
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
+    uint32_t window_chunks;
     float *x; /* [n_floats], owned */
     float *state[PSD_MAX_STATE];
     const struct ps_averaging *averaging;

@@ -55,6 +55,11 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     }
     if ((f->flags & PS_FLAG_TENSOR) == 0)
         return 0;
+    if (kind->moves && center->admission->rounds) {
+        ps_fail(err, 0, "tensor %u alone: admission %s takes exchanges of the whole vector", f->code,
+                center->admission->name);
+        return PS__CODE__RANGE;
+    }
     if (!kind->one_tensor || f->code >= center->manifest->n_tensors) {
         ps_fail(err, 0, "a frame of kind %u for tensor %u alone; the model has %zu tensors", f->kind, f->code,
                 center->manifest->n_tensors);

@@ -27,7 +27,7 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
         memset(c->landed, 0, lane->n_words * sizeof *c->landed);
         c->seq = a->frame.seq;
         c->n_landed = 0;
-        c->squares = c->center_squares = 0;
+        c->norms = (struct psd_norms){0, 0};
         note_staleness(lane, c);
         atomic_store_explicit(&c->clock, a->frame.clock, memory_order_relaxed);
         return true;

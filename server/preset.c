@@ -1,6 +1,7 @@
 #include "server/preset.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "server/config_table.h"
@@ -14,11 +15,17 @@ static bool is_moving_rate(const struct psd_config_key *k)
     return false;
 }
 
+/* `none` displaces the one it is given for, and no other. */
 static bool any_moving_rate_given(const struct psd_config *cfg)
 {
-    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
-        if (is_moving_rate(k) && psd_config_key_given(k, cfg))
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        double rate;
+        if (!is_moving_rate(k) || !psd_config_key_given(k, cfg))
+            continue;
+        memcpy(&rate, (const char *)cfg + k->offset, sizeof rate);
+        if (!isnan(rate))
             return true;
+    }
     return false;
 }
 

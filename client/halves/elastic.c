@@ -83,6 +83,7 @@ static bool exchange_is_due(const struct psc *c)
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x);
+    uint64_t save_version = c->save_version;
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     if (c->ahead.landed)
@@ -95,7 +96,8 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         return rc;
     psc_own_step(c, x, g);
     c->clock++;
-    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c))
+    /* Whoever is to save now saves what the center knows: the next exchange is not begun yet. */
+    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c) && c->save_version == save_version)
         exchange_ahead(c, x, n_samples);
     return PSC_OK;
 }

@@ -1,5 +1,6 @@
-/* keys: writes psd.yaml(5) for scdoc. keys TEMPLATE prints the template; the lines @KEYS@ and @METHODS@
- * become the configuration's key table and the presets, so that the page cannot differ from what psd reads.
+/* keys: writes psd.yaml(5) for scdoc. keys TEMPLATE prints the template; the lines @KEYS@, @METHODS@ and
+ * @LOCAL@ become the configuration's key table, the presets and the methods of psworker alone, so that the
+ * page cannot differ from what psd reads.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static void print_methods(void)
 {
     for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
         if (m->rule == NULL)
-            continue; /* psworker's own */
+            continue;
         printf("- *%s*: rule ", m->name);
         put(m->rule);
         printf(", admission ");
@@ -64,8 +65,19 @@ static void print_methods(void)
         put(m->optimizer);
         printf(", averaging ");
         put(m->averaging);
-        printf("\n");
+        printf(" (");
+        put(m->source);
+        printf(")\n");
     }
+}
+
+/* Those without a server. */
+static void print_local(void)
+{
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
+        if (m->rule == NULL)
+            printf("- *%s*: optimizer %s, averaging %s (%s)\n", m->name, m->optimizer, m->averaging,
+                   m->source);
 }
 
 int main(int argc, char **argv)
@@ -82,6 +94,8 @@ int main(int argc, char **argv)
                 print_key(k);
         else if (strcmp(line, "@METHODS@\n") == 0)
             print_methods();
+        else if (strcmp(line, "@LOCAL@\n") == 0)
+            print_local();
         else
             fputs(line, stdout);
     }

@@ -237,16 +237,19 @@ static void take_reply(struct reply *reply, const void *head, size_t head_bytes,
     }
 }
 
-void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
-             struct reply *reply)
+void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    ps_frame_pack(f, head);
+    ck_assert_int_eq(r->transport->link_send(r->links[lane], head, body, body_bytes), 0);
+}
+
+void rig_recv(struct rig *r, uint32_t lane, struct reply *reply)
 {
     const struct ps_transport *t = r->transport;
-    unsigned char head[PS_FRAME_BYTES];
     struct ps_message m;
     int rc;
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
-    ps_frame_pack(f, head);
-    ck_assert_int_eq(t->link_send(r->links[lane], head, body, body_bytes), 0);
     while ((rc = t->link_recv(r->links[lane], &m)) == -EAGAIN) {
         ck_assert_msg(unit_now_s() < deadline, "lane %u does not answer", lane);
         t->links_wait(&r->links[lane], 1, -1, 10);
@@ -254,6 +257,13 @@ void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void 
     ck_assert_int_eq(rc, 0);
     take_reply(reply, m.head, m.head_bytes, m.body, m.body_bytes);
     t->message_drop(&m);
+}
+
+void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
+             struct reply *reply)
+{
+    rig_send(r, lane, f, body, body_bytes);
+    rig_recv(r, lane, reply);
 }
 
 void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,

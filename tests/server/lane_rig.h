@@ -60,6 +60,10 @@ void rig_snapshot_free(struct psd_snapshot *s);
 /* A request for chunk k of a lane. */
 struct ps_frame rig_frame(const struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation,
                           uint64_t seq, uint32_t lane, uint32_t k);
+/* Sends; body must stay as it is until the answer has come. */
+void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes);
+/* The next answer of the lane, whosever it is; fails the test when none comes. */
+void rig_recv(struct rig *r, uint32_t lane, struct reply *reply);
 /* Sends and waits for the answer. */
 void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
              struct reply *reply);

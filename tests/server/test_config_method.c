@@ -1,0 +1,485 @@
+/* The method of a configuration: presets, mixes, and what holds between keys. */
+#include <check.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/config_method.h"
+#include "server/preset.h"
+
+static int read_text(struct psd_config *cfg, const char *text, struct ps_error *err)
+{
+    psd_config_defaults(cfg);
+    err->text[0] = 0;
+    return psd_config_read_text(cfg, "text", text, strlen(text), err);
+}
+
+static void assert_says(const struct ps_error *err, const char *part)
+{
+    ck_assert_msg(part == NULL || strstr(err->text, part) != NULL, "'%s' is not in the sentence '%s'", part,
+                  err->text);
+}
+
+/* What a preset cannot know: the job's number of workers. */
+static void give_what_a_job_must(struct psd_config *cfg, const struct ps_method *m)
+{
+    struct ps_error err;
+    if (m->rule != NULL && ps_rule_find(m->rule)->fixed_workers)
+        ck_assert_msg(psd_config_set(cfg, "workers=4", &err) == 0, "%s", err.text);
+}
+
+static void assert_has_parts_of(const struct psd_config *cfg, const struct ps_method *m)
+{
+    ck_assert_str_eq(cfg->method, m->name);
+    ck_assert_str_eq(cfg->rule, m->rule);
+    ck_assert_str_eq(cfg->admission, m->admission);
+    ck_assert_str_eq(cfg->optimizer, m->optimizer);
+    ck_assert_str_eq(cfg->averaging, m->averaging);
+}
+
+START_TEST(preset_files_pass_the_check)
+{
+    char path[256];
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        struct psd_config cfg;
+        struct ps_error err, warning;
+        if (m->rule == NULL)
+            continue; /* psworker's own */
+        snprintf(path, sizeof path, PSD_CONFIGS "/methods/%s.yaml", m->name);
+        psd_config_defaults(&cfg);
+        ck_assert_msg(psd_config_read(&cfg, path, &err) == 0, "%s", err.text);
+        give_what_a_job_must(&cfg, m);
+        ck_assert_msg(psd_config_check(&cfg, &err, &warning) == 0, "%s: %s", m->name, err.text);
+        assert_has_parts_of(&cfg, m);
+        ck_assert_str_eq(warning.text, "");
+    }
+}
+END_TEST
+
+/* A row is a preset and a preset is a row, so that a new method is one file and one row. */
+START_TEST(presets_are_the_rows)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    for (const struct psd_preset *p = psd_presets; p->name != NULL; p++) {
+        const struct ps_method *m = ps_method_find(p->name);
+        ck_assert_msg(m != NULL && m->rule != NULL, "configs/methods/%s.yaml has no row in ps_methods",
+                      p->name);
+    }
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        psd_config_defaults(&cfg);
+        snprintf(cfg.method, sizeof cfg.method, "%s", m->name);
+        give_what_a_job_must(&cfg, m);
+        int rc = psd_config_check(&cfg, &err, NULL);
+        if (m->rule != NULL) {
+            ck_assert_msg(rc == 0, "%s: %s", m->name, err.text);
+            assert_has_parts_of(&cfg, m);
+        } else {
+            ck_assert_int_eq(rc, -EINVAL);
+            assert_says(&err, "psworker --method");
+        }
+    }
+}
+END_TEST
+
+/* Each key that belongs to a method: every preset that does not use it refuses it by name and says who would,
+ * and takes it where it only says that there is no such thing. */
+START_TEST(unused_keys_are_refused)
+{
+    static const struct {
+        const char *key, *value, *off, *would;
+    } keys[] = {
+        {"workers", "3", "any", "rule admm, admissions round-robin and sync would"},
+        {"parameters.alpha", "0.1", "none", "rule elastic would"},
+        {"parameters.rho", "0.1", "none", "rules elastic and admm would"},
+        {"parameters.beta", "0.1", "none", "rule elastic would"},
+        {"parameters.period", "3", "1", "rules elastic and add would"},
+        {"parameters.momentum", "0.5", "0",
+         "rules momentum, mdownpour and adam, optimizers heavy-ball and nesterov would"},
+        {"parameters.beta2", "0.999", NULL, "rule adam would"},
+        {"parameters.epsilon", "1e-8", NULL, "rules adagrad and adam would"},
+        {"parameters.averaging_rate", "0.001", NULL, "averaging moving would"},
+        {"parameters.serial", "true", "false", "admission round-robin would"},
+        {"parameters.schedule.gamma", "0.1", NULL, "step and inv-sqrt would"},
+        {"parameters.schedule.step_steps", "10000", NULL, "step would"},
+    };
+    struct psd_config cfg, given;
+    struct ps_error err;
+    char text[100], sentence[200];
+    size_t refused = 0, taken = 0;
+
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        size_t i = 0;
+        if (k->uses == 0 && k->schedules == 0)
+            continue;
+        while (i < sizeof keys / sizeof *keys && strcmp(keys[i].key, k->name) != 0)
+            i++;
+        ck_assert_msg(i < sizeof keys / sizeof *keys, "%s belongs in this table", k->name);
+        for (const struct ps_method *m = ps_methods; m->rule != NULL; m++) {
+            psd_config_defaults(&cfg);
+            snprintf(cfg.method, sizeof cfg.method, "%s", m->name);
+            give_what_a_job_must(&cfg, m);
+            given = cfg;
+            ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+            snprintf(text, sizeof text, "%s=%s", k->name, keys[i].value);
+            ck_assert_int_eq(psd_config_set(&given, text, &err), 0);
+            if (psd_config_key_used(k, &cfg)) {
+                ck_assert_msg(psd_config_check(&given, &err, NULL) == 0, "%s of %s: %s", text, m->name,
+                              err.text);
+                taken++;
+                continue;
+            }
+            ck_assert_msg(psd_config_check(&given, &err, NULL) == -EINVAL, "%s takes %s", m->name, text);
+            snprintf(sentence, sizeof sentence, "%s: ", k->name);
+            ck_assert_msg(strncmp(err.text, sentence, strlen(sentence)) == 0, "%s", err.text);
+            assert_says(&err, "not use it; ");
+            assert_says(&err, keys[i].would);
+            refused++;
+            ck_assert_int_eq(k->off, keys[i].off != NULL);
+            if (k->off) {
+                snprintf(text, sizeof text, "%s=%s", k->name, keys[i].off);
+                ck_assert_int_eq(psd_config_set(&given, text, &err), 0);
+                ck_assert_msg(psd_config_check(&given, &err, NULL) == 0, "%s of %s: %s", text, m->name,
+                              err.text);
+            }
+        }
+    }
+    ck_assert_uint_gt(refused, 100);
+    ck_assert_uint_gt(taken, 20);
+}
+END_TEST
+
+/* A mix keeps what it uses of its preset; the rest is as if the preset did not have it. */
+START_TEST(mix_keeps_what_it_uses)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    ck_assert_int_eq(read_text(&cfg, "method: eamsgd\noptimizer: sgd\n", &err), 0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.method, "custom");
+    ck_assert_double_eq(cfg.hyper.momentum, 0);
+    ck_assert_double_eq(cfg.hyper.alpha, 0.2);
+    ck_assert_uint_eq(cfg.hyper.period, 16);
+    ck_assert_int_eq(cfg.hyper.schedule.kind, PS_SCHEDULE_STEP);
+    ck_assert_int_eq(read_text(&cfg, "method: eamsgd\nparameters: {schedule: {kind: constant}}\n", &err), 0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.method, "eamsgd");
+    ck_assert_double_eq(cfg.hyper.schedule.gamma, 0.1); /* the key's own, not the preset's 0.3 */
+    ck_assert_int_eq(
+        read_text(&cfg,
+                  "method: async-easgd\nrule: admm\noptimizer: none\nworkers: 3\nparameters: {rho: 2}\n",
+                  &err),
+        0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert(isnan(cfg.hyper.alpha) && cfg.hyper.rho == 2);
+    ck_assert_uint_eq(cfg.hyper.period, 1);
+}
+END_TEST
+
+/* JSON puts words that stand for a number or nothing in quotes, which psctl config does not print. */
+static void unquote_words(char *text)
+{
+    static const char *const words[] = {"\"preset\"", "\"any\"", "\"auto\""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (char *at = text; (at = strstr(at, words[i])) != NULL;) {
+            at[0] = ' ';
+            at[strlen(words[i]) - 1] = ' ';
+        }
+}
+
+/* What psd shows of a configuration can be read again and is then the same, whatever the method uses. */
+START_TEST(json_is_read_again)
+{
+    struct psd_config cfg, again;
+    struct ps_error err;
+    for (const struct ps_method *m = ps_methods; m->rule != NULL; m++) {
+        psd_config_defaults(&cfg);
+        snprintf(cfg.method, sizeof cfg.method, "%s", m->name);
+        give_what_a_job_must(&cfg, m);
+        ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+        char *text = psd_config_json(&cfg);
+        ck_assert_ptr_nonnull(text);
+        unquote_words(text);
+        psd_config_defaults(&again);
+        ck_assert_msg(psd_config_read_text(&again, m->name, text, strlen(text), &err) == 0, "%s", err.text);
+        ck_assert_msg(psd_config_check(&again, &err, NULL) == 0, "%s", err.text);
+        ck_assert_mem_eq(&again.hyper, &cfg.hyper, sizeof cfg.hyper);
+        free(text);
+    }
+}
+END_TEST
+
+/* How far rounds of sync EASGD grow, with period 1, curvature 1 and p workers that start at different places:
+ * the size of the state (x_1 ... x_p, center) after many, or once it tells. */
+static double sync_growth(double eta, double alpha, int p)
+{
+    double x[8], center = 1, size = 0;
+    for (int i = 0; i < p; i++)
+        x[i] = i % 2 == 0 ? -1.5 : -0.5;
+    for (int t = 0; t < 400000; t++) {
+        double sum = 0;
+        size = fabs(center);
+        for (int i = 0; i < p; i++) {
+            sum += x[i] - center;
+            x[i] -= eta * x[i] + alpha * (x[i] - center);
+        }
+        center += alpha * sum;
+        for (int i = 0; i < p; i++)
+            size = fmax(size, fabs(x[i]));
+        if (size > 1e100 || size < 1e-100)
+            return size;
+    }
+    return size;
+}
+
+/* The warning begins where rounds begin to grow, a hundredth to either side. The rounds decide by the size of
+ * one eigenvalue alone, which is less than a thousandth from 1 there: 400,000 of them leave no doubt. */
+START_TEST(sync_bound_is_where_rounds_grow)
+{
+    static const double etas[] = {0.1, 0.5, 1.0, 1.9};
+    static const int workers[] = {1, 2, 4, 8};
+    struct psd_config cfg;
+    struct ps_error err, warning;
+    char text[300];
+
+    for (size_t e = 0; e < 4; e++) {
+        for (size_t w = 0; w < 4; w++) {
+            double eta = etas[e], bound = (4 - 2 * eta) / (2 * (workers[w] + 1) - workers[w] * eta);
+            ck_assert_double_lt(sync_growth(eta, 0.99 * bound, workers[w]), 1e-3);
+            ck_assert_double_gt(sync_growth(eta, 1.01 * bound, workers[w]), 1e3);
+            for (int beyond = 0; beyond < 2; beyond++) {
+                snprintf(text, sizeof text,
+                         "method: sync-easgd\nworkers: %d\nparameters: {learning_rate: %g, alpha: %.9f}\n",
+                         workers[w], eta, bound * (beyond ? 1.01 : 0.99));
+                ck_assert_int_eq(read_text(&cfg, text, &err), 0);
+                ck_assert_msg(psd_config_check(&cfg, &err, &warning) == 0, "%s", err.text);
+                ck_assert_int_eq(warning.text[0] != 0, beyond);
+            }
+        }
+    }
+}
+END_TEST
+
+#define FORTY "1234567890123456789012345678901234567890"
+
+static const struct {
+    const char *text;
+    const char *says[3]; /* none: it passes */
+    const char *warns;
+} checks[] = {
+    {"method: async-easgd\nparameters: {alpha: 0.2}\n", {NULL}, NULL},
+    {"method: async-easgd\nparameters: {rho: 2}\n", {NULL}, NULL},
+    {"method: async-easgd\nparameters: {beta: 0.9, period: 8}\n", {NULL}, NULL},
+    {"method: async-easgd\n", {NULL}, NULL}, /* the preset gives what is needed */
+    {"parameters: {alpha: none}\n", {"exactly one of alpha, rho and beta", "found none"}, NULL},
+    {"method: async-easgd\nparameters: {alpha: 0.2, beta: 0.9}\n",
+     {"exactly one", "found alpha, beta"},
+     NULL},
+    {"method: async-sgd\nparameters: {alpha: 0.2}\n",
+     {"parameters.alpha: ", "rule sgd, admission fcfs, optimizer none and averaging none do not use it",
+      "rule elastic would"},
+     NULL},
+    {"method: async-sgd\nparameters: {period: 2}\n",
+     {"parameters.period: ", "rule sgd", "rules elastic and add would"},
+     NULL},
+    {"method: async-sgd\nparameters: {momentum: 0.9}\n",
+     {"parameters.momentum: ", "rule sgd", "do not use it"},
+     NULL},
+    {"method: async-sgd\nparameters: {momentum: 0, period: 1, alpha: none, serial: false}\nworkers: any\n",
+     {NULL},
+     NULL},
+    {"method: diloco\n",
+     {"method: 'diloco' is not built", "async-easgd, async-measgd, eamsgd", "admm, and custom"},
+     NULL},
+    {"method: mvasgd\n", {"method: mvasgd is for one worker without psd: psworker --method mvasgd"}, NULL},
+    {"method: eamsgd\nparameters: {momentum: 0}\n",
+     {"parameters.momentum: found 0", "optimizer nesterov needs one above 0 and below 1"},
+     NULL},
+    {"method: async-measgd\nparameters: {momentum: 0}\n",
+     {"parameters.momentum: found 0", "optimizer heavy-ball"},
+     NULL},
+    {"method: async-msgd\nparameters: {momentum: 0}\n", {NULL}, NULL},
+    {"method: mdownpour\nparameters: {momentum: 0}\n",
+     {"parameters.momentum: found 0", "rule mdownpour needs one above 0"},
+     NULL},
+    {"method: admm\n", {"workers: found any", "rule admm", "allowed is 1 to 1024"}, NULL},
+    {"method: admm\nworkers: 4\n", {NULL}, NULL},
+    {"method: admm\nworkers: 4\nadmission: fcfs\n", {NULL}, NULL},
+    {"method: admm\nworkers: 4\nadmission: sync\n", {NULL}, NULL},
+    {"method: admm\nworkers: 4\nadmission: hogwild\n",
+     {"admission: found hogwild", "rule admm", "fcfs, round-robin and sync"},
+     NULL},
+    {"method: admm\nworkers: 4\noptimizer: sgd\n",
+     {"optimizer: found sgd", "rule admm", "allowed is none"},
+     NULL},
+    {"method: admm\nworkers: 4\nparameters: {overlap: true}\n",
+     {"parameters.overlap: found true", "rule admm", "allowed is false"},
+     NULL},
+    {"method: admm\nworkers: 4\nparameters: {beta: 0.9}\n",
+     {"parameters.beta: rule admm", "rule elastic would"},
+     NULL},
+    {"method: admm\nworkers: 4\nparameters: {rho: none}\n", {"parameters.rho: found none", "above 0"}, NULL},
+    {"method: admm\nworkers: 4\nparameters: {rho: 0}\n", {"parameters.rho: found 0", "above 0"}, NULL},
+    {"method: sync-sgd\nworkers: 9\nlimits: {clients: 8}\n",
+     {"workers: found 9", "the 8 of limits.clients"},
+     NULL},
+    {"method: original-easgd\nworkers: 4\nparameters: {serial: true}\n", {NULL}, NULL},
+    {"method: original-easgd\nparameters: {serial: true, overlap: true}\n",
+     {"parameters.overlap: found true", "parameters.serial", "allowed is false"},
+     NULL},
+    {"method: sync-easgd\nparameters: {serial: true}\n",
+     {"parameters.serial: ", "admission sync", "admission round-robin would"},
+     NULL},
+    {"method: sync-easgd\nparameters: {overlap: true}\n", {NULL}, NULL},
+    {"method: hogwild-easgd\nworkers: 2\n",
+     {"workers: ", "admission hogwild", "round-robin and sync would"},
+     NULL},
+    {"method: hogwild-easgd\naveraging: mean\n", {NULL}, NULL},
+    {"method: downpour\noptimizer: none\n",
+     {"optimizer: found none", "rule add", "allowed are sgd, heavy-ball, nesterov"},
+     NULL},
+    {"method: downpour\noptimizer: nesterov\nparameters: {momentum: 0.9}\n", {NULL}, NULL},
+    {"method: preset\n", {"method: 'preset' is not built"}, NULL},
+    {"rule: rmsprop\n", {"rule: 'rmsprop' is not built", "elastic, add, sgd, momentum"}, NULL},
+    {"admission: ssp\n", {"admission: 'ssp' is not built", "fcfs, hogwild, round-robin, sync"}, NULL},
+    {"optimizer: adam\n", {"optimizer: 'adam' is not built", "none, sgd, heavy-ball, nesterov"}, NULL},
+    {"averaging: median\n", {"averaging: 'median' is not built", "none, mean, moving"}, NULL},
+    {"method: async-sgd\noptimizer: sgd\n", {"optimizer: found sgd", "rule sgd", "none"}, NULL},
+    {"method: async-sgd\nrule: elastic\nparameters: {alpha: 0.1}\n",
+     {"optimizer: found none", "rule elastic", "sgd"},
+     NULL},
+    {"method: custom\nrule: sgd\n", {"admission: found none", "custom needs"}, NULL},
+    {"listen: tcp://0.0.0.0:0\n", {"listen: tcp://0.0.0.0:0", "insecure: true", "loopback"}, NULL},
+    {"listen: tcp://localhost.example.org:0\n", {"listen: ", "insecure: true"}, NULL},
+    {"listen: tcp://[::1]:5555\n", {NULL}, NULL},
+    {"listen: tcp://0.0.0.0:0\ninsecure: true\n", {NULL}, NULL},
+    {"listen: pigeon:///tmp/x\n", {"listen: 'pigeon:///tmp/x'", "tcp://HOST:PORT", "ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/x\n", {NULL}, NULL},
+    {"listen: ipc://psd-data\n", {NULL}, NULL},
+    {"listen: ipc://\n", {"listen: 'ipc://'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///tmp/\n", {"listen: 'ipc:///tmp/'", "allowed is ipc://PATH"}, NULL},
+    {"listen: \"ipc://*\"\n", {"listen: 'ipc://*'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc://@hidden\n", {"listen: 'ipc://@hidden'", "allowed is ipc://PATH"}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/123456789012345678901\n", {NULL}, NULL},
+    {"listen: ipc:///" FORTY FORTY "/1234567890123456789012345\n",
+     {"has 107 bytes", "at most 107", "allowed are 104"},
+     NULL},
+    {"state_dir: /" FORTY FORTY FORTY "\nlisten: ipc://psd-data\n", {"listen: ", "130 bytes"}, NULL},
+    {"listen: ipc://psd-data\nadvertise: head\n", {"advertise: found head", "ipc://psd-data"}, NULL},
+    {"listen: tcp://127.0.0.1:65536\n", {"listen: ", "0 to 65535"}, NULL},
+    {"status: {http: tcp://0.0.0.0:80}\ninsecure: true\n", {"status.http: ", "loopback"}, NULL},
+    {"status: {http: all}\n", {"status.http: 'all'", "or none"}, NULL},
+    {"status: {http: \"tcp://[::1]:0\"}\n", {NULL}, NULL},
+    {"state_dir: \"\"\n", {"state_dir: ", "empty path"}, NULL},
+    {"advertise: tcp://a:1\n", {"advertise: ", "without scheme"}, NULL},
+    {"method: async-easgd\nparameters: {alpha: 1.5}\n", {NULL}, "alpha is 1.5"},
+    {"method: async-easgd\nparameters: {alpha: 0.97, learning_rate: 0.2}\n", {NULL}, "0.9474"},
+    {"method: async-easgd\nparameters: {beta: 1.9, period: 1}\n", {NULL}, "with one worker"},
+    {"method: async-easgd\nparameters: {alpha: 0.1, learning_rate: 3}\n", {NULL}, "learning_rate: 3"},
+    {"method: original-easgd\nparameters: {alpha: 0.98}\n", {NULL}, "(4 - 2 eta)/(4 - eta) = 0.9744"},
+    {"method: sync-easgd\nworkers: 4\nparameters: {alpha: 0.5}\n", {NULL}, "alpha is 0.5 with 4 workers"},
+    {"method: sync-easgd\nworkers: 4\nparameters: {alpha: 0.5}\n",
+     {NULL},
+     "(4 - 2 eta)/(2 (workers + 1) - workers eta) = 0.3958"},
+    {"method: sync-easgd\nworkers: 4\nparameters: {beta: 1.5}\n", {NULL}, NULL},
+    {"method: sync-easgd\nworkers: 4\nparameters: {beta: 1.6}\n", {NULL}, "alpha is 0.4 with 4 workers"},
+    {"method: sync-easgd\nparameters: {alpha: 0.98}\n", {NULL}, "with one worker"},
+    {"method: async-sgd\nparameters: {learning_rate: 3}\n", {NULL}, NULL},
+};
+
+START_TEST(check_between_keys)
+{
+    struct psd_config cfg, again;
+    struct ps_error err, warning;
+
+    ck_assert_msg(read_text(&cfg, checks[_i].text, &err) == 0, "%s", err.text);
+    int rc = psd_config_check(&cfg, &err, &warning);
+    if (checks[_i].says[0] == NULL) {
+        ck_assert_msg(rc == 0, "%s", err.text);
+        ck_assert_int_eq(warning.text[0] != 0, checks[_i].warns != NULL);
+        assert_says(&warning, checks[_i].warns);
+        again = cfg;
+        ck_assert_int_eq(psd_config_check(&again, &err, NULL), 0);
+        ck_assert_mem_eq(&again, &cfg, sizeof cfg);
+        return;
+    }
+    ck_assert_int_eq(rc, -EINVAL);
+    for (size_t i = 0; i < 3; i++)
+        assert_says(&err, checks[_i].says[i]);
+}
+END_TEST
+
+START_TEST(parts_make_a_method)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+
+    ck_assert_int_eq(
+        read_text(&cfg,
+                  "method: custom\nrule: elastic\nadmission: fcfs\noptimizer: sgd\naveraging: none\n"
+                  "parameters: {alpha: 0.1}\n",
+                  &err),
+        0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.method, "custom");
+    ck_assert_str_eq(cfg.rule, "elastic");
+
+    ck_assert_int_eq(read_text(&cfg, "method: async-sgd\nrule: sgd\n", &err), 0);
+    ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+    ck_assert_str_eq(cfg.method, "async-sgd");
+    ck_assert_str_eq(cfg.admission, "fcfs");
+    ck_assert_str_eq(cfg.optimizer, "none");
+}
+END_TEST
+
+/* What a configuration leaves to its method comes from configs/methods; what it says goes over it. */
+START_TEST(presets_fill_what_is_left_out)
+{
+    struct psd_config cfg;
+    struct ps_error err;
+    for (const struct psd_preset *p = psd_presets; p->name != NULL; p++) {
+        psd_config_defaults(&cfg);
+        snprintf(cfg.method, sizeof cfg.method, "%s", p->name);
+        give_what_a_job_must(&cfg, ps_method_find(p->name));
+        ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+        ck_assert_msg(cfg.hyper.schedule.warmup_steps > 0, "%s: these rates diverge without warm-up",
+                      p->name);
+    }
+    ck_assert_int_eq(read_text(&cfg, "parameters: {beta: 0.8, period: 2}\n", &err), 0);
+    ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert(isnan(cfg.hyper.alpha));
+    ck_assert_double_eq(cfg.hyper.beta, 0.8);
+    ck_assert_uint_eq(cfg.hyper.period, 2);
+    ck_assert_double_eq(cfg.hyper.learning_rate, 0.1); /* the preset's */
+    ck_assert_int_eq(read_text(&cfg, "parameters: {learning_rate: preset}\n", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "learning_rate=0.3", &err), 0);
+    ck_assert_int_eq(psd_config_set(&cfg, "learning_rate=preset", &err), 0);
+    ck_assert_int_eq(psd_config_check(&cfg, &err, NULL), 0);
+    ck_assert_double_eq(cfg.hyper.learning_rate, 0.1);
+}
+END_TEST
+
+#define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
+
+int main(void)
+{
+    Suite *suite = suite_create("server-config-method");
+    TCase *tc = tcase_create("method");
+    tcase_add_test(tc, preset_files_pass_the_check);
+    tcase_add_test(tc, presets_are_the_rows);
+    tcase_add_test(tc, unused_keys_are_refused);
+    tcase_add_test(tc, mix_keeps_what_it_uses);
+    tcase_add_test(tc, json_is_read_again);
+    tcase_add_test(tc, sync_bound_is_where_rounds_grow);
+    tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
+    tcase_add_test(tc, parts_make_a_method);
+    tcase_add_test(tc, presets_fill_what_is_left_out);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
