@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 
 double psc_now_s(void)
 {
@@ -65,7 +65,7 @@ static char *default_name(void)
 }
 
 /* Copies what the caller's version of the struct has. */
-static int take_options(struct psc *c, const struct psc_options *given)
+static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out)
 {
     struct psc_options *opt = &c->opt;
     psc_options_init(opt, sizeof *opt);
@@ -74,8 +74,12 @@ static int take_options(struct psc *c, const struct psc_options *given)
     memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
     opt->size = sizeof *opt;
     const char *server = opt->server, *name = opt->name;
+    const struct psc_local *local = opt->local;
     opt->server = opt->name = NULL;
-    if (server == NULL || server[0] == 0 || strlen(server) > 500)
+    opt->local = NULL;
+    if (local != NULL && (server != NULL || opt->kind != PSC_WORKER))
+        return psc_fail(c, PSC_EINVAL, "options: local is for a worker without a server");
+    if (local == NULL && (server == NULL || server[0] == 0 || strlen(server) > 500))
         return psc_fail(c, PSC_EINVAL,
                         "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
@@ -87,8 +91,9 @@ static int take_options(struct psc *c, const struct psc_options *given)
         return psc_fail(c, PSC_EINVAL,
                         "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
                         opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
-    opt->server = strdup(server);
+    opt->server = strdup(server != NULL ? server : "");
     opt->name = name != NULL ? strdup(name) : default_name();
+    *local_out = local;
     return opt->server != NULL && opt->name != NULL ? PSC_OK
                                                     : psc_fail(c, PSC_ENOMEM, "no memory for the options");
 }
@@ -140,6 +145,7 @@ static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
 int psc_open(const struct psc_options *opt, struct psc **out)
 {
     int rc;
+    const struct psc_local *local = NULL;
     struct psc *c = calloc(1, sizeof *c);
     *out = c;
     if (c == NULL)
@@ -148,8 +154,11 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
-    if ((rc = take_options(c, opt)) != PSC_OK || (rc = shared_init(c)) != PSC_OK ||
-        (rc = psc_service_start(c)) != PSC_OK)
+    if ((rc = take_options(c, opt, &local)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
+        return rc;
+    if (local != NULL)
+        return psc_local_open(c, local);
+    if ((rc = psc_service_start(c)) != PSC_OK)
         return rc;
     return wait_until(c, is_joined);
 }
@@ -204,12 +213,24 @@ static void tell_of_method(struct psc *c)
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         decays = decays || (c->manifest->segments[i].role == PS_ROLE_PARAM &&
                             c->manifest->segments[i].decay == PS_DECAY);
-    if (c->opt.kind != PSC_WORKER)
-        return;
     if (c->hyper.weight_decay > 0 && !decays)
         psc_say(c, "the method has weight decay, and no tensor of this model decays: it does nothing");
-    if (c->hyper.overlap && c->rule->half == PS_HALF_ADOPT)
+    if (c->hyper.overlap && c->half->staler)
         psc_say(c, "exchanges overlap with computing: gradients are one step staler than without");
+}
+
+/* From x on. */
+static void set_out(struct psc *c, const float *x)
+{
+    static const enum psc_kept starts[] = {PSC_KEPT_START, PSC_KEPT_Z};
+    c->begun = true;
+    if (c->opt.kind != PSC_WORKER)
+        return;
+    c->caller_x = x;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (c->kept[starts[i]] != NULL)
+            memcpy(c->kept[starts[i]], x, c->shard.n_floats * sizeof *x);
+    tell_of_method(c);
 }
 
 static int check_offer(struct psc *c, const float *x)
@@ -221,6 +242,18 @@ static int check_offer(struct psc *c, const float *x)
                                         : psc_fail(c, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
 }
 
+/* Says Begin and waits for Begun. */
+static int join(struct psc *c)
+{
+    struct psc_shared *s = &c->shared;
+    pthread_mutex_lock(&s->lock);
+    s->manifest = c->manifest;
+    s->send_begin = true;
+    pthread_mutex_unlock(&s->lock);
+    psc_service_poke(c);
+    return wait_until(c, is_begun);
+}
+
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     struct psc_shared *s = &c->shared;
@@ -228,19 +261,14 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     int rc;
     if (c->manifest != NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
-    if (!c->service_runs || x == NULL)
+    if ((!c->service_runs && !psc_is_local(c)) || x == NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
     if ((rc = take_manifest(c, tensors, n_tensors)) != PSC_OK || (rc = check_offer(c, x)) != PSC_OK) {
         ps_manifest_destroy(c->manifest); /* nothing was sent: the caller may put it right */
         c->manifest = NULL;
         return rc;
     }
-    pthread_mutex_lock(&s->lock);
-    s->manifest = c->manifest;
-    s->send_begin = true;
-    pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
-    if ((rc = wait_until(c, is_begun)) != PSC_OK)
+    if (!psc_is_local(c) && (rc = join(c)) != PSC_OK)
         return rc;
     pthread_mutex_lock(&s->lock);
     carry->road = s->road;
@@ -248,16 +276,18 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     carry->counts.rate = s->counts.rate = (float)s->road.hyper.alpha;
     bool offer = s->offer;
     pthread_mutex_unlock(&s->lock);
-    c->rule = ps_rule_find(carry->road.rule);
+    c->rule = psc_is_local(c) ? NULL : ps_rule_find(carry->road.rule);
+    c->half = psc_half_of(c->rule);
     c->optimizer = psc_optimizer_find(carry->road.optimizer);
     if ((rc = set_up_lanes(c)) != PSC_OK)
         return rc;
-    rc = offer ? psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x})
-               : psc_move(c,
-                          &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x});
-    c->begun = rc == PSC_OK;
-    if (c->begun)
-        tell_of_method(c);
+    rc =
+        psc_is_local(c) ? PSC_OK
+        : offer
+            ? psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x})
+            : psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x});
+    if (rc == PSC_OK)
+        set_out(c, x);
     return rc;
 }
 
@@ -270,8 +300,10 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                         __builtin_nan(""),
                                         __builtin_nan(""),
                                         0};
-    if (!c->service_runs || m == NULL || m->size < sizeof m->size)
+    if ((!c->service_runs && !psc_is_local(c)) || m == NULL || m->size < sizeof m->size)
         return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
+    if (psc_is_local(c))
+        return PSC_OK;
     pthread_mutex_lock(&c->shared.lock);
     c->shared.report = unknown;
     memcpy(&c->shared.report, m, m->size < sizeof *m ? m->size : sizeof *m);
@@ -295,10 +327,8 @@ void psc_close(struct psc *c)
         free(carry->progress[i].answered);
     ps_manifest_destroy(c->manifest);
     free(carry->scratch);
-    free(c->x);
-    free(c->v);
-    free(c->gradient);
-    free(c->ahead.x);
+    for (int k = 0; k < PSC_N_KEPT; k++)
+        free(c->kept[k]);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);
         pthread_mutex_destroy(&c->shared.lock);

@@ -164,7 +164,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                              .count = (uint32_t)r.count,
                              .samples = t->samples,
                              .clock = t->clock,
-                             .flags = t->tensor != NULL ? PS_FLAG_TENSOR : 0,
+                             .flags = (t->tensor != NULL ? PS_FLAG_TENSOR : 0) | t->flags,
                              .code = t->tensor != NULL ? (uint16_t)(t->tensor - c->manifest->tensors) : 0,
                              .center_version = carry->counts.center_version};
         const float *body = t->send != NULL ? t->send + (r.begin - carry->scope.begin) : NULL;
@@ -248,6 +248,8 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
         carry->transfer_version = carry->counts.center_version = f.center_version;
     if (psc_transfer_moves(t))
         carry->counts.rate = f.rate;
+    if (f.flags & PS_FLAG_SAVE)
+        carry->save_version = f.center_version;
     carry->counts.bytes_received += m->body_bytes;
     return PSC_OK;
 }
@@ -305,6 +307,22 @@ static void wait_for_news(struct psc *c)
         poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
 }
 
+/* Whether everything that is on its way waits at the server for other workers (rounds): it is not lost, and
+ * that is not silence. What the server said of a connection that is gone does not count. */
+static bool is_parked(struct psc *c)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_shared *s = &c->shared;
+    uint32_t in_flight = 0;
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++)
+        in_flight += carry->progress[i].in_flight;
+    pthread_mutex_lock(&s->lock);
+    bool parked = s->state == PSC_STATE_JOINED && s->waiting_seq == carry->seq && in_flight > 0 &&
+                  s->waiting_chunks == in_flight;
+    pthread_mutex_unlock(&s->lock);
+    return parked;
+}
+
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
  * silent. */
 static int run(struct psc *c, const struct psc_transfer *t)
@@ -337,6 +355,10 @@ static int run(struct psc *c, const struct psc_transfer *t)
         double slept_s = own_sleep_s(c, &looked_s);
         last_progress_s += slept_s;
         double now = psc_now_s();
+        if (is_parked(c)) {
+            last_progress_s = now;
+            next_retry_s = now + c->opt.retry_ms / 1e3;
+        }
         if (now - last_progress_s > c->opt.timeout_ms / 1e3)
             return ps_fail(&carry->error, PSC_EGONE,
                            "the data road has been silent for %.1f s (timeout_ms: %u)", now - last_progress_s,
@@ -404,6 +426,9 @@ static void publish(struct psc *c)
     s->counts = c->carriage.counts;
     if (s->counts.center_version > s->center_version)
         s->center_version = s->counts.center_version;
+    if (c->carriage.save_version != 0)
+        s->save_version = c->carriage.save_version;
+    c->carriage.save_version = 0;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -3,7 +3,7 @@
  * message, x's values where the tensor is a buffer, 0 where it is frozen. */
 #include <string.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 
 static bool decays(const struct psc *c, const struct ps_segment *s)
 {
@@ -15,7 +15,7 @@ static bool differs(const struct psc *c)
 {
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
-        if (decays(c, s) || (c->rule->message == PS_MESSAGE_GRADIENT && s->role != PS_ROLE_PARAM))
+        if (decays(c, s) || (c->half->sends_gradient && s->role != PS_ROLE_PARAM))
             return true;
     }
     return false;
@@ -23,18 +23,19 @@ static bool differs(const struct psc *c)
 
 bool psc_gradient_needs_room(const struct psc *c)
 {
-    return differs(c) || (c->hyper.overlap && c->rule->message == PS_MESSAGE_GRADIENT);
+    return differs(c) || (c->hyper.overlap && c->half->sends_gradient);
 }
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return decays(c, s) ? c->gradient : g;
+    return decays(c, s) ? c->kept[PSC_KEPT_GRADIENT] : g;
 }
 
 static void decay(struct psc *c, const struct ps_segment *s, const float *x, const float *g)
 {
     uint64_t at = s->range.begin;
-    c->vec->decay(c->gradient + at, g + at, x + at, (float)c->hyper.weight_decay, s->range.count);
+    c->vec->decay(c->kept[PSC_KEPT_GRADIENT] + at, g + at, x + at, (float)c->hyper.weight_decay,
+                  s->range.count);
 }
 
 void psc_gradient_decay(struct psc *c, const float *x, const float *g)
@@ -54,7 +55,8 @@ const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
         if (decays(c, s))
             decay(c, s, x, g);
         else if (s->role != PS_ROLE_FROZEN)
-            c->vec->copy(c->gradient + at, (s->role == PS_ROLE_BUFFER ? x : g) + at, s->range.count);
+            c->vec->copy(c->kept[PSC_KEPT_GRADIENT] + at, (s->role == PS_ROLE_BUFFER ? x : g) + at,
+                         s->range.count);
     }
-    return c->gradient;
+    return c->kept[PSC_KEPT_GRADIENT];
 }

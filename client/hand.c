@@ -1,7 +1,7 @@
 /* Moving values by hand: init, pull, push, pushpull and exchange, and their _start. */
 #include <inttypes.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 
 /* What a call moves. */
 struct hand {
@@ -37,6 +37,9 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
+    if (psc_is_local(c))
+        return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
+                        c->carriage.road.method);
     if (h->tensor != NULL && (index = ps_manifest_find(c->manifest, h->tensor)) < 0)
         return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
     if (h->tensor != NULL)
@@ -55,9 +58,30 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
         return psc_fail(c, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call, t->name);
     c->error.text[0] = 0;
-    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x)
+    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
+        if (c->half->land_anew != NULL)
+            out->landed = c->half->land_anew;
+    }
     return PSC_OK;
+}
+
+int psc_average(struct psc *c, float *z)
+{
+    struct psc_transfer t = {
+        .kind = PS_FRAME_PULL, .flags = PS_FLAG_AVERAGE, .landed = psc_land_all, .target = z};
+    if (!c->begun || z == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_average: needs psc_begin before it, and a vector");
+    const struct ps_averaging *a = ps_averaging_find(c->carriage.road.averaging);
+    if (a == NULL || a->rate == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_average: method '%s' keeps no average", c->carriage.road.method);
+    c->error.text[0] = 0;
+    if (psc_is_local(c)) {
+        c->vec->copy(z, c->kept[PSC_KEPT_Z], c->shard.n_floats);
+        return PSC_OK;
+    }
+    int rc = psc_move(c, &t);
+    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }
 
 static int move_now(struct psc *c, const struct hand *h)

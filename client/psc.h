@@ -33,7 +33,8 @@ struct psc_road {
     char transport[16];
     char urls[PS_MAX_LANES][320];
     uint32_t n_lanes, chunk_floats, window_chunks;
-    char method[32], rule[32], optimizer[32];
+    char method[32], rule[32], optimizer[32], averaging[32], admission[32];
+    double rho;            /* of a rule that reads it; 0 else */
     struct ps_hyper hyper; /* alpha as of Welcome */
 };
 
@@ -67,6 +68,8 @@ struct psc_shared {
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t save_version;    /* the center's, when the server last asked to save */
+    uint64_t waiting_seq;     /* the exchange that the server last said it holds back chunks of; how many */
+    uint32_t waiting_chunks;
     bool give_up;             /* the transfer under way is to end */
     struct ps_hyper hyper;    /* of the road that transfers take */
     struct psc_counts counts; /* as of the last transfer */
@@ -86,21 +89,40 @@ struct psc_lane_progress {
     uint32_t next, n_left, in_flight;
 };
 
+/* The vectors that the library keeps beside the caller's, [n_floats] each; those that the method has no use
+ * for are NULL. Those before PSC_N_SAVED are saved, in this order. */
+enum psc_kept {
+    PSC_KEPT_X,      /* the worker's own x, of an optimizer that looks ahead of it */
+    PSC_KEPT_V,      /* its velocity, of an optimizer with momentum */
+    PSC_KEPT_START,  /* what x was when it was last adopted, of rules that take x - start */
+    PSC_KEPT_LAMBDA, /* the multipliers of admm */
+    PSC_KEPT_Z,      /* what averages x, of a method without a server */
+    PSC_KEPT_AHEAD,  /* what an overlapped exchange brings, unless PSC_KEPT_X takes it */
+    PSC_N_SAVED,
+    PSC_KEPT_GRADIENT = PSC_N_SAVED, /* g as it is stepped with or sent, while it is not the caller's */
+    PSC_KEPT_MESSAGE,                /* what travels, of rules that take neither x nor g */
+    PSC_N_KEPT,
+};
+#define PSC_KEPT(k) (1u << (k))
+
 /* What an optimizer works on; n floats each. */
 struct psc_point {
     float *at;      /* the caller's array: where the next gradient is wanted */
-    float *x, *v;   /* the library's own; NULL unless the optimizer has_state. Without state, at is x */
+    float *x, *v;   /* the library's own; NULL unless the optimizer keeps them. Without an x, at is x */
     const float *g; /* taken at `at` */
     size_t n;
 };
 
 struct psc_optimizer {
     const char *name; /* as in ps_optimizers */
-    bool has_state;
+    unsigned keeps;   /* of PSC_KEPT_X and PSC_KEPT_V */
     /* The worker's own step, at rate eta, with momentum delta. */
     void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
+    /* Of those that keep x: at from x and v, when something else has moved x. */
+    void (*look)(const struct ps_vec *vec, const struct psc_point *p, float delta);
 };
-extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_nesterov;
+extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
+    psc_optimizer_nesterov;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 /* One pass over all chunks that the scope meets. */
@@ -111,7 +133,8 @@ struct psc_transfer {
     const char *name;               /* of `send`, when its values are to be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
-    bool patient; /* nobody waits for it yet */
+    bool patient;  /* nobody waits for it yet */
+    uint8_t flags; /* PS_FLAG_AVERAGE */
     /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
     void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
     float *target; /* [floats of the scope] */
@@ -152,6 +175,7 @@ struct psc_carriage {
     struct psc_lane_progress progress[PS_MAX_LANES];
     float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq;
+    uint64_t save_version;     /* of the answer that last asked to save; 0: none has */
     uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
     struct psc_counts counts;
     struct ps_error error; /* of the last transfer */
@@ -159,11 +183,16 @@ struct psc_carriage {
 
 /* The exchange that a step starts for the one after it (parameters.overlap). */
 struct psc_ahead {
-    float *x;        /* what it brings, [n_floats]; NULL where the library's own x takes it */
     uint64_t ticket; /* while started */
     bool started, landed;
     bool unwanted; /* the caller has started over meanwhile */
     struct psc_outcome outcome;
+};
+
+/* What the answer of the step under way needs, of admm. */
+struct psc_admm {
+    const float *g;
+    float eta, pull, scale; /* at this t: eta, eta rho, 1 / (1 + eta rho) */
 };
 
 struct psc {
@@ -179,20 +208,25 @@ struct psc {
 
     struct ps_manifest *manifest;
     const struct ps_vec *vec;
-    const struct ps_rule_info *rule;
+    const struct ps_rule_info *rule; /* NULL without a server */
+    const struct psc_half *half;
     const struct psc_optimizer *optimizer;
+    const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
     struct ps_shard shard;
     bool begun; /* psc_begin has succeeded */
+    bool local; /* there is no server */
 
     struct psc_carriage carriage;
     struct psc_mover mover;
 
     struct ps_hyper hyper; /* for the next step */
-    float *x, *v;          /* of an optimizer with state: own point and velocity, [n_floats] */
-    bool fresh;            /* x and v start anew from the caller's array at the next step */
-    const float *caller_x; /* the array that psc_step moves; NULL before the first */
-    float *gradient;       /* g as it is stepped with or sent, [n_floats]; NULL while it is the caller's */
+    float *kept[PSC_N_KEPT];
+    bool fresh;            /* own x and v start anew from the caller's array at the next step */
+    uint64_t save_version; /* as of the last look */
+    const float *caller_x; /* the array that psc_step moves: psc_begin's before the first */
+    bool stepped;          /* psc_step has been called */
     struct psc_ahead ahead;
+    struct psc_admm admm;
     uint64_t clock;
     double exchange_s, update_s;
 };
@@ -240,11 +274,11 @@ void psc_mover_await(struct psc *c, uint64_t ticket);
 /* Gives up what was started. */
 void psc_mover_stop(struct psc *c);
 
-/* step.c: `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */
-void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
-void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
-/* Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM. */
+/* step.c. Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED when it
+ * cannot be had. */
 int psc_step_prepare(struct psc *c);
+/* Which vectors the method keeps: PSC_KEPT bits. */
+unsigned psc_kept_of(const struct psc *c);
 /* The next step begins at the caller's array, whatever the steps before it left. */
 void psc_start_over(struct psc *c);
 /* Whether the server drains; tells the service thread the clock, and takes what it learnt. */
@@ -263,6 +297,10 @@ const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
 int psc_road_find(const struct psc *c, char *url, size_t size, struct ps_error *err);
 /* What Welcome said, checked; a psc result. */
 int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err);
+
+/* local.c: a handle without a server: fills in what Welcome would have said. */
+int psc_local_open(struct psc *c, const struct psc_local *given);
+bool psc_is_local(const struct psc *c);
 
 /* service.c */
 int psc_service_start(struct psc *c);

@@ -74,6 +74,21 @@ struct psc_tensor {
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
 };
 
+/* A method that needs no server: one worker by itself. */
+struct psc_local {
+    size_t size;           /* set by psc_local_init */
+    const char *method;    /* "sgd", "msgd" (Nesterov's momentum), "asgd", "mvasgd" (SGD; z averages x) */
+    double learning_rate;  /* eta, above 0. 0.05 */
+    double momentum;       /* of msgd, 0 to below 1. 0.9 */
+    double averaging_rate; /* of mvasgd, above 0, at most 1. 0.001 */
+    double weight_decay;   /* 0 to 1. 0 */
+    const char *schedule; /* "constant", "step" (eta gamma^(t / step_steps)), "inv-sqrt" (eta / sqrt(1 + gamma
+                             t)). "constant" */
+    double gamma;         /* 0.1 */
+    uint64_t step_steps;  /* at least 1. 10000 */
+    uint64_t warmup_steps; /* eta grows linearly over these first steps. 0 */
+};
+
 struct psc_options {
     size_t size;         /* set by psc_options_init: lets old programs run with a newer library */
     const char *server;  /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
@@ -88,6 +103,9 @@ struct psc_options {
      * a reconnect. Must not call the library. NULL: nobody listens. */
     void (*log)(void *log_arg, const char *sentence);
     void *log_arg;
+    /* Instead of a server, which is then NULL: psc_step does what this method says, nothing travels, and the
+     * calls that move values by hand are refused. Read during psc_open only. NULL: there is a server. */
+    const struct psc_local *local;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
@@ -119,10 +137,13 @@ struct psc_info {
     char optimizer[32];
     char transport[16];
     uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
+    char averaging[32];    /* "none": there is no z */
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
 void psc_options_init(struct psc_options *opt, size_t size);
+/* The same; `method` is kept by address. */
+void psc_local_init(struct psc_local *local, size_t size, const char *method);
 
 /* Connects and says hello. The strings of opt are copied. On success *out is the caller's until psc_close. On
  * failure *out holds a handle only good for psc_error and psc_close, or NULL when there was no memory. */
@@ -148,7 +169,17 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * With the method's `overlap` the exchange that the next step makes starts at the end of this one and travels
  * while the caller computes the next gradient. Under elastic rules the result is the same; under rules that
  * send g, the point to go on from lacks this step's answer: gradients are one step staler. A failure on the
- * way is returned by the next psc_step; before psc_close, psc_wait(c, PSC_ALL) lets the last one land. */
+ * way is returned by the next psc_step; before psc_close, psc_wait(c, PSC_ALL) lets the last one land. Under
+ * rules that send what x has become since it was last adopted, that answer lands a step later too, and what
+ * the step meanwhile did to x is kept. Rule admm cannot overlap: PSC_EUNSUPPORTED. */
+
+/* Copies the worker's own x into x: with most methods that is the array that psc_step moves, which must still
+ * be there; with Nesterov's momentum that array is a little ahead of it. */
+int psc_point(struct psc *c, float *x);
+
+/* Copies z, the average that follows the center, or without a server the worker's x, into z. PSC_EINVAL when
+ * the method has none: psc_info's averaging says. */
+int psc_average(struct psc *c, float *z);
 
 /* Moving values by hand. `tensor` is a name of the manifest, and the arrays hold that tensor's values; NULL:
  * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
@@ -161,12 +192,13 @@ int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_sa
 /* Sets the center's values to x and leaves rule state alone. Other workers see it at their next exchange. */
 int psc_init(struct psc *c, const char *tensor, const float *x);
 
-/* Copies the center's values into x. The whole vector into the array that psc_step moves: the next step
- * starts over from there, without momentum. */
+/* Copies the center's values into x. The whole vector into the array that psc_step moves (psc_begin's, before
+ * the first step): the next step starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over
- * n_samples samples for sgd; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen tensor. */
+ * n_samples samples for sgd, the move itself for add; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen
+ * tensor. */
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples);
 
 /* The same; `answer` receives what the rule answers (elastic: the center before; sgd: after), but for frozen

@@ -42,8 +42,10 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
         .n_lanes = (uint32_t)w->n_lanes,
         .chunk_floats = w->chunk_floats,
         .window_chunks = w->window_chunks,
+        .rho = m->rho,
         .hyper = {.learning_rate = m->learning_rate,
                   .alpha = m->alpha,
+                  .rho = m->rho,
                   .period = m->period,
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
@@ -57,6 +59,8 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
     copy_text(r->method, sizeof r->method, m->name);
     copy_text(r->rule, sizeof r->rule, m->rule);
     copy_text(r->optimizer, sizeof r->optimizer, m->optimizer);
+    copy_text(r->averaging, sizeof r->averaging, m->averaging);
+    copy_text(r->admission, sizeof r->admission, m->admission);
     for (uint32_t i = 0; i < r->n_lanes; i++)
         copy_text(r->urls[i], sizeof r->urls[i], w->lanes[i]);
     if (ps_transport_find(r->transport) == NULL || ps_rule_find(r->rule) == NULL ||

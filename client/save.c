@@ -65,10 +65,14 @@ static int sync_directory(const char *path)
     return rc;
 }
 
+/* The caller's, and those that the library keeps. */
+enum { N_VECTORS = 1 + PSC_N_SAVED };
+_Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag for each vector");
+
 /* What there is to save, in the order of the file. */
 struct contents {
     unsigned char head[PSC_STATE_HEAD_BYTES];
-    const float *vectors[4]; /* NULL: not there */
+    const float *vectors[N_VECTORS]; /* NULL: not there */
     size_t vector_bytes;
     const void *extra;
     size_t extra_bytes;
@@ -77,7 +81,7 @@ struct contents {
 static int write_contents(struct writer *w, const struct contents *s)
 {
     int rc = write_all(w, s->head, sizeof s->head);
-    for (size_t i = 0; i < 4 && rc == 0; i++)
+    for (size_t i = 0; i < N_VECTORS && rc == 0; i++)
         if (s->vectors[i] != NULL)
             rc = write_all(w, s->vectors[i], s->vector_bytes);
     if (rc == 0 && s->extra_bytes > 0)
@@ -117,7 +121,7 @@ out:
 
 static int check_finite(struct psc *c, const char *call, const char *path, const float *const *vectors)
 {
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < N_VECTORS; i++)
         if (vectors[i] != NULL && c->vec->first_nonfinite(vectors[i], c->shard.n_floats) < c->shard.n_floats)
             return psc_fail(c, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite", call,
                             path);
@@ -148,22 +152,33 @@ static bool has_landed(struct psc *c)
     return a->outcome.rc == PSC_OK && !a->unwanted;
 }
 
+/* Whether the vector says something that the next step reads. */
+static bool is_in_force(const struct psc *c, int k, bool landed)
+{
+    if (c->kept[k] == NULL || (psc_kept_of(c) & PSC_KEPT(k)) == 0)
+        return false;
+    if (k == PSC_KEPT_X || k == PSC_KEPT_V)
+        return !c->fresh;
+    return k != PSC_KEPT_AHEAD || landed;
+}
+
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
-    bool own = c->optimizer->has_state && !c->fresh, landed = has_landed(c);
+    bool landed = has_landed(c);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
                                .clock = c->clock,
                                .extra_bytes = extra_bytes,
                                .rate = landed ? c->ahead.outcome.rate : 0};
-    h.flags = (own ? PSC_STATE_OWN : 0) | (landed ? PSC_STATE_LANDED : 0) |
-              (landed && !own ? PSC_STATE_AHEAD_X : 0);
+    h.flags = landed ? PSC_STATE_LANDED : 0;
+    for (int k = 0; k < PSC_N_SAVED; k++)
+        h.flags |= is_in_force(c, k, landed) ? PSC_KEPT(k) : 0;
     pthread_mutex_lock(&c->shared.lock);
     h.exchanges = c->shared.counts.exchanges;
     h.center_version = c->shared.counts.center_version;
     snprintf(h.method, sizeof h.method, "%s", c->shared.road.method);
     pthread_mutex_unlock(&c->shared.lock);
-    snprintf(h.rule, sizeof h.rule, "%s", c->rule->name);
+    snprintf(h.rule, sizeof h.rule, "%s", c->carriage.road.rule);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
     return h;
 }
@@ -174,11 +189,12 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     if (rc != PSC_OK)
         return rc;
     struct psc_state_head head = head_of(c, extra_bytes);
-    bool own = head.flags & PSC_STATE_OWN, ahead = head.flags & PSC_STATE_AHEAD_X;
-    struct contents s = {.vectors = {x, own ? c->x : NULL, own ? c->v : NULL, ahead ? c->ahead.x : NULL},
+    struct contents s = {.vectors = {x},
                          .vector_bytes = c->shard.n_floats * sizeof *x,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
+    for (int k = 0; k < PSC_N_SAVED; k++)
+        s.vectors[1 + k] = (head.flags & PSC_KEPT(k)) != 0 ? c->kept[k] : NULL;
     psc_state_pack(&head, s.head);
     if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
         return rc;
@@ -204,6 +220,21 @@ static int read_all(int fd, void *bytes, size_t len_bytes)
     return 0;
 }
 
+/* Those that the method keeps and no others, but for x and v, which a worker has from its first step on, and
+ * what travelled. */
+static int check_vectors(struct psc *c, const char *path, uint32_t flags)
+{
+    const unsigned kept = psc_kept_of(c) | PSC_STATE_AHEAD,
+                   always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
+    const unsigned own = c->optimizer->keeps;
+    uint32_t found = flags & (PSC_STATE_LANDED - 1);
+    if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
+        return psc_fail(c, PSC_EDAMAGED,
+                        "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
+                        c->optimizer->name, c->carriage.road.rule);
+    return PSC_OK;
+}
+
 /* Whether the state can be this handle's. */
 static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
 {
@@ -212,18 +243,15 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
                         "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
                         "; this one has %" PRIu64 ", %016" PRIx64,
                         path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
-    if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule->name) != 0)
+    if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->carriage.road.rule) != 0)
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
-                        h->optimizer, h->rule, c->optimizer->name, c->rule->name);
+                        h->optimizer, h->rule, c->optimizer->name, c->carriage.road.rule);
     if (h->extra_bytes > room_bytes)
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
                         h->extra_bytes, room_bytes);
-    if ((h->flags & PSC_STATE_OWN) != 0 && !c->optimizer->has_state)
-        return psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s' has vectors that optimizer %s lacks", path,
-                        c->optimizer->name);
-    return PSC_OK;
+    return check_vectors(c, path, h->flags);
 }
 
 /* Reads and checks the whole file. *bytes: to be freed. */
@@ -276,13 +304,10 @@ static void take(struct psc *c, const struct psc_state_head *h, const struct psc
     size_t len_bytes = c->shard.n_floats * sizeof *x;
     assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
-    c->fresh = p->x == NULL;
-    if (p->x != NULL) {
-        memcpy(c->x, p->x, len_bytes);
-        memcpy(c->v, p->v, len_bytes);
-    }
-    if (p->ahead != NULL)
-        memcpy(c->ahead.x, p->ahead, len_bytes);
+    c->fresh = p->kept[PSC_KEPT_V] == NULL;
+    for (int k = 0; k < PSC_N_SAVED; k++)
+        if (p->kept[k] != NULL)
+            memcpy(c->kept[k], p->kept[k], len_bytes);
     c->ahead.landed = h->flags & PSC_STATE_LANDED;
     c->ahead.outcome.rate = h->rate;
     c->clock = h->clock;
@@ -295,21 +320,23 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
 {
     struct psc_state_head h = {.flags = 0};
     struct psc_state_parts p = {.at = NULL};
+    const float *vectors[N_VECTORS];
     unsigned char *bytes = NULL;
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)
         return rc;
-    if (c->clock > 0 || c->caller_x != NULL)
+    if (c->stepped)
         return psc_fail(c, PSC_EINVAL, "psc_load: it comes before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
     /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
-    if ((rc = check_finite(c, "psc_load", path,
-                           (const float *const[]){(const void *)p.at, (const void *)p.x, (const void *)p.v,
-                                                  (const void *)p.ahead})) != PSC_OK)
+    vectors[0] = (const void *)p.at;
+    for (int k = 0; k < PSC_N_SAVED; k++)
+        vectors[1 + k] = (const void *)p.kept[k];
+    if ((rc = check_finite(c, "psc_load", path, vectors)) != PSC_OK)
         goto out;
-    if (p.ahead != NULL && c->ahead.x == NULL &&
-        (c->ahead.x = calloc(c->shard.n_floats, sizeof *c->ahead.x)) == NULL) {
+    if (p.kept[PSC_KEPT_AHEAD] != NULL && c->kept[PSC_KEPT_AHEAD] == NULL &&
+        (c->kept[PSC_KEPT_AHEAD] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
         rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
                       c->shard.n_floats);
         goto out;

@@ -154,6 +154,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->workers = m->welcome->workers;
     s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
+    s->waiting_chunks = 0;
     s->epoch++;
     s->reconnects += again;
     if (!s->begun)
@@ -192,6 +193,8 @@ static void on_alive(struct service *v, const Ps__ToClient *m)
     if (m->alive->center_version > s->center_version)
         s->center_version = m->alive->center_version;
     s->draining = s->draining || m->alive->draining;
+    s->waiting_seq = m->alive->waiting_seq;
+    s->waiting_chunks = m->alive->waiting_chunks;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -81,14 +81,17 @@ static bool get_name(char *name, const unsigned char *from)
 
 static uint64_t n_vectors(uint32_t flags)
 {
-    return 1 + ((flags & PSC_STATE_OWN) != 0 ? 2 : 0) + ((flags & PSC_STATE_AHEAD_X) != 0);
+    uint64_t n = 1;
+    for (int k = 0; k < PSC_STATE_VECTORS; k++)
+        n += flags >> k & 1;
+    return n;
 }
 
-/* An exchange that was made ahead left its vector in one place. */
+/* An exchange that was made ahead left its vector somewhere, and only such a one did. */
 static bool flags_are_known(uint32_t flags)
 {
-    bool own = flags & PSC_STATE_OWN, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD_X;
-    return flags < 8 && (landed ? own != ahead : !ahead);
+    bool x = flags & PSC_STATE_X, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD;
+    return flags < PSC_STATE_LANDED << 1 && (landed ? x || ahead : !ahead);
 }
 
 int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
@@ -145,15 +148,11 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
     *parts = (struct psc_state_parts){.at = next};
     next += vector_bytes;
-    if (found.flags & PSC_STATE_OWN) {
-        parts->x = next;
-        parts->v = next + vector_bytes;
-        next += 2 * vector_bytes;
-    }
-    if (found.flags & PSC_STATE_AHEAD_X) {
-        parts->ahead = next;
-        next += vector_bytes;
-    }
+    for (int k = 0; k < PSC_STATE_VECTORS; k++)
+        if ((found.flags >> k & 1) != 0) {
+            parts->kept[k] = next;
+            next += vector_bytes;
+        }
     parts->extra = next;
     *h = found;
     return 0;

@@ -1,8 +1,8 @@
 /* state_file.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
  *
- * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's; with
- * PSC_STATE_OWN the optimizer's x and v; with PSC_STATE_AHEAD_X what the exchange of the next step brought;
- * then the caller's extra bytes; then XXH3-64 over all before it.
+ * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
+ * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
+ * psc_kept); then the caller's extra bytes; then XXH3-64 over all before it.
  *
  *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
  *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
@@ -16,12 +16,18 @@
 #include "proto/error.h"
 
 #define PSC_STATE_HEAD_BYTES 192
-#define PSC_STATE_VERSION    1
+#define PSC_STATE_VERSION    2
+
+enum { PSC_STATE_VECTORS = 6 };
 
 enum {
-    PSC_STATE_OWN = 1,     /* x and v are there */
-    PSC_STATE_LANDED = 2,  /* the exchange of the next step has been made */
-    PSC_STATE_AHEAD_X = 4, /* and its vector is there; else it is x */
+    PSC_STATE_X = 1 << 0, /* the worker's own x, apart from the caller's vector */
+    PSC_STATE_V = 1 << 1,
+    PSC_STATE_START = 1 << 2,
+    PSC_STATE_LAMBDA = 1 << 3,
+    PSC_STATE_Z = 1 << 4,
+    PSC_STATE_AHEAD = 1 << 5, /* what the exchange that LANDED brought; else X has taken it */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* an exchange that the last step started has been made */
 };
 
 struct psc_state_head {
@@ -33,7 +39,7 @@ struct psc_state_head {
 
 /* Into the bytes of a whole file; at any alignment. NULL: not there. */
 struct psc_state_parts {
-    const unsigned char *at, *x, *v, *ahead, *extra;
+    const unsigned char *at, *kept[PSC_STATE_VECTORS], *extra;
 };
 
 /* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */

@@ -58,6 +58,9 @@ struct ps_transport {
      * when the peer does not read its answers, -EHOSTUNREACH when it has gone. */
     int (*port_reply)(struct ps_port *port, struct ps_message *m);
     void (*message_drop)(struct ps_message *m);
+    /* *to, which holds nothing, takes over what *m holds. A message is never copied as a struct: it may point
+     * into itself. */
+    void (*message_move)(struct ps_message *to, struct ps_message *m);
 
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_link **out, struct ps_error *err);

@@ -9,6 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Adam's constants of one update; the bias corrections are in rate and root. */
+struct ps_adam {
+    float beta1, rest1; /* rest: 1 - beta */
+    float beta2, rest2;
+    float rate; /* eta / (1 - beta1^t) */
+    float root; /* 1 / sqrt(1 - beta2^t) */
+    float epsilon;
+};
+
 struct ps_vec {
     const char *name;
     /* Index of the first value that is NaN or Inf, or n. */
@@ -29,16 +38,47 @@ struct ps_vec {
     /* center <- center + a (m - center); m receives the center after: the running mean that buffers keep
      * under rules whose answer is adopted. Masked and counted likewise. */
     size_t (*exchange_mean)(float *restrict center, float *restrict m, float a, size_t n);
+    /* v <- mu v - eta g; center <- center + pull v; m holds g and receives the center after. Where the center
+     * would not be finite, neither is stored. */
+    size_t (*exchange_momentum)(float *restrict center, float *restrict v, float *restrict m, float mu,
+                                float eta, float pull, size_t n);
+    /* s <- s + g^2; center <- center - eta g / (sqrt(s) + epsilon); both or neither, m as above. */
+    size_t (*exchange_adagrad)(float *restrict center, float *restrict s, float *restrict m, float eta,
+                               float epsilon, size_t n);
+    /* v <- beta1 v + rest1 g; s <- beta2 s + rest2 g^2; center <- center - rate v / (root sqrt(s) + epsilon);
+     * all or none, m as above. */
+    size_t (*exchange_adam)(float *restrict center, float *restrict v, float *restrict s, float *restrict m,
+                            const struct ps_adam *k, size_t n);
+    /* center <- center + share (m + pull center); m receives the center before. Masked and counted. */
+    size_t (*exchange_admm)(float *restrict center, float *restrict m, float share, float pull, size_t n);
+    /* z <- z + a (center - z): an average that follows the center. Masked and counted. */
+    size_t (*follow)(float *restrict z, const float *restrict center, float a, size_t n);
     /* sum of x^2, and of (x - y)^2. Float sums within 16 x 128 values, double beyond. */
     double (*squares)(const float *x, size_t n);
     double (*squared_distance)(const float *x, const float *y, size_t n);
     /* out <- g + lambda x: the gradient with an L2 penalty of lambda/2 |x|^2. */
     void (*decay)(float *restrict out, const float *restrict g, const float *restrict x, float lambda,
                   size_t n);
+    /* x <- a x */
+    void (*scale)(float *x, float a, size_t n);
     /* dst <- src */
     void (*copy)(float *restrict dst, const float *restrict src, size_t n);
     /* dst <- src where src is finite. Returns how many were not. */
     size_t (*copy_finite)(float *restrict dst, const float *restrict src, size_t n);
+    /* v <- mu v - eta g; x <- x + v: the heavy ball, You et al. 2017 eq. 5. */
+    void (*heavy_ball)(float *restrict x, float *restrict v, const float *restrict g, float eta, float mu,
+                       size_t n);
+    /* out <- x - y */
+    void (*subtract)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
+    /* x <- center + (x - start); start <- center: x as if it had set out from center. */
+    void (*rebase)(float *restrict x, float *restrict start, const float *restrict center, size_t n);
+    /* The worker's half of ADMM, Zhang et al. 2015 eq. 9-11, with pull = eta rho and scale = 1 / (1 + pull).
+     * m <- scale (x - eta g + pull (lambda - x)) */
+    void (*admm_message)(float *restrict m, const float *restrict x, const float *restrict lambda,
+                         const float *restrict g, float eta, float pull, float scale, size_t n);
+    /* lambda <- lambda - (x - center); x <- scale (x - eta g + pull (lambda + center)) */
+    void (*admm_land)(float *restrict x, float *restrict lambda, const float *restrict center,
+                      const float *restrict g, float eta, float pull, float scale, size_t n);
 };
 
 /* The rows built into this program, the plain one first; *n of them. */

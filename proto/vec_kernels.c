@@ -3,6 +3,7 @@
  * same order of operations. */
 #include "proto/vec.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -97,6 +98,92 @@ static size_t exchange_mean(float *restrict center, float *restrict m, float a, 
     return bad;
 }
 
+/* v is not finite only where the center is not: pull times what is not finite is not finite. */
+static size_t exchange_momentum(float *restrict center, float *restrict v, float *restrict m, float mu,
+                                float eta, float pull, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], v_before = v[i];
+        float speed = mu * v_before - eta * m[i];
+        float after = before + pull * speed;
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        v[i] = refuse ? v_before : speed;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+/* A sum that overflows divides to a center that is finite: both are looked at. */
+static size_t exchange_adagrad(float *restrict center, float *restrict s, float *restrict m, float eta,
+                               float epsilon, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], s_before = s[i], g = m[i];
+        float sum = s_before + g * g;
+        float after = before - eta * g / (sqrtf(sum) + epsilon);
+        uint32_t refuse = nonfinite(after) | nonfinite(sum);
+        bad += refuse;
+        after = refuse ? before : after;
+        s[i] = refuse ? s_before : sum;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+static size_t exchange_adam(float *restrict center, float *restrict v, float *restrict s, float *restrict m,
+                            const struct ps_adam *k, size_t n)
+{
+    const struct ps_adam a = *k;
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], v_before = v[i], s_before = s[i], g = m[i];
+        float first = a.beta1 * v_before + a.rest1 * g;
+        float second = a.beta2 * s_before + a.rest2 * (g * g);
+        float after = before - a.rate * first / (a.root * sqrtf(second) + a.epsilon);
+        uint32_t refuse = nonfinite(after) | nonfinite(second);
+        bad += refuse;
+        after = refuse ? before : after;
+        v[i] = refuse ? v_before : first;
+        s[i] = refuse ? s_before : second;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+static size_t exchange_admm(float *restrict center, float *restrict m, float share, float pull, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i];
+        float after = before + share * (m[i] + pull * before);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        m[i] = before;
+        center[i] = refuse ? before : after;
+    }
+    return bad;
+}
+
+static size_t follow(float *restrict z, const float *restrict center, float a, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = z[i];
+        float after = before + a * (center[i] - before);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        z[i] = refuse ? before : after;
+    }
+    return bad;
+}
+
 /* Sixteen sums side by side, so that every row adds in the same order. */
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 enum { WIDE = 16, ROUND = 128 };
@@ -148,6 +235,12 @@ static void decay(float *restrict out, const float *restrict g, const float *res
         out[i] = g[i] + lambda * x[i];
 }
 
+static void scale(float *x, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= a;
+}
+
 static void copy(float *restrict dst, const float *restrict src, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -166,6 +259,47 @@ static size_t copy_finite(float *restrict dst, const float *restrict src, size_t
     return bad;
 }
 
+static void heavy_ball(float *restrict x, float *restrict v, const float *restrict g, float eta, float mu,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float speed = mu * v[i] - eta * g[i];
+        v[i] = speed;
+        x[i] += speed;
+    }
+}
+
+static void subtract(float *restrict out, const float *restrict x, const float *restrict y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] - y[i];
+}
+
+static void rebase(float *restrict x, float *restrict start, const float *restrict center, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] = center[i] + (x[i] - start[i]);
+        start[i] = center[i];
+    }
+}
+
+static void admm_message(float *restrict m, const float *restrict x, const float *restrict lambda,
+                         const float *restrict g, float eta, float pull, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        m[i] = scale * (x[i] - eta * g[i] + pull * (lambda[i] - x[i]));
+}
+
+static void admm_land(float *restrict x, float *restrict lambda, const float *restrict center,
+                      const float *restrict g, float eta, float pull, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float multiplier = lambda[i] - (x[i] - center[i]);
+        lambda[i] = multiplier;
+        x[i] = scale * (x[i] - eta * g[i] + pull * (multiplier + center[i]));
+    }
+}
+
 extern const struct ps_vec PS_VEC_ROW;
 const struct ps_vec PS_VEC_ROW = {
     .name = PS_VEC_NAME,
@@ -176,9 +310,20 @@ const struct ps_vec PS_VEC_ROW = {
     .exchange_elastic = exchange_elastic,
     .exchange_descend = exchange_descend,
     .exchange_mean = exchange_mean,
+    .exchange_momentum = exchange_momentum,
+    .exchange_adagrad = exchange_adagrad,
+    .exchange_adam = exchange_adam,
+    .exchange_admm = exchange_admm,
+    .follow = follow,
     .squares = squares,
     .squared_distance = squared_distance,
     .decay = decay,
+    .scale = scale,
     .copy = copy,
     .copy_finite = copy_finite,
+    .heavy_ball = heavy_ball,
+    .subtract = subtract,
+    .rebase = rebase,
+    .admm_message = admm_message,
+    .admm_land = admm_land,
 };

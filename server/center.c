@@ -1,5 +1,6 @@
 #include "server/center.h"
 
+#include "proto/log.h"
 #include "server/admissions/admissions.h"
 
 #include <errno.h>
@@ -19,15 +20,18 @@ static float *vector_create(uint64_t n_floats)
     return v;
 }
 
-uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule)
+uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
+                          const struct ps_averaging *averaging)
 {
-    return 2 * (1 + (uint64_t)rule->n_state) * n_floats * sizeof(float);
+    uint64_t n_vectors = 1 + (uint64_t)rule->n_state + (averaging->rate != NULL);
+    return 2 * n_vectors * n_floats * sizeof(float);
 }
 
 static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                         struct ps_error *err)
 {
-    double need_gib = (double)psd_center_bytes(n_floats, rule) / (double)(1u << 30);
+    const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
+    double need_gib = (double)psd_center_bytes(n_floats, rule, averaging) / (double)(1u << 30);
     if (need_gib > cfg->limits.memory_gib)
         return ps_fail(
             err, -E2BIG,
@@ -41,6 +45,7 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     struct psd_snapshot *s = &c->snapshot;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
+    s->has_average = c->z != NULL;
     s->lanes = c->cut.n_lanes;
     s->chunk_floats = c->shard.chunk_floats;
     memcpy(s->method, cfg->method, sizeof s->method);
@@ -53,6 +58,8 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     for (uint32_t i = 0; i < s->n_state; i++)
         if ((s->state[i] = vector_create(c->manifest->n_floats)) == NULL)
             return -ENOMEM;
+    if (s->has_average && (s->average = vector_create(c->manifest->n_floats)) == NULL)
+        return -ENOMEM;
     return 0;
 }
 
@@ -67,7 +74,9 @@ static struct psd_center *center_new(const struct psd_config *cfg, struct ps_man
     c->manifest = manifest;
     c->rule = psd_rule_find(cfg->rule);
     c->info = ps_rule_find(cfg->rule);
+    c->averaging = ps_averaging_find(cfg->averaging);
     c->hyper = cfg->hyper;
+    c->window_chunks = cfg->window_chunks;
     c->admission = psd_admission_find(cfg->admission);
     c->cut = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
     c->shard = c->cut;
@@ -98,6 +107,8 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
     bool ok = (c->x = vector_create(c->manifest->n_floats)) != NULL;
     for (uint32_t i = 0; ok && i < c->rule->n_state; i++)
         ok = (c->state[i] = vector_create(c->manifest->n_floats)) != NULL;
+    if (ok && c->averaging->rate != NULL)
+        ok = (c->z = vector_create(c->manifest->n_floats)) != NULL;
     if (!ok || snapshot_create(c, cfg) < 0) {
         rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
                      (unsigned long long)c->manifest->n_floats);
@@ -105,6 +116,26 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
         return rc;
     }
     *out = c;
+    return 0;
+}
+
+/* The checkpoint's average where both have one. */
+static int resume_average(struct psd_center *c, struct psd_snapshot *s)
+{
+    if (c->averaging->rate == NULL && s->has_average) {
+        ps_log(PS_LOG_INFO, "resume.average", "averaging is none: the checkpoint's average is dropped");
+        free(s->average);
+    } else if (s->has_average) {
+        c->z = s->average;
+    } else if (c->averaging->rate != NULL) {
+        if ((c->z = vector_create(c->manifest->n_floats)) == NULL)
+            return -ENOMEM;
+        memcpy(c->z, c->x, c->manifest->n_floats * sizeof *c->z);
+        ps_log(PS_LOG_INFO, "resume.average",
+               "the checkpoint has no average: averaging %s starts at its center", c->averaging->name);
+    }
+    s->average = NULL;
+    s->has_average = false;
     return 0;
 }
 
@@ -136,7 +167,7 @@ int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, stru
         s->state[i] = NULL;
     }
     c->resumed = s;
-    if (snapshot_create(c, cfg) < 0) {
+    if (resume_average(c, s) < 0 || snapshot_create(c, cfg) < 0) {
         psd_center_destroy(c);
         return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");
     }
@@ -150,6 +181,7 @@ void psd_center_destroy(struct psd_center *c)
         return;
     for (uint32_t i = 0; i < PSD_MAX_STATE; i++)
         free(c->state[i]);
+    free(c->z);
     c->snapshot.manifest = NULL; /* shared with the center's */
     psd_snapshot_finish(&c->snapshot);
     ps_manifest_destroy(c->manifest);

@@ -23,20 +23,25 @@ struct psd_center {
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
+    uint32_t window_chunks;
     float *x; /* [n_floats], owned */
     float *state[PSD_MAX_STATE];
+    const struct ps_averaging *averaging;
+    float *z; /* the average that follows x, [n_floats], owned; NULL when averaging is none */
     struct psd_snapshot snapshot;       /* preallocated: a checkpoint never asks for memory of this size */
     const struct psd_snapshot *resumed; /* replay entries to start from; NULL: a new job. Borrowed */
 };
 
 /* Bytes that a center of n floats takes, snapshot included. */
-uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule);
+uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
+                          const struct ps_averaging *averaging);
 
 /* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib. */
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
                       struct ps_error *err);
-/* From a checkpoint, whose center, state and manifest it takes over; the lane map is the checkpoint's. s must
- * outlive it until the lanes have taken their slices. -EINVAL when the state does not fit the rule. */
+/* From a checkpoint, whose center, state, average and manifest it takes over; the lane map is the
+ * checkpoint's. Without an average in it, one that is wanted starts at the center. s must outlive it until
+ * the lanes have taken their slices. -EINVAL when the state does not fit the rule. */
 int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
                       struct ps_error *err);
 void psd_center_destroy(struct psd_center *c);

@@ -28,13 +28,12 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
 {
     for (size_t i = 0; i < m->n_tensors; i++) {
         const char *name = m->tensors[i].name;
-        if (strcmp(name, "__metadata__") == 0 ||
+        if (strcmp(name, "__metadata__") == 0 || strcmp(name, PSD_CHECKPOINT_AVERAGE) == 0 ||
             strncmp(name, PSD_CHECKPOINT_STATE, strlen(PSD_CHECKPOINT_STATE)) == 0)
-            return ps_fail(
-                err, -EINVAL,
-                "tensor %zu '%s': checkpoints keep the names __metadata__ and " PSD_CHECKPOINT_STATE
-                "* to themselves",
-                i, name);
+            return ps_fail(err, -EINVAL,
+                           "tensor %zu '%s': checkpoints keep the names __metadata__, " PSD_CHECKPOINT_AVERAGE
+                           " and " PSD_CHECKPOINT_STATE "* to themselves",
+                           i, name);
         json_t *text = json_string(name);
         if (text == NULL)
             return ps_fail(err, -EINVAL, "tensor %zu: its name is not UTF-8", i);
@@ -43,7 +42,7 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
     return 0;
 }
 
-/* Hashes the center and the state as they will stand in the file. */
+/* Hashes the vectors as they will stand in the file. */
 static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps_error *err)
 {
     const size_t n = (size_t)s->manifest->n_floats;
@@ -53,12 +52,12 @@ static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps
     if (state == NULL)
         return ps_fail(err, -ENOMEM, "no memory to write a checkpoint");
     XXH3_64bits_reset(state);
-    for (uint32_t k = 0; k <= s->n_state && rc == 0; k++) {
-        const float *x = k == 0 ? s->center : s->state[k - 1];
+    for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s) && rc == 0; k++) {
+        const float *x = psd_checkpoint_vector(s, k);
         size_t bad = psd_checkpoint_find_nonfinite(x, n);
         if (bad < n) /* it would be refused when read, and push out a file that is good */
             rc = ps_fail(err, -EINVAL, "not written: value %zu of the %s is not finite", bad,
-                         k == 0 ? "center" : "rule's state");
+                         psd_checkpoint_vector_name(s, k));
         XXH3_64bits_update(state, x, n * sizeof *x);
     }
     *checksum = XXH3_64bits_digest(state);
@@ -87,11 +86,10 @@ static int write_file(int fd, const struct psd_snapshot *s, const char *header, 
     const uint64_t length = htole64(len);
     int rc;
 
-    if ((rc = write_all(fd, &length, sizeof length)) < 0 || (rc = write_all(fd, header, len)) < 0 ||
-        (rc = write_all(fd, s->center, bytes)) < 0)
+    if ((rc = write_all(fd, &length, sizeof length)) < 0 || (rc = write_all(fd, header, len)) < 0)
         return rc;
-    for (uint32_t k = 0; k < s->n_state; k++)
-        if ((rc = write_all(fd, s->state[k], bytes)) < 0)
+    for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s); k++)
+        if ((rc = write_all(fd, psd_checkpoint_vector(s, k), bytes)) < 0)
             return rc;
     return fsync(fd) < 0 ? -errno : 0;
 }

@@ -2,11 +2,11 @@
  *
  * DIR/center-<version, 12 digits>.safetensors, each written to a temporary name, fsynced, renamed, and the
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
- * "psd.state.<k>". Metadata (strings): psd.format (1), psd.version (of the center), psd.method, psd.rule,
- * psd.generation, psd.incarnation, psd.saved_at (unix seconds), psd.lanes, psd.chunk_floats, psd.roles,
- * psd.clocks and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.checksum
- * (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of any byte is found.
- * Works on one snapshot at a time; no thread of its own. */
+ * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
+ * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
+ * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks and psd.replay (JSON), psd.test_accuracy and
+ * psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
+ * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_H
 #define PSD_CHECKPOINT_H
 
@@ -33,6 +33,8 @@ struct psd_snapshot {
     float *center;                /* [n_floats], owned */
     float **state;                /* [n_state][n_floats], owned */
     uint32_t n_state;
+    bool has_average;
+    float *average; /* [n_floats], owned; NULL unless has_average */
     char method[32], rule[32];
     uint32_t generation;
     uint32_t incarnation; /* the highest given out */
@@ -59,7 +61,8 @@ struct psd_best {
 void psd_snapshot_finish(struct psd_snapshot *s);
 
 /* What a manifest must hold beyond ps_manifest_create so that it can be written: names in UTF-8, none of them
- * "__metadata__" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the tensor. */
+ * "__metadata__", "psd.average" or "psd.state.…". Call it when a job's manifest is offered. -EINVAL names the
+ * tensor. */
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err);
 
 /* The psd.saved_at for a checkpoint of this version: now_s, or, where the wall clock has gone back, what

@@ -194,6 +194,14 @@ static int check_state(const struct decoder *d, const struct piece *pieces, size
     return 0;
 }
 
+static int check_average(const struct decoder *d, const struct piece *p, uint64_t n_floats)
+{
+    if (p->n_dims != 1 || p->shape[0] != n_floats)
+        return damaged(d, "tensor '%.60s': the average is as long as the center, [%" PRIu64 "]", p->name,
+                       n_floats);
+    return 0;
+}
+
 /* What tensors differ in beside their shape: an object of the header, from names to numbers; a tensor that is
  * not named has 0. */
 struct mark {
@@ -267,24 +275,31 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
 
 static int decode_tensors(const struct decoder *d, uint64_t max_floats)
 {
-    size_t n = json_object_size(d->root) - 1, n_model = n;
+    size_t n = json_object_size(d->root) - 1, n_state = 0;
+    bool average;
     int rc;
 
-    if (n < 1 || n > PS_MAX_TENSORS + PSD_CHECKPOINT_MAX_STATE)
+    if (n < 1 || n > PS_MAX_TENSORS + PSD_CHECKPOINT_MAX_STATE + 1)
         return damaged(d, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
     struct piece *pieces = calloc(n, sizeof *pieces);
     if (pieces == NULL)
         return ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
     if ((rc = decode_pieces(d, pieces, n)) == 0) {
-        while (n_model > 0 && is_state(&pieces[n_model - 1]))
-            n_model--;
-        if (n_model == 0)
-            rc = damaged(d, "%zu state vectors and no tensor of a model", n);
-        else
-            rc = check_state(d, pieces + n_model, n - n_model, pieces[n_model - 1].end / sizeof(float));
+        average = strcmp(pieces[n - 1].name, PSD_CHECKPOINT_AVERAGE) == 0;
+        n -= average;
+        while (n > 0 && is_state(&pieces[n - 1])) {
+            n--;
+            n_state++;
+        }
+        uint64_t n_floats = n > 0 ? pieces[n - 1].end / sizeof(float) : 0;
+        if (n == 0)
+            rc = damaged(d, "%zu vectors of psd's own and no tensor of a model", n_state + average);
+        else if ((rc = check_state(d, pieces + n, n_state, n_floats)) == 0 && average)
+            rc = check_average(d, &pieces[n + n_state], n_floats);
         if (rc == 0)
-            rc = make_manifest(d, pieces, n_model, max_floats);
-        d->out->n_state = (uint32_t)(n - n_model);
+            rc = make_manifest(d, pieces, n, max_floats);
+        d->out->n_state = (uint32_t)n_state;
+        d->out->has_average = average;
     }
     free(pieces);
     return rc;

@@ -102,6 +102,10 @@ static int add_tensors(json_t *root, const struct psd_snapshot *s)
                                 entry_to_json(&m->n_floats, 1, (k + 1) * m->n_floats, m->n_floats)) < 0)
             return -ENOMEM;
     }
+    if (s->has_average &&
+        json_object_set_new(root, PSD_CHECKPOINT_AVERAGE,
+                            entry_to_json(&m->n_floats, 1, (1 + s->n_state) * m->n_floats, m->n_floats)) < 0)
+        return -ENOMEM;
     return 0;
 }
 

@@ -21,6 +21,7 @@ void psd_snapshot_finish(struct psd_snapshot *s)
     for (uint32_t k = 0; s->state != NULL && k < s->n_state; k++)
         free(s->state[k]);
     free(s->state);
+    free(s->average);
     free(s->lane_clocks);
     for (size_t i = 0; i < s->n_replay; i++)
         free(s->replay[i].landed);
@@ -145,7 +146,7 @@ static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, s
 {
     const uint64_t n = s->manifest->n_floats;
     XXH3_state_t *state = XXH3_createState();
-    int rc;
+    int rc = 0;
 
     s->state = calloc(s->n_state + 1, sizeof *s->state);
     if (state == NULL || s->state == NULL) {
@@ -153,10 +154,11 @@ static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, s
         return ps_fail(err, -ENOMEM, "%s: no memory to read it", path);
     }
     XXH3_64bits_reset(state);
-    rc = read_vector(path, fd, at, n, "center", state, &s->center, err);
-    for (uint32_t k = 0; k < s->n_state && rc == 0; k++)
-        rc = read_vector(path, fd, at + (k + 1) * n * sizeof(float), n, "rule's state", state, &s->state[k],
+    for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s) && rc == 0; k++) {
+        float **to = k == 0 ? &s->center : k <= s->n_state ? &s->state[k - 1] : &s->average;
+        rc = read_vector(path, fd, at + k * n * sizeof(float), n, psd_checkpoint_vector_name(s, k), state, to,
                          err);
+    }
     uint64_t found = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     if (rc == 0 && found != checksum)

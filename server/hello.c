@@ -148,8 +148,8 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 {
     struct psd_totals t;
     psd_stats_totals(d, &t);
-    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.replay_bytes +
-                           t.window_bytes + psd_stats_window_bytes(d));
+    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.average_bytes +
+                           t.replay_bytes + t.window_bytes + psd_stats_window_bytes(d));
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
     if (need <= limit)
         return true;
@@ -240,6 +240,8 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
         d->lost_updates = m->center_version - d->resumed_version;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
     psd_job_update_rates(d);
+    if (!s->observer)
+        psd_membership_joined(d);
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);

@@ -40,6 +40,33 @@ static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
 {
     s->state = PSD_SESSION_ACTIVE;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
+    if (s->observer)
+        return;
+    s->took_part = true;
+    psd_membership_joined(d);
+}
+
+/* Some rules keep each worker's part in the center: as many as at the start take part, each once. False when
+ * the session was refused. */
+static bool has_place(struct psd *d, struct psd_session *s)
+{
+    uint32_t p = d->cfg.hyper.workers;
+    char why[240];
+    if (s->observer || !ps_rule_find(d->cfg.rule)->fixed_workers)
+        return true;
+    if (s->client >= p)
+        snprintf(why, sizeof why, "rank %u: rule %s has %u workers from the start to the end (workers: %u)",
+                 s->client, d->cfg.rule, p, p);
+    else if (s->took_part)
+        snprintf(why, sizeof why,
+                 "rank %u has taken part and gone: rule %s keeps its part in the center, so that nobody can begin "
+                 "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
+                 s->client, d->cfg.rule);
+    else
+        return true;
+    psd_control_error(d, s, PS__CODE__RANK_RANGE, true, why);
+    psd_job_end(d, s, PS__CODE__RANK_RANGE, why);
+    return false;
 }
 
 static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, const char *reason)
@@ -104,6 +131,10 @@ void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
     if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING) {
         if (fits(d, s, m))
             psd_control_begun(d, s, s->state == PSD_SESSION_OFFERING);
+        return;
+    }
+    if (!has_place(d, s)) {
+        ps_manifest_destroy(m);
         return;
     }
     switch (d->state) {
@@ -191,6 +222,7 @@ static void released(struct psd *d)
         return;
     psd_center_destroy(d->center);
     d->center = NULL;
+    psd_membership_reset(d);
     if (d->state != PSD_STATE_EMPTYING)
         return; /* a drain came meanwhile: it goes on */
     d->state = PSD_STATE_WAITING;
@@ -229,6 +261,9 @@ void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
             break;
         case PSD_NOTE_SNAPPED:
             psd_saver_snapped(d);
+            break;
+        case PSD_NOTE_HELD:
+            psd_membership_held(d, note.a);
             break;
         default:
             faulted(d, &note);

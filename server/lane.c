@@ -1,4 +1,4 @@
-#include "server/lane.h"
+#include "server/lane_rounds.h"
 
 #include <errno.h>
 #include <math.h>
@@ -116,6 +116,7 @@ void psd_lane_destroy(struct psd_lane *lane)
         psd_ring_push(lane->in, &(struct psd_note){.kind = PSD_NOTE_STOP});
         pthread_join(lane->thread, NULL);
     }
+    psd_rounds_destroy(lane);
     lane->transport->port_close(lane->port);
     psd_ring_finish(lane->in);
     psd_ring_finish(lane->out);

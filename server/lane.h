@@ -41,6 +41,7 @@ struct psd_shared {
     _Atomic float alpha;      /* follows the number of live workers; written by the loop */
     _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
     _Atomic uint32_t generation;
+    _Atomic uint64_t rounds; /* that lanes have been through, all together */
     uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
     uint32_t n_lanes;
     pthread_barrier_t
@@ -55,6 +56,11 @@ struct psd_shared {
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
 void psd_shared_finish(struct psd_shared *s);
 
+/* Sums over the PARAM values of an exchange: (x - center)^2 before the center moved, or g^2; and center^2. */
+struct psd_norms {
+    double squares, center_squares;
+};
+
 /* What a lane knows of one client. */
 struct psd_lane_client {
     uint32_t incarnation;
@@ -64,15 +70,26 @@ struct psd_lane_client {
     uint32_t n_landed;                 /* its chunks that have landed */
     uint64_t *landed;                  /* bitmap of them; in psd_lane.bitmaps */
     uint64_t version_seen;             /* when it was last answered */
-    double squares, center_squares;    /* of the exchange under way so far */
+    struct psd_norms norms;            /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
+    /* Under rounds, for the loop: chunks of this exchange that wait here for others'. */
+    _Atomic uint64_t waiting_seq;
+    _Atomic uint32_t waiting_chunks;
     /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
     _Atomic double last_squares;
     _Atomic float last_rate;
 };
 
+/* Who takes part in rounds `from` and later; ranks ascend. */
+struct psd_members {
+    uint64_t from;
+    uint32_t n;
+    uint32_t *ranks;
+};
+
 struct psd_lane;
+struct psd_rounds;
 
 /* One piece of a transfer that has arrived and is valid. */
 struct psd_arrival {
@@ -109,6 +126,7 @@ struct psd_lane {
         uint64_t seq;
     } offer;                              /* whose x it was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not floats in place */
+    struct psd_rounds *rounds;            /* NULL: an admission without */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
@@ -137,6 +155,8 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
+/* lane_table.c, lane's thread: copies the slice and the replay table, tells the loop. */
+void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s);
 
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,

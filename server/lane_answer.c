@@ -1,5 +1,5 @@
 /* What a lane answers. */
-#include "server/lane_inside.h"
+#include "server/lane_rounds.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,13 +56,21 @@ static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code
             .kind = PSD_NOTE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code, .b = at});
 }
 
+/* Under merged rounds each chunk's own, so that every lane names a round alike. */
+static uint64_t version_of(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return lane->rounds != NULL && lane->center->admission->merges
+               ? lane->rounds->done[a->chunk]
+               : atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+}
+
 void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
     struct ps_frame f = a->frame;
     f.kind = PS_FRAME_ANSWER;
     f.flags = flags;
     f.rate = rate;
-    f.center_version = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    f.center_version = version_of(lane, a);
     a->client->version_seen = f.center_version;
     ps_frame_pack(&f, a->message.head);
     psd_count(&lane->stats.bytes_out, a->message.body_bytes);
@@ -74,16 +82,22 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     }
 }
 
-void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
+                            uint16_t flags)
 {
     size_t len_bytes = a->frame.count * sizeof(float);
     if (a->message.body_bytes != len_bytes && lane->transport->message_body(&a->message, len_bytes) < 0) {
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %zu bytes", len_bytes);
         return;
     }
-    lane->vec->copy(psd_lane_room_of(lane, a), psd_lane_center_of(lane, a), a->frame.count);
+    lane->vec->copy(psd_lane_room_of(lane, a), vector + a->frame.begin, a->frame.count);
     psd_lane_floats_back(lane, a);
     psd_lane_answer(lane, a, rate, flags);
+}
+
+void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    psd_lane_answer_vector(lane, a, lane->center->x, rate, flags);
 }
 
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)

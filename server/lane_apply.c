@@ -25,8 +25,8 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
 static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct ps_frame *f)
 {
     struct psd_move move = psd_lane_move_of(lane, f);
-    atomic_store_explicit(&c->last_squares, c->squares, memory_order_relaxed);
-    atomic_store_explicit(&lane->stats.center_squares, c->center_squares, memory_order_relaxed);
+    atomic_store_explicit(&c->last_squares, c->norms.squares, memory_order_relaxed);
+    atomic_store_explicit(&lane->stats.center_squares, c->norms.center_squares, memory_order_relaxed);
     atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
 }
 
@@ -34,15 +34,16 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_lane_client *c = a->client;
     const struct ps_frame *f = &a->frame;
+    bool merged = lane->center->admission->merges && f->kind != PS_FRAME_SET;
     c->landed[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
     psd_count(&lane->stats.chunks, 1);
     if (++c->n_landed != a->n_pieces)
         return;
-    psd_count(&lane->stats.clock, 1);
+    psd_count(&lane->stats.clock, !merged);
     if (f->kind != PS_FRAME_SET && (f->flags & PS_FLAG_TENSOR) == 0)
         publish_norms(lane, c, f);
     if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
-        atomic_fetch_add_explicit(&lane->shared->version, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
     }
 }
@@ -52,6 +53,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = ps_schedule_rate(&h->schedule, h->learning_rate, f->clock), pull = eta * h->rho;
     const _Atomic uint64_t *updates = lane->whole ? &lane->shared->version : &lane->stats.clock;
+    uint64_t t = atomic_load_explicit(updates, memory_order_relaxed);
+    float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
                              .eta = (float)eta,
@@ -61,7 +64,8 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_fr
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
                              .n_moves = 1,
-                             .t = atomic_load_explicit(updates, memory_order_relaxed)};
+                             .t = t,
+                             .follow = follow};
 }
 
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
@@ -85,103 +89,143 @@ void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a)
         ps_codec_find(a->frame.codec)->encode(a->message.body, lane->scratch, a->frame.count);
 }
 
-/* A run of values of one role within a piece. */
-struct run {
-    float *center, *m;
-    float *state[PSD_MAX_STATE];
-    size_t n;
-};
+/* Before the center moves. */
+void psd_lane_follow(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r)
+{
+    if (r->z != NULL)
+        lane->vec->follow(r->z, r->center, move->follow, r->n);
+}
+
+void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
+{
+    r->at += n;
+    r->center += n;
+    r->m += n;
+    r->z = r->z != NULL ? r->z + n : NULL;
+    for (uint32_t i = 0; i < lane->center->rule->n_state; i++)
+        r->state[i] += n;
+    r->n -= n;
+}
 
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
-static size_t move_params(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
-                          struct run r)
+static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                          struct psd_run r)
 {
     enum { BLOCK = 4096 };
     const struct psd_rule *rule = lane->center->rule;
     bool takes_x = lane->center->info->message == PS_MESSAGE_X;
     size_t n_bad = 0;
     while (r.n > 0) {
-        size_t n = r.n < BLOCK ? r.n : BLOCK;
-        c->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, n) : lane->vec->squares(r.m, n);
-        c->center_squares += lane->vec->squares(r.center, n);
-        n_bad += rule->apply(move, r.center, r.state, r.m, n);
-        for (uint32_t i = 0; i < rule->n_state; i++)
-            r.state[i] += n;
-        r.center += n;
-        r.m += n;
-        r.n -= n;
+        struct psd_run block = r;
+        block.n = r.n < BLOCK ? r.n : BLOCK;
+        norms->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, block.n)
+                                  : lane->vec->squares(r.m, block.n);
+        norms->center_squares += lane->vec->squares(r.center, block.n);
+        psd_lane_follow(lane, move, &block);
+        n_bad += rule->apply(move, r.center, r.state, r.m, block.n);
+        psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
 }
 
 /* Statistics follow the workers: like everything else where the worker keeps a part of its own x, else as a
  * running mean. */
-static size_t move_buffers(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
-                           struct run r)
+static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                           struct psd_run r)
 {
-    (void)c;
+    (void)norms;
+    psd_lane_follow(lane, move, &r);
     if (lane->center->info->half == PS_HALF_ELASTIC)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
-    float rate = atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
+    float rate = lane->center->admission->merges /* m is their mean */
+                     ? 1
+                     : atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
     return lane->vec->exchange_mean(r.center, r.m, rate, r.n);
 }
 
-static size_t keep_frozen(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
-                          struct run r)
+static size_t keep_frozen(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                          struct psd_run r)
 {
-    (void)c;
+    (void)norms;
     (void)move;
     lane->vec->copy(r.m, r.center, r.n);
     return 0;
 }
 
-static size_t (*const movers[])(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_move *move,
-                                struct run r) = {
-    [PS_ROLE_PARAM] = move_params,
-    [PS_ROLE_BUFFER] = move_buffers,
-    [PS_ROLE_FROZEN] = keep_frozen,
-};
+size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                         struct psd_run r)
+{
+    static size_t (*const movers[])(struct psd_lane *lane, struct psd_norms *norms,
+                                    const struct psd_move *move, struct psd_run r) = {
+        [PS_ROLE_PARAM] = move_params,
+        [PS_ROLE_BUFFER] = move_buffers,
+        [PS_ROLE_FROZEN] = keep_frozen,
+    };
+    return movers[r.role](lane, norms, move, r);
+}
 
-/* Moves the piece's values by their roles; m receives the answer. Returns how many values were refused; *at:
- * about where the first of them lies. */
-static size_t move_piece(struct psd_lane *lane, const struct psd_arrival *a, float *m, uint64_t *at)
+static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segment *s, struct ps_range piece,
+                             float *m)
 {
     const struct psd_center *center = lane->center;
+    struct ps_range part = ps_range_meet(s->range, piece);
+    struct psd_run r = {
+        .role = (uint8_t)s->role, .at = part.begin, .center = center->x + part.begin, .m = m, .n = part.count};
+    for (uint32_t i = 0; i < center->rule->n_state; i++)
+        r.state[i] = center->state[i] + part.begin;
+    r.z = center->z != NULL ? center->z + part.begin : NULL;
+    return r;
+}
+
+struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m)
+{
+    return run_of(lane, ps_manifest_segment(lane->center->manifest, piece.begin), piece, m);
+}
+
+struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r)
+{
+    uint64_t at = r.at + r.n;
+    if (at == piece.begin + piece.count)
+        return (struct psd_run){.n = 0};
+    return run_of(lane, ps_manifest_segment(lane->center->manifest, at), piece, r.m + r.n);
+}
+
+bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
+{
     struct psd_move move = psd_lane_move_of(lane, &a->frame);
     struct ps_range piece = {a->frame.begin, a->frame.count};
-    const struct ps_segment *s = ps_manifest_segment(center->manifest, piece.begin);
+    uint64_t at = 0; /* about where the first value that was refused lies */
     size_t n_bad = 0;
 
-    for (uint64_t done = 0; done < piece.count; s++) {
-        struct ps_range part = ps_range_meet(s->range, piece);
-        struct run r = {.center = center->x + part.begin, .m = m + done, .n = part.count};
-        for (uint32_t i = 0; i < center->rule->n_state; i++)
-            r.state[i] = center->state[i] + part.begin;
-        size_t more = movers[s->role](lane, a->client, &move, r);
+    for (struct psd_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
+         r = psd_lane_next_run(lane, piece, r)) {
+        size_t more = psd_lane_move_run(lane, &a->client->norms, &move, r);
         if (n_bad == 0 && more > 0)
-            *at = part.begin;
+            at = r.at;
         n_bad += more;
-        done += part.count;
     }
-    return n_bad;
+    if (n_bad > 0) {
+        psd_lane_refuse_values(lane, a, n_bad, at);
+        return false;
+    }
+    if (a->frame.kind == PS_FRAME_EXCHANGE)
+        psd_lane_floats_back(lane, a);
+    psd_lane_land(lane, a);
+    return true;
+}
+
+void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+{
+    if (a->frame.kind == PS_FRAME_EXCHANGE)
+        psd_lane_answer(lane, a, rate, flags);
+    else
+        psd_lane_answer_nothing(lane, a, rate, flags);
 }
 
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, &a->frame);
-    uint64_t at = 0;
-    size_t n_bad = move_piece(lane, a, psd_lane_floats_of(lane, a), &at);
-
-    if (n_bad > 0) {
-        psd_lane_refuse_values(lane, a, n_bad, at);
-        return;
-    }
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
-        psd_lane_floats_back(lane, a);
-    psd_lane_land(lane, a);
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
-        psd_lane_answer(lane, a, lane->center->rule->rate(&move), 0);
-    else
-        psd_lane_answer_nothing(lane, a, lane->center->rule->rate(&move), 0);
+    if (psd_lane_move(lane, a))
+        psd_lane_answer_moved(lane, a, lane->center->rule->rate(&move), 0);
 }

@@ -43,12 +43,23 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     *scope = ps_shard_whole(&center->shard);
     a->n_pieces = kind->moves ? lane->n_moving : lane->n_chunks;
     a->n_lanes = kind->moves ? center->lanes_moving : center->lanes_used;
-    if ((f->flags & ~PS_FLAG_TENSOR) != 0) {
-        ps_fail(err, 0, "flags %04x; a request has none or %04x (one tensor)", f->flags, PS_FLAG_TENSOR);
+    if ((f->flags & ~(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0))) != 0) {
+        ps_fail(err, 0, "flags %04x; a request may have %04x (one tensor), a pull also %04x (the average)",
+                f->flags, PS_FLAG_TENSOR, PS_FLAG_AVERAGE);
         return PS__CODE__MALFORMED;
+    }
+    if ((f->flags & PS_FLAG_AVERAGE) != 0 && center->z == NULL) {
+        ps_fail(err, 0, "a pull of the average; averaging is %s, so the job has none",
+                center->averaging->name);
+        return PS__CODE__RANGE;
     }
     if ((f->flags & PS_FLAG_TENSOR) == 0)
         return 0;
+    if (kind->moves && center->admission->rounds) {
+        ps_fail(err, 0, "tensor %u alone: admission %s takes exchanges of the whole vector", f->code,
+                center->admission->name);
+        return PS__CODE__RANGE;
+    }
     if (!kind->one_tensor || f->code >= center->manifest->n_tensors) {
         ps_fail(err, 0, "a frame of kind %u for tensor %u alone; the model has %zu tensors", f->kind, f->code,
                 center->manifest->n_tensors);

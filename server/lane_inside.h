@@ -12,6 +12,7 @@ struct psd_request_kind {
     bool has_payload;
     bool moves;      /* by the rule: frozen chunks do not take part */
     bool one_tensor; /* may cover one tensor only */
+    bool averages;   /* may ask for the average */
     unsigned phases; /* bits of enum psd_phase in which it is allowed */
     uint32_t code;   /* when it is not */
 };
@@ -28,6 +29,9 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
 /* Turns the request, whose body is the answer already, into its answer. */
 void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+/* With the vector's floats that the request names. */
+void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
+                            uint16_t flags);
 /* With the center as it is now. */
 void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
@@ -40,8 +44,33 @@ float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
 void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a);
 /* The floats of a body, there. */
 float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
+/* Applies the arrival and lands it; its body is the answer then. False: it was refused and consumed. */
+bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* The chunk has landed: notes it, and when it was the last of the transfer here, lets the clocks go on. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
+/* Answers an exchange or a push that has been applied. */
+void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+
+/* A run of values of one role within a piece; state[k] and z are aligned with center. */
+struct psd_run {
+    uint8_t role; /* enum ps_role */
+    uint64_t at;  /* of its first value in the vector */
+    float *center, *m;
+    float *state[PSD_MAX_STATE];
+    float *z; /* NULL: no average */
+    size_t n;
+};
+/* z follows the center, before that moves. Part of psd_lane_move_run. */
+void psd_lane_follow(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r);
+/* Goes n values on within the run. */
+void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n);
+/* Moves the run by its role, a block at a time, m holding message and then answer. Returns how many results
+ * were not finite; none of those was stored. */
+size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                         struct psd_run r);
+/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r)) */
+struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
+struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r);
 
 static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {

@@ -27,7 +27,7 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
         memset(c->landed, 0, lane->n_words * sizeof *c->landed);
         c->seq = a->frame.seq;
         c->n_landed = 0;
-        c->squares = c->center_squares = 0;
+        c->norms = (struct psd_norms){0, 0};
         note_staleness(lane, c);
         atomic_store_explicit(&c->clock, a->frame.clock, memory_order_relaxed);
         return true;
@@ -58,7 +58,23 @@ static void serve_move(struct psd_lane *lane, struct psd_arrival *a)
 static void serve_pull(struct psd_lane *lane, struct psd_arrival *a)
 {
     psd_count(&lane->stats.pulled, 1);
-    psd_lane_answer_center(lane, a, 0, 0);
+    const struct psd_center *c = lane->center;
+    psd_lane_answer_vector(lane, a, (a->frame.flags & PS_FLAG_AVERAGE) != 0 ? c->z : c->x, 0, 0);
+}
+
+/* The average starts where the center does, and is the center where that is frozen. */
+static void overwrite_average(struct psd_lane *lane, const struct ps_frame *f)
+{
+    const struct psd_center *center = lane->center;
+    struct ps_range piece = {f->begin, f->count};
+    const struct ps_segment *s = ps_manifest_segment(center->manifest, piece.begin);
+
+    for (uint64_t done = 0; center->z != NULL && done < piece.count; s++) {
+        struct ps_range part = ps_range_meet(s->range, piece);
+        if (f->kind == PS_FRAME_OFFER || s->role == PS_ROLE_FROZEN)
+            lane->vec->copy(center->z + part.begin, center->x + part.begin, part.count);
+        done += part.count;
+    }
 }
 
 /* Copies the body into the center. Returns false when it was refused. */
@@ -68,6 +84,7 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
         lane->vec->copy_finite(psd_lane_center_of(lane, a), psd_lane_floats_of(lane, a), a->frame.count);
     if (n_bad > 0)
         psd_lane_refuse_values(lane, a, n_bad, a->frame.begin);
+    overwrite_average(lane, &a->frame);
     return n_bad == 0;
 }
 
@@ -117,13 +134,18 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 }
 
 static const struct psd_request_kind kinds[] = {
-    [PS_FRAME_EXCHANGE] = {serve_move, true, true, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_PUSH] = {serve_move, true, true, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_PULL] = {serve_pull, false, false, true, 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
-                       PS__CODE__NOT_BEGUN},
-    [PS_FRAME_SET] = {serve_set, true, false, true, 1u << PSD_PHASE_ACTIVE, PS__CODE__KIND},
-    [PS_FRAME_OFFER] = {serve_offer, true, false, false, 1u << PSD_PHASE_OFFERING | 1u << PSD_PHASE_ACTIVE,
-                        PS__CODE__NOT_BEGUN},
+    [PS_FRAME_EXCHANGE] = {serve_move, .has_payload = true, .moves = true, .one_tensor = true,
+                           .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
+    [PS_FRAME_PUSH] = {serve_move, .has_payload = true, .moves = true, .one_tensor = true,
+                       .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
+    [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true,
+                       .phases = 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
+                       .code = PS__CODE__NOT_BEGUN},
+    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .phases = 1u << PSD_PHASE_ACTIVE,
+                      .code = PS__CODE__KIND},
+    [PS_FRAME_OFFER] = {serve_offer, .has_payload = true,
+                        .phases = 1u << PSD_PHASE_OFFERING | 1u << PSD_PHASE_ACTIVE,
+                        .code = PS__CODE__NOT_BEGUN},
 };
 
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)

@@ -1,5 +1,5 @@
 /* What a lane does when the loop tells it: its slice, who may speak, snapshots. */
-#include "server/lane.h"
+#include "server/lane_rounds.h"
 
 #include <errno.h>
 #include <math.h>
@@ -29,6 +29,7 @@ static void release(struct psd_lane *lane)
 {
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = NULL;
+    psd_rounds_destroy(lane);
     free_tables(lane);
     lane->center = NULL;
     lane->n_chunks = lane->n_offered = 0;
@@ -79,16 +80,21 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
-    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->offered || !lane->scratch) {
+    lane->center = center;
+    if (center->admission->rounds)
+        lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
+    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->offered || !lane->scratch ||
+        (center->admission->rounds && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
+        psd_rounds_destroy(lane);
         free_tables(lane);
+        lane->center = NULL;
         lane->n_chunks = 0;
         return;
     }
     for (uint32_t i = 0; i < n_slots; i++)
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
-    lane->center = center;
     atomic_store_explicit(&lane->stats.center_squares, NAN, memory_order_relaxed);
     if (center->resumed != NULL)
         restore_replay(lane, center->resumed);
@@ -122,11 +128,13 @@ static void copy_values(struct psd_lane *lane, struct psd_snapshot *s)
     lane->vec->copy(s->center + r.begin, center->x + r.begin, r.count);
     for (uint32_t k = 0; k < center->rule->n_state; k++)
         lane->vec->copy(s->state[k] + r.begin, center->state[k] + r.begin, r.count);
+    if (s->has_average)
+        lane->vec->copy(s->average + r.begin, center->z + r.begin, r.count);
 }
 
 /* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an
  * exchange is then true of every slice. */
-static void snapshot(struct psd_lane *lane, struct psd_snapshot *s)
+void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
 {
     size_t n = 0;
 
@@ -171,9 +179,19 @@ void psd_lane_take_notes(struct psd_lane *lane)
             lane->clients[note.client].end_code = (uint32_t)note.a;
             if (note.a == PS__CODE__NO_SESSION)
                 lane->clients[note.client].seq = 0; /* it left: nothing of it will be retried */
+            psd_rounds_forget(lane, note.client);
             break;
         case PSD_NOTE_SNAPSHOT:
-            snapshot(lane, note.p);
+            psd_rounds_snapshot(lane, note.p, note.a);
+            break;
+        case PSD_NOTE_HOLD:
+            psd_rounds_hold(lane);
+            break;
+        case PSD_NOTE_MEMBERS:
+            psd_rounds_take_members(lane, note.p);
+            break;
+        case PSD_NOTE_GO:
+            psd_rounds_go(lane);
             break;
         default:
             lane->stop = true;

@@ -140,6 +140,8 @@ static void on_tick(uv_timer_t *timer)
 {
     struct psd *d = timer->data;
     psd_job_check_silence(d);
+    if (!d->membership.started)
+        psd_membership_joined(d); /* those who were expected may have had their time */
     psd_saver_check_due(d);
     psd_stop_check(d);
     psd_history_tick(d);
@@ -205,7 +207,8 @@ static int set_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s: %s", d->saver.directory, strerror(errno));
         return PSD_EXIT_STATE_DIR;
     }
-    if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0) {
+    if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0 ||
+        psd_membership_init(d) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "%s",
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
@@ -312,6 +315,7 @@ static void tear_down(struct psd *d)
     psd_center_destroy(d->center);
     psd_snapshot_finish(&d->resumed);
     psd_sessions_finish(&d->sessions);
+    psd_membership_finish(d);
     psd_history_close(d);
     psd_shared_finish(&d->shared);
     if (d->state_lock >= 0)

@@ -55,6 +55,7 @@ enum { PSD_SAVE_NEWEST = 1, PSD_SAVE_BEST = 2 };
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
+    uint64_t round; /* of a snapshot under merged rounds: after how many */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
     struct psd_best best;         /* on disk; accuracy NaN: none */
     struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
@@ -104,6 +105,16 @@ struct psd_nonfinite {
     bool sent; /* false: the worker's library refused its own vector, nothing was sent */
 };
 
+/* Who takes part in rounds, and where the lanes stand. See membership.c. */
+struct psd_membership {
+    bool started; /* the first set is out */
+    bool holding; /* lanes have been asked to hold */
+    bool join_due, save_due;
+    uint32_t held_left;
+    uint64_t first; /* round that no lane has begun */
+    struct psd_members members;
+};
+
 struct psd {
     struct psd_config cfg;
     uv_loop_t loop;
@@ -122,6 +133,7 @@ struct psd {
     uint32_t lanes_filled, lanes_released;
     struct psd_sessions sessions;
     struct psd_control control;
+    struct psd_membership membership;
     struct psd_saver saver;
     struct psd_history history;
     struct psd_evaluation evaluation;
@@ -168,6 +180,15 @@ void psd_job_update_rates(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
+/* membership.c: rounds begin when there are enough; members change between rounds. Nothing to do under other
+ * admissions. */
+int psd_membership_init(struct psd *d); /* -ENOMEM */
+void psd_membership_finish(struct psd *d);
+void psd_membership_joined(struct psd *d); /* a worker has become active, or may have become enough */
+void psd_membership_reset(struct psd *d);  /* the lanes have let go of the center */
+void psd_membership_save(struct psd *d);   /* the lanes copy the center after a round that none has begun */
+void psd_membership_held(struct psd *d, uint64_t first);
+
 /* control.c */
 int psd_control_open(struct psd *d, struct ps_error *err);
 void psd_control_close(struct psd *d);
@@ -213,7 +234,7 @@ struct psd_totals {
     uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
-    uint64_t center_bytes, snapshot_bytes, state_bytes, window_bytes, replay_bytes;
+    uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
 };
 void psd_stats_totals(const struct psd *d, struct psd_totals *t);
 /* What a client's window may take in psd: received and not yet sent. */

@@ -14,12 +14,17 @@ enum psd_note_kind {
     PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation
                      */
     PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
-    PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; answered by SNAPPED */
+    PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
+                          SNAPPED */
+    PSD_NOTE_HOLD,     /* under rounds: apply nothing until GO; answered by HELD */
+    PSD_NOTE_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
+    PSD_NOTE_GO,
     PSD_NOTE_STOP,
     /* lane to loop */
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
+    PSD_NOTE_HELD, /* a: the first round that this lane has not begun */
     PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
                        session. One for each ADMIT at most */
 };

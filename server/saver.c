@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 
 static int start(struct psd *d, unsigned what, struct ps_error *err)
 {
@@ -34,6 +35,10 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
     s->saved_at_s = (uint64_t)time(NULL);
     s->test_accuracy = v->better.accuracy;
     s->evaluated_version = v->better.version;
+    if (d->center->admission->rounds) {
+        psd_membership_save(d);
+        return 0;
+    }
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_ring_push(d->lanes[i]->in, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = s});
     return 0;
@@ -81,7 +86,8 @@ static void newest_written(struct psd *d)
     v->last_version = d->center->snapshot.version;
     v->last_unix_s = d->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
-    psd_control_save(d, v->last_version);
+    if (!d->center->admission->rounds) /* there the round's answers have */
+        psd_control_save(d, v->last_version);
 }
 
 /* A failed one is forgotten: the next evaluation as good tries again. */
@@ -142,11 +148,21 @@ static int gather_replay(struct psd *d)
     return 0;
 }
 
+/* A round's snapshot is younger than the request. Lanes may have gone on since they copied; where nobody was
+ * left, they copied before the round that was asked for. */
+static uint64_t version_of_round(const struct psd *d)
+{
+    uint64_t now = psd_version(d);
+    return d->center->admission->merges && now > d->saver.round ? d->saver.round : now;
+}
+
 void psd_saver_snapped(struct psd *d)
 {
     struct psd_saver *v = &d->saver;
     if (--v->lanes_left > 0)
         return;
+    if (d->center->admission->rounds)
+        d->center->snapshot.version = version_of_round(d);
     v->work.data = d;
     v->rc = v->best_rc = 0;
     if (gather_replay(d) < 0 || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {

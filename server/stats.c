@@ -69,7 +69,8 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         uint64_t n_bytes = d->center->manifest->n_floats * sizeof(float);
         t->center_bytes = n_bytes;
         t->state_bytes = n_bytes * d->center->rule->n_state;
-        t->snapshot_bytes = t->center_bytes + t->state_bytes;
+        t->average_bytes = d->center->z != NULL ? n_bytes : 0;
+        t->snapshot_bytes = t->center_bytes + t->state_bytes + t->average_bytes;
     }
     t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
                                                    (uint64_t)psd_sessions_count(&d->sessions, true));

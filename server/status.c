@@ -49,11 +49,13 @@ static uint64_t resident_bytes(void)
 
 static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
 {
-    uint64_t total = t->center_bytes + t->snapshot_bytes + t->state_bytes + t->window_bytes + t->replay_bytes;
+    uint64_t total = t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes +
+                     t->window_bytes + t->replay_bytes;
     json_t *o = json_object();
     json_object_set_new(o, "center_bytes", integer(t->center_bytes));
     json_object_set_new(o, "snapshot_bytes", integer(t->snapshot_bytes));
     json_object_set_new(o, "state_bytes", integer(t->state_bytes));
+    json_object_set_new(o, "average_bytes", integer(t->average_bytes));
     json_object_set_new(o, "window_bytes", integer(t->window_bytes));
     json_object_set_new(o, "replay_bytes", integer(t->replay_bytes));
     json_object_set_new(o, "total_bytes", integer(total));

@@ -7,4 +7,11 @@ static void step(const struct ps_vec *vec, const struct psc_point *p, float eta,
     vec->nesterov(p->at, p->x, p->v, p->g, eta, delta, p->n);
 }
 
-const struct psc_optimizer psc_optimizer_nesterov = {.name = "nesterov", .has_state = true, .step = step};
+static void look(const struct ps_vec *vec, const struct psc_point *p, float delta)
+{
+    vec->copy(p->at, p->x, p->n);
+    vec->axpy(p->at, p->v, delta, p->n);
+}
+
+const struct psc_optimizer psc_optimizer_nesterov = {
+    .name = "nesterov", .keeps = PSC_KEPT(PSC_KEPT_X) | PSC_KEPT(PSC_KEPT_V), .step = step, .look = look};

@@ -9,4 +9,4 @@ static void step(const struct ps_vec *vec, const struct psc_point *p, float eta,
     (void)delta;
 }
 
-const struct psc_optimizer psc_optimizer_none = {.name = "none", .has_state = false, .step = step};
+const struct psc_optimizer psc_optimizer_none = {.name = "none", .step = step};

@@ -7,4 +7,4 @@ static void step(const struct ps_vec *vec, const struct psc_point *p, float eta,
     vec->axpy(p->at, p->g, -eta, p->n);
 }
 
-const struct psc_optimizer psc_optimizer_sgd = {.name = "sgd", .has_state = false, .step = step};
+const struct psc_optimizer psc_optimizer_sgd = {.name = "sgd", .step = step};

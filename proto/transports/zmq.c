@@ -143,6 +143,16 @@ void ps_zmq_message_drop(struct ps_message *m)
         zmq_msg_close(&p->part[i]);
 }
 
+void ps_zmq_message_move(struct ps_message *to, struct ps_message *m)
+{
+    struct parts *mine = (struct parts *)to->storage, *p = (struct parts *)m->storage;
+    for (int i = 0; i < PARTS; i++) {
+        zmq_msg_init(&mine->part[i]);
+        zmq_msg_move(&mine->part[i], &p->part[i]);
+    }
+    point(to);
+}
+
 /* Reads the parts of one message from `first` on. With another number of parts m can still be answered or
  * dropped. */
 static int recv_parts(void *socket, struct ps_message *m, int first)

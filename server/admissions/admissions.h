@@ -3,6 +3,7 @@
 #define PSD_ADMISSIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct psd_lane;
 struct psd_arrival;
@@ -11,11 +12,17 @@ struct psd_admission {
     const char *name; /* as in ps_methods */
     /* Each lane serves some of the clients over the whole center, instead of all of them over its slice. */
     bool whole_lanes;
+    /* Members decided by the loop take part once a round; what arrives is staged (server/lane_rounds.h). */
+    bool rounds;
+    bool merges; /* a round is one update of the center, and one version */
     /* Takes the arrival over: applies it (psd_lane_apply), parks it or refuses it. Lane's thread. */
     void (*arrive)(struct psd_lane *lane, struct psd_arrival *a);
+    /* Under rounds: does the next thing that what is staged for the chunk allows. Whether there was one. */
+    bool (*advance)(struct psd_lane *lane, uint32_t chunk);
 };
 
-extern const struct psd_admission psd_admission_fcfs, psd_admission_hogwild;
+extern const struct psd_admission psd_admission_fcfs, psd_admission_hogwild, psd_admission_round_robin,
+    psd_admission_sync;
 /* Ends with NULL. */
 extern const struct psd_admission *const psd_admissions[];
 /* NULL: no such admission. */

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-static const struct psd_rule *const rules[] = {&psd_rule_elastic, &psd_rule_sgd};
+static const struct psd_rule *const rules[] = {
+    &psd_rule_elastic,   &psd_rule_add,     &psd_rule_sgd,  &psd_rule_momentum,
+    &psd_rule_mdownpour, &psd_rule_adagrad, &psd_rule_adam, &psd_rule_admm,
+};
 
 const struct psd_rule *psd_rule_find(const char *name)
 {

@@ -12,13 +12,15 @@
 /* What a rule may use of one exchange. */
 struct psd_move {
     const struct ps_vec *vec;
-    float alpha; /* elastic moving rate; 0 for rules without */
-    float eta;   /* learning rate at the worker's t */
-    float momentum, beta2, epsilon;
+    float alpha;    /* elastic moving rate; 0 for rules without */
+    float eta;      /* learning rate at the worker's t */
+    float momentum; /* mu, delta; adam's beta1 */
+    float beta2, epsilon;
     float share;      /* 1/p, of rules with fixed workers */
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
     uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
     uint64_t t;       /* updates of this slice before this one */
+    float follow;     /* the rate of the average z at t; 0 when there is none */
 };
 
 /* What a round of several messages becomes before the rule sees it, by values, in a fixed tree over ranks. */
@@ -42,7 +44,8 @@ struct psd_rule {
     float (*rate)(const struct psd_move *move);
 };
 
-extern const struct psd_rule psd_rule_elastic, psd_rule_sgd;
+extern const struct psd_rule psd_rule_elastic, psd_rule_add, psd_rule_sgd, psd_rule_momentum,
+    psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm;
 
 /* NULL: no such rule. */
 const struct psd_rule *psd_rule_find(const char *name);

@@ -25,6 +25,14 @@ static void step_sgd(double *at, double *x, double *v, double g, double eta, dou
     *at -= eta * g;
 }
 
+/* You et al. 2017, eq. 5: the caller's array is x. */
+static void step_heavy_ball(double *at, double *x, double *v, double g, double eta, double delta)
+{
+    (void)x;
+    *v = delta * *v - eta * g;
+    *at += *v;
+}
+
 /* Zhang et al. 2015, eq. 5-6. */
 static void step_nesterov(double *at, double *x, double *v, double g, double eta, double delta)
 {
@@ -36,7 +44,8 @@ static void step_nesterov(double *at, double *x, double *v, double g, double eta
 static const struct {
     const char *name;
     void (*step)(double *at, double *x, double *v, double g, double eta, double delta);
-} references[] = {{"none", step_none}, {"sgd", step_sgd}, {"nesterov", step_nesterov}};
+} references[] = {
+    {"none", step_none}, {"sgd", step_sgd}, {"heavy-ball", step_heavy_ball}, {"nesterov", step_nesterov}};
 
 START_TEST(every_method_has_its_optimizer)
 {
@@ -93,6 +102,47 @@ START_TEST(steps_follow_their_equations)
 }
 END_TEST
 
+/* An oracle, bit for bit: without momentum both are gradient descent, also where the next gradient is wanted.
+ */
+START_TEST(without_momentum_they_are_sgd)
+{
+    static const char *const names[] = {"heavy-ball", "nesterov"};
+    const struct psc_optimizer *o = psc_optimizer_find(names[_i]), *sgd = psc_optimizer_find("sgd");
+    struct dice dice = {21};
+    float at[N], x[N], v[N] = {0}, g[N], plain[N];
+    for (int i = 0; i < N; i++)
+        at[i] = x[i] = plain[i] = dice_float(&dice);
+    for (int step = 0; step < 5; step++) {
+        for (int i = 0; i < N; i++)
+            g[i] = dice_float(&dice);
+        o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0);
+        sgd->step(ps_vec_best(), &(struct psc_point){.at = plain, .g = g, .n = N}, 0.1f, 0);
+        ck_assert_mem_eq(at, plain, sizeof at);
+    }
+}
+END_TEST
+
+/* Where the next gradient is wanted when something else has moved x: the same bits as after a step. */
+START_TEST(looking_ahead_is_what_the_step_does)
+{
+    struct dice dice = {22};
+    for (const struct ps_optimizer_info *info = ps_optimizers; info->name != NULL; info++) {
+        const struct psc_optimizer *o = psc_optimizer_find(info->name);
+        float at[N], x[N], v[N] = {0}, g[N], again[N];
+        ck_assert((o->look != NULL) == ((o->keeps & PSC_KEPT(PSC_KEPT_X)) != 0));
+        if (o->look == NULL)
+            continue;
+        for (int i = 0; i < N; i++) {
+            at[i] = x[i] = dice_float(&dice);
+            g[i] = dice_float(&dice);
+        }
+        o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0.7f);
+        o->look(ps_vec_best(), &(struct psc_point){.at = again, .x = x, .v = v, .n = N}, 0.7f);
+        ck_assert_mem_eq(at, again, sizeof at);
+    }
+}
+END_TEST
+
 START_TEST(every_code_has_a_result)
 {
     for (unsigned code = 0; code < 40; code++)
@@ -113,6 +163,8 @@ int main(void)
     tcase_add_test(tc, every_method_has_its_optimizer);
     tcase_add_test(tc, both_ends_know_the_same_optimizers);
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, ROWS(references));
+    tcase_add_loop_test(tc, without_momentum_they_are_sgd, 0, 2);
+    tcase_add_test(tc, looking_ahead_is_what_the_step_does);
     tcase_add_test(tc, every_code_has_a_result);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -109,6 +109,7 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
         psd_config_defaults(&cfg);
         snprintf(cfg.rule, sizeof cfg.rule, elastic ? "elastic" : "sgd");
         snprintf(cfg.admission, sizeof cfg.admission, hogwild ? "hogwild" : "fcfs");
+        snprintf(cfg.averaging, sizeof cfg.averaging, elastic ? "mean" : "none");
         cfg.lanes = 2;
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, &err) ==
@@ -116,6 +117,8 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
         promise(psd_center_create(&cfg, manifest, c, &err) == 0);
     }
     memset((*c)->x, 0, N_FLOATS * sizeof(float));
+    if ((*c)->z != NULL)
+        memset((*c)->z, 0, N_FLOATS * sizeof(float));
     return *c;
 }
 
@@ -178,8 +181,10 @@ static void check_answer(const struct ps_frame *asked, bool parsed, const float 
                 : far.last.body_bytes == 0);
     if (f.flags & PS_FLAG_REPLAYED || asked->kind == PS_FRAME_PULL)
         promise(memcmp(before, center->x, len_bytes) == 0);
-    if (asked->kind == PS_FRAME_PULL)
-        promise(memcmp(far.last.body, center->x + f.begin, far.last.body_bytes) == 0);
+    if (asked->kind == PS_FRAME_PULL) {
+        const float *from = asked->flags & PS_FLAG_AVERAGE ? center->z : center->x;
+        promise(from != NULL && memcmp(far.last.body, from + f.begin, far.last.body_bytes) == 0);
+    }
 }
 
 static void serve(const struct fuzz_record *r)
@@ -197,7 +202,7 @@ static void serve(const struct fuzz_record *r)
     promise(far.replies == 1 && far.drops == 0);
     check_answer(&asked, parsed && !(r->shape & FUZZ_PARTS_BAD), before);
     for (int i = 0; i < N_FLOATS; i++)
-        promise(isfinite(center->x[i]));
+        promise(isfinite(center->x[i]) && (center->z == NULL || isfinite(center->z[i])));
     if (asked.kind != PS_FRAME_SET && asked.kind != PS_FRAME_OFFER)
         promise(memcmp(before + N_FROZEN_FROM, center->x + N_FROZEN_FROM,
                        (N_FLOATS - N_FROZEN_FROM) * sizeof *before) == 0);

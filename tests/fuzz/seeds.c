@@ -222,9 +222,14 @@ static void make_lane(void)
  * given. */
 static void make_state(void)
 {
-    static const uint32_t flags[] = {0, PSC_STATE_OWN, PSC_STATE_LANDED | PSC_STATE_AHEAD_X,
-                                     PSC_STATE_OWN | PSC_STATE_LANDED};
-    static const size_t vectors[] = {1, 3, 2, 3};
+    static const uint32_t flags[] = {0,
+                                     PSC_STATE_X | PSC_STATE_V,
+                                     PSC_STATE_LANDED | PSC_STATE_AHEAD,
+                                     PSC_STATE_X | PSC_STATE_V | PSC_STATE_LANDED,
+                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_LANDED,
+                                     PSC_STATE_LAMBDA,
+                                     PSC_STATE_Z};
+    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2};
     enum { FLOATS = 3, EXTRA = 5 };
     char name[16];
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

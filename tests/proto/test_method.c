@@ -109,6 +109,40 @@ START_TEST(moving_rate_follows_its_formula)
 }
 END_TEST
 
+/* Under rounds of all workers a round is one pull of each: beta / p, whatever the period (Zhang et al. 2015,
+ * section 3.1). What was given directly stays. */
+START_TEST(rounds_share_beta_by_workers_alone)
+{
+    struct ps_hyper h = {.learning_rate = 0.1, .alpha = NAN, .rho = NAN, .beta = 0.9, .period = 4};
+    for (uint32_t p = 1; p <= 64; p++)
+        assert_close(ps_hyper_alpha(&h, p, true), 0.9 / p);
+    ck_assert_double_eq(ps_hyper_alpha(&h, 0, true), 0.9);
+    h.rho = 2.5;
+    assert_close(ps_hyper_alpha(&h, 8, true), 0.25);
+    h.alpha = 0.125;
+    ck_assert_double_eq(ps_hyper_alpha(&h, 8, true), 0.125);
+}
+END_TEST
+
+/* The mean of what the center was before each update: 1, then halves, thirds; by itself it is the mean. */
+START_TEST(averages_follow_at_their_rates)
+{
+    const struct ps_averaging *mean = ps_averaging_find("mean"), *moving = ps_averaging_find("moving");
+    double z = 77, sum = 0;
+    for (uint64_t t = 0; t < 50; t++) {
+        double x = sin((double)t);
+        sum += x;
+        z += mean->rate(0.001, t) * (x - z);
+        ck_assert_double_le(fabs(z - sum / (double)(t + 1)), 50 * 0x1p-52); /* a rounding each step */
+        ck_assert_double_eq(moving->rate(0.001, t), 0.001);
+    }
+    ck_assert(ps_averaging_find("none")->rate == NULL);
+    ck_assert(moving->uses & PS_USES_AVERAGING_RATE);
+    ck_assert_uint_eq(mean->uses & PS_USES_AVERAGING_RATE, 0);
+    ck_assert_ptr_null(ps_averaging_find("median"));
+}
+END_TEST
+
 /* The total pull of all workers over a period stays beta, as p changes. */
 START_TEST(beta_is_shared_by_live_workers)
 {
@@ -118,29 +152,56 @@ START_TEST(beta_is_shared_by_live_workers)
 }
 END_TEST
 
-START_TEST(tables_are_consistent)
+/* Every row is found by its name, so names are unique. */
+START_TEST(rules_are_consistent)
 {
-    size_t n_rules = 0, n_methods = 0;
-    for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++, n_rules++) {
-        ck_assert_ptr_eq(ps_rule_find(r->name), r); /* so names are unique */
+    for (const struct ps_rule_info *r = ps_rules; r->name != NULL; r++) {
+        ck_assert_ptr_eq(ps_rule_find(r->name), r);
         if (r->message == PS_MESSAGE_GRADIENT)
             ck_assert_uint_eq(r->uses & PS_USES_PERIOD, 0);
-        if (r->half == PS_HALF_ELASTIC)
-            ck_assert(r->uses & PS_USES_RATE);
+        ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT || r->message == PS_MESSAGE_ADMM,
+                         !r->worker_steps);
+        ck_assert_int_eq(r->half == PS_HALF_ELASTIC, (r->uses & PS_USES_RATE) != 0);
+        ck_assert_int_eq(r->fixed_workers, (r->uses & PS_USES_WORKERS) != 0);
     }
+    ck_assert_ptr_null(ps_rule_find(""));
+    ck_assert_ptr_null(ps_rule_find("elasti"));
+}
+END_TEST
+
+START_TEST(the_other_tables_are_consistent)
+{
     for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
         ck_assert_ptr_eq(ps_optimizer_find(o->name), o);
-    for (const struct ps_method *m = ps_methods; m->name != NULL; m++, n_methods++) {
+    for (const struct ps_averaging *a = ps_averagings; a->name != NULL; a++)
+        ck_assert_ptr_eq(ps_averaging_find(a->name), a);
+    for (const struct ps_admission_info *a = ps_admissions; a->name != NULL; a++) {
+        ck_assert_ptr_eq(ps_admission_find(a->name), a);
+        ck_assert_int_eq(a->rounds, (a->uses & PS_USES_WORKERS) != 0);
+    }
+    ck_assert_ptr_null(ps_optimizer_find("adam"));
+    ck_assert_ptr_null(ps_admission_find("lifo"));
+}
+END_TEST
+
+/* Methods of one worker have neither rule nor admission. */
+START_TEST(methods_name_rows_that_fit)
+{
+    size_t n_local = 0;
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
         ck_assert_ptr_eq(ps_method_find(m->name), m);
-        ck_assert_ptr_nonnull(ps_rule_find(m->rule));
+        ck_assert_int_eq(m->rule == NULL, m->admission == NULL);
+        n_local += m->rule == NULL;
+        ck_assert_msg(m->rule == NULL || (ps_rule_find(m->rule) && ps_admission_find(m->admission)), "%s",
+                      m->name);
         ck_assert_ptr_nonnull(ps_optimizer_find(m->optimizer));
-        ck_assert(m->admission[0] != 0 && m->optimizer[0] != 0 && m->averaging[0] != 0);
+        ck_assert_ptr_nonnull(ps_averaging_find(m->averaging));
+        ck_assert_int_eq(ps_optimizer_find(m->optimizer)->steps,
+                         m->rule == NULL || ps_rule_find(m->rule)->worker_steps);
         ck_assert_uint_gt(strlen(m->source), 10);
         ck_assert_uint_lt(strlen(m->name), 32); /* struct psd_config, psc_info */
     }
-    ck_assert(n_rules > 0 && n_methods > 0);
-    ck_assert_ptr_null(ps_rule_find(""));
-    ck_assert_ptr_null(ps_rule_find("elasti"));
+    ck_assert_uint_eq(n_local, 4);
     ck_assert_ptr_null(ps_method_find("custom"));
 }
 END_TEST
@@ -156,7 +217,11 @@ int main(void)
     tcase_add_test(tc, schedule_names_go_both_ways);
     tcase_add_loop_test(tc, moving_rate_follows_its_formula, 0, ROWS(rates));
     tcase_add_test(tc, beta_is_shared_by_live_workers);
-    tcase_add_test(tc, tables_are_consistent);
+    tcase_add_test(tc, rounds_share_beta_by_workers_alone);
+    tcase_add_test(tc, averages_follow_at_their_rates);
+    tcase_add_test(tc, rules_are_consistent);
+    tcase_add_test(tc, the_other_tables_are_consistent);
+    tcase_add_test(tc, methods_name_rows_that_fit);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -123,6 +123,17 @@ static size_t run_copy(const struct ps_vec *row, float *a, float *b, float rate,
     return 0;
 }
 
+static size_t run_follow(const struct ps_vec *row, float *a, float *b, float rate, size_t n)
+{
+    return row->follow(a, b, rate, n);
+}
+
+static void reference_follow(double *a, double *b, double rate, double *scale)
+{
+    *scale = fabs(rate * (*b - *a));
+    *a += rate * (*b - *a);
+}
+
 static const struct kernel kernels[] = {
     {"axpy", run_axpy, reference_axpy},
     {"elastic", run_elastic, reference_elastic},
@@ -131,6 +142,7 @@ static const struct kernel kernels[] = {
     {"copy_finite", run_copy_finite, reference_copy_finite},
     {"exchange_mean", run_exchange_mean, reference_exchange_mean},
     {"copy", run_copy, reference_copy_finite},
+    {"follow", run_follow, reference_follow},
 };
 
 /* The last operation rounds once: half an ulp of the result. The product before it rounds at most twice (the
@@ -230,6 +242,111 @@ START_TEST(nesterov_computes_what_it_says)
 }
 END_TEST
 
+/* What the client's halves and optimizers do with two to four vectors, at index i in double. */
+static void want_heavy_ball(double *v, const double *rate)
+{
+    v[1] = rate[1] * v[1] - rate[0] * v[2];
+    v[0] += v[1];
+}
+
+static void want_subtract(double *v, const double *rate)
+{
+    (void)rate;
+    v[0] = v[1] - v[2];
+}
+
+static void want_rebase(double *v, const double *rate)
+{
+    (void)rate;
+    v[0] = v[2] + (v[0] - v[1]);
+    v[1] = v[2];
+}
+
+static void want_admm_message(double *v, const double *rate)
+{
+    v[0] = rate[2] * (v[1] - rate[0] * v[3] + rate[1] * (v[2] - v[1]));
+}
+
+static void want_admm_land(double *v, const double *rate)
+{
+    v[1] -= v[0] - v[2];
+    v[0] = rate[2] * (v[0] - rate[0] * v[3] + rate[1] * (v[1] + v[2]));
+}
+
+static void run_heavy_ball(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    row->heavy_ball(v[0], v[1], v[2], rate[0], rate[1], n);
+}
+
+static void run_subtract(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    (void)rate;
+    row->subtract(v[0], v[1], v[2], n);
+}
+
+static void run_rebase(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    (void)rate;
+    row->rebase(v[0], v[1], v[2], n);
+}
+
+static void run_admm_message(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    row->admm_message(v[0], v[1], v[2], v[3], rate[0], rate[1], rate[2], n);
+}
+
+static void run_admm_land(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    row->admm_land(v[0], v[1], v[2], v[3], rate[0], rate[1], rate[2], n);
+}
+
+static const struct {
+    void (*want)(double *v, const double *rate);
+    void (*run)(const struct ps_vec *row, float *const *v, const float *rate, size_t n);
+} worker_kernels[] = {{want_heavy_ball, run_heavy_ball},
+                      {want_subtract, run_subtract},
+                      {want_rebase, run_rebase},
+                      {want_admm_message, run_admm_message},
+                      {want_admm_land, run_admm_land}};
+
+/* At every length and alignment, nothing beyond the end, the same bits in every row. Values are below 16, and
+ * each result is at most seven roundings away. */
+START_TEST(worker_kernels_compute_what_they_say)
+{
+    const struct ps_vec *row = row_that_runs((size_t)_i), *plain = row_that_runs(0);
+    struct dice dice = {16};
+    if (row == NULL)
+        return;
+    for (size_t k = 0; k < ROWS(worker_kernels); k++)
+        for (size_t n = 0; n <= MAX_N; n++) {
+            float space[2][4][SPACE], before[4][SPACE], *v[2][4], rate[3];
+            for (size_t j = 0; j < 3; j++)
+                rate[j] = fabsf(dice_float(&dice)) / 2;
+            const double wide[3] = {(double)rate[0], (double)rate[1], (double)rate[2]};
+            for (size_t j = 0; j < 4; j++) {
+                for (size_t i = 0; i < SPACE; i++)
+                    space[0][j][i] = space[1][j][i] = before[j][i] = dice_float(&dice);
+                v[0][j] = space[0][j] + (n + j * 5) % OFFSETS;
+                v[1][j] = space[1][j] + (n + j * 5) % OFFSETS;
+            }
+            worker_kernels[k].run(row, v[0], rate, n);
+            worker_kernels[k].run(plain, v[1], rate, n);
+            ck_assert_mem_eq(space[0], space[1], sizeof space[0]);
+            for (size_t j = 0; j < 4; j++)
+                for (size_t i = n; v[0][j] + i < space[0][j] + SPACE; i++)
+                    assert_quick(v[0][j][i] == before[j][(size_t)(v[0][j] - space[0][j]) + i]);
+            for (size_t i = 0; i < n; i++) {
+                double want[4];
+                for (size_t j = 0; j < 4; j++)
+                    want[j] = (double)before[j][(size_t)(v[0][j] - space[0][j]) + i];
+                worker_kernels[k].want(want, wide);
+                for (size_t j = 0; j < 4; j++)
+                    assert_quick(fabs((double)v[0][j][i] - want[j]) <= 7 * 0x1p-21);
+            }
+        }
+}
+END_TEST
+
 /* Denormal numbers, zeros of both signs and large numbers: nothing is flushed or reordered. */
 START_TEST(rows_agree_bit_for_bit_on_extreme_values)
 {
@@ -322,6 +439,7 @@ START_TEST(what_is_not_finite_is_counted_and_never_stored)
     check_poisons(row, &kernels[3], descend_poisons, ROWS(descend_poisons));
     check_poisons(row, &kernels[4], copy_poisons, ROWS(copy_poisons));
     check_poisons(row, &kernels[5], elastic_poisons, ROWS(elastic_poisons));
+    check_poisons(row, &kernels[7], elastic_poisons, ROWS(elastic_poisons));
 }
 END_TEST
 
@@ -429,6 +547,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, kernels_compute_what_they_say_at_every_length_and_alignment, 0, MAX_ROWS);
     tcase_add_loop_test(tc, nesterov_computes_what_it_says, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, worker_kernels_compute_what_they_say, 0, MAX_ROWS);
     tcase_add_loop_test(tc, rows_agree_bit_for_bit_on_extreme_values, 0, MAX_ROWS);
     tcase_add_loop_test(tc, what_is_not_finite_is_counted_and_never_stored, 0, MAX_ROWS);
     tcase_add_loop_test(tc, sums_of_squares_are_close_and_the_same_in_every_row, 0, MAX_ROWS);

@@ -60,8 +60,11 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
     r->cfg.chunk_floats = RIG_CHUNK;
     if (strcmp(r->cfg.admission, "preset") == 0)
         snprintf(r->cfg.admission, sizeof r->cfg.admission, "fcfs");
+    if (strcmp(r->cfg.averaging, "preset") == 0)
+        snprintf(r->cfg.averaging, sizeof r->cfg.averaging, "none");
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
-    r->shared.alpha = ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
+    r->shared.alpha =
+        ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
@@ -95,6 +98,8 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
     ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
     if (x != NULL)
         memcpy(r->center->x, x, n_floats * sizeof *x);
+    if (r->center->z != NULL)
+        memcpy(r->center->z, r->center->x, n_floats * sizeof *x);
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
 }
 
@@ -157,6 +162,11 @@ const float *rig_center(struct rig *r)
     return r->center->snapshot.center;
 }
 
+const float *rig_average(const struct rig *r)
+{
+    return r->center->snapshot.average;
+}
+
 static void copy_replay(const struct psd_lane *lane, struct psd_snapshot *out)
 {
     for (size_t k = 0; k < lane->n_snap_replay; k++) {
@@ -177,6 +187,10 @@ void rig_snapshot(struct rig *r, struct psd_snapshot *out)
     out->center = malloc(n * sizeof *x);
     memcpy(out->center, x, n * sizeof *x);
     out->state = NULL;
+    if (out->has_average) {
+        out->average = malloc(n * sizeof *x);
+        memcpy(out->average, r->center->snapshot.average, n * sizeof *x);
+    }
     out->lane_clocks = malloc(r->n_lanes * sizeof *out->lane_clocks);
     memcpy(out->lane_clocks, r->center->snapshot.lane_clocks, r->n_lanes * sizeof *out->lane_clocks);
     out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);
@@ -223,16 +237,19 @@ static void take_reply(struct reply *reply, const void *head, size_t head_bytes,
     }
 }
 
-void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
-             struct reply *reply)
+void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    ps_frame_pack(f, head);
+    ck_assert_int_eq(r->transport->link_send(r->links[lane], head, body, body_bytes), 0);
+}
+
+void rig_recv(struct rig *r, uint32_t lane, struct reply *reply)
 {
     const struct ps_transport *t = r->transport;
-    unsigned char head[PS_FRAME_BYTES];
     struct ps_message m;
     int rc;
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
-    ps_frame_pack(f, head);
-    ck_assert_int_eq(t->link_send(r->links[lane], head, body, body_bytes), 0);
     while ((rc = t->link_recv(r->links[lane], &m)) == -EAGAIN) {
         ck_assert_msg(unit_now_s() < deadline, "lane %u does not answer", lane);
         t->links_wait(&r->links[lane], 1, -1, 10);
@@ -240,6 +257,13 @@ void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void 
     ck_assert_int_eq(rc, 0);
     take_reply(reply, m.head, m.head_bytes, m.body, m.body_bytes);
     t->message_drop(&m);
+}
+
+void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
+             struct reply *reply)
+{
+    rig_send(r, lane, f, body, body_bytes);
+    rig_recv(r, lane, reply);
 }
 
 void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,

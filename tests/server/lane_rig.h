@@ -51,6 +51,8 @@ bool rig_heard(struct rig *r, uint32_t lane);
 /* The center as it is when every lane has served what it has: a snapshot's. Owned by the rig, until the next.
  */
 const float *rig_center(struct rig *r);
+/* The average as of the last rig_center. */
+const float *rig_average(const struct rig *r);
 /* The same with replay entries, for rig_resume: a deep copy. */
 void rig_snapshot(struct rig *r, struct psd_snapshot *out);
 void rig_snapshot_free(struct psd_snapshot *s);
@@ -58,6 +60,10 @@ void rig_snapshot_free(struct psd_snapshot *s);
 /* A request for chunk k of a lane. */
 struct ps_frame rig_frame(const struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation,
                           uint64_t seq, uint32_t lane, uint32_t k);
+/* Sends; body must stay as it is until the answer has come. */
+void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes);
+/* The next answer of the lane, whosever it is; fails the test when none comes. */
+void rig_recv(struct rig *r, uint32_t lane, struct reply *reply);
 /* Sends and waits for the answer. */
 void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void *body, size_t body_bytes,
              struct reply *reply);

@@ -22,6 +22,10 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     ck_assert_uint_eq(a->n_state, b->n_state);
     for (uint32_t k = 0; k < a->n_state; k++)
         ck_assert_mem_eq(a->state[k], b->state[k], a->manifest->n_floats * sizeof(float));
+    ck_assert_int_eq(a->has_average, b->has_average);
+    ck_assert_int_eq(b->average != NULL, b->has_average);
+    if (a->has_average)
+        ck_assert_mem_eq(a->average, b->average, a->manifest->n_floats * sizeof(float));
     ck_assert_str_eq(a->method, b->method);
     ck_assert_str_eq(a->rule, b->rule);
     ck_assert_uint_eq(a->generation, b->generation);
@@ -44,6 +48,15 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     }
 }
 
+static void add_average(struct psd_snapshot *s)
+{
+    s->has_average = true;
+    s->average = malloc(s->manifest->n_floats * sizeof(float));
+    for (uint64_t i = 0; i < s->manifest->n_floats; i++)
+        s->average[i] = 0.5f - (float)i;
+}
+
+/* With 0 to 2 vectors of state, and then with an average. */
 START_TEST(what_is_written_is_read)
 {
     struct psd_snapshot s, back;
@@ -51,7 +64,9 @@ START_TEST(what_is_written_is_read)
     struct stat st;
     char path[256];
 
-    make_snapshot(&s, 123, (uint32_t)_i);
+    make_snapshot(&s, 123, (uint32_t)_i % 3);
+    if (_i >= 3)
+        add_average(&s);
     ck_assert_msg(psd_checkpoint_write(".", &s, 3, path, sizeof path, &err) == 0, "%s", err.text);
     ck_assert_str_eq(path, "./center-000000000123.safetensors");
     ck_assert_int_eq(stat(path, &st), 0);
@@ -166,6 +181,9 @@ static const struct {
     {"[144,160]", "[148,164]", "it must start where the one before it ends, at 144"},
     {"\"psd.state.0\"", "\"psd.state.1\"", "stands where psd.state.0"},
     {"\"psd.state.0\"", "\"psd.state.x\"", "stands where psd.state.0"},
+    {"\"psd.state.0\":{\"dtype\":\"F32\",\"shape\":[45]",
+     "\"psd.average\":{\"dtype\":\"F32\",\"shape\":[9,5]", "the average is as long as the center, [45]"},
+    {"\"conv1.weight\"", "\"psd.average\"", "to themselves"},
     {"\"shape\":[45]", "\"shape\":[9,5]", "as long as the center, [45]"},
     {"\"bn.mean\":{\"dtype", "\"conv1.weight\":{\"dtype", "not JSON"},
     {"\"psd.lanes\":\"2\"", "\"psd.lanes\":\"0\"", "psd.lanes is '0'; allowed is 1 to 64"},
@@ -262,6 +280,11 @@ START_TEST(nonfinite_is_neither_written_nor_read)
     s.state[0][44] = INFINITY;
     ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
     assert_says(&err, "value 44 of the rule's state is not finite");
+    s.state[0][44] = 0;
+    add_average(&s);
+    s.average[3] = NAN;
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
+    assert_says(&err, "value 3 of the average is not finite");
     ck_assert_int_eq(count_files(), 1);
     psd_snapshot_finish(&s);
 
@@ -283,8 +306,8 @@ END_TEST
 
 START_TEST(reserved_names_are_refused)
 {
-    static const char *const names[] = {"__metadata__", "psd.state.0", "\xff\xfe"};
-    static const char *const says[] = {"'__metadata__'", "'psd.state.0'", "not UTF-8"};
+    static const char *const names[] = {"__metadata__", "psd.state.0", "\xff\xfe", "psd.average"};
+    static const char *const says[] = {"'__metadata__'", "'psd.state.0'", "not UTF-8", "'psd.average'"};
     struct ps_error err;
     char name[32];
     struct ps_tensor tensor = {.name = name, .shape = {1}, .n_dims = 1};
@@ -306,14 +329,14 @@ int main(void)
     TCase *tc = tcase_create("checkpoint");
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
-    tcase_add_loop_test(tc, what_is_written_is_read, 0, 3);
+    tcase_add_loop_test(tc, what_is_written_is_read, 0, 6);
     tcase_add_test(tc, file_is_safetensors);
     tcase_add_loop_test(tc, every_flipped_byte_is_found, 0, 4);
     tcase_add_test(tc, every_truncation_is_found);
     tcase_add_loop_test(tc, sealed_lie_is_refused, 0, ROWS(lies));
     tcase_add_test(tc, length_is_not_believed);
     tcase_add_test(tc, nonfinite_is_neither_written_nor_read);
-    tcase_add_loop_test(tc, reserved_names_are_refused, 0, 3);
+    tcase_add_loop_test(tc, reserved_names_are_refused, 0, 4);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -10,48 +10,124 @@
 
 enum { MAX_N = 300, STEPS = 20, MAX_ROWS = 8 };
 
-/* One float of one exchange: moves the center and the state by the message, and leaves in *m the answer.
- * scale: the largest intermediate. */
+/* One float of one exchange in double precision. slack: the sizes of the roundings on the way, in units of
+ * 2^-24, beyond the last of each result. */
+struct value {
+    double center, m, state[PSD_MAX_STATE];
+    double slack, state_slack[PSD_MAX_STATE];
+};
+
+/* Moves the center and the state by the message, and leaves in m the answer. */
 struct reference {
     const char *rule;
-    void (*apply)(const struct psd_move *move, double *center, double *state, double *m, double *scale);
+    void (*apply)(const struct psd_move *move, struct value *v);
     float (*rate)(const struct psd_move *move);
 };
 
-/* Zhang, Choromanska, LeCun 2015, eq. 3; answered with the center before. */
-static void apply_elastic(const struct psd_move *move, double *center, double *state, double *m,
-                          double *scale)
-{
-    double before = *center, alpha = (double)move->alpha;
-    (void)state;
-    *scale = fabs(alpha * (*m - before));
-    *center = before + alpha * (*m - before);
-    *m = before;
-}
-
-static float rate_elastic(const struct psd_move *move)
+static float rate_alpha(const struct psd_move *move)
 {
     return move->alpha;
 }
 
-/* center - eta g; answered with the center after. */
-static void apply_sgd(const struct psd_move *move, double *center, double *state, double *m, double *scale)
-{
-    double eta = (double)move->eta;
-    (void)state;
-    *scale = fabs(eta * *m);
-    *center -= eta * *m;
-    *m = *center;
-}
-
-static float rate_sgd(const struct psd_move *move)
+static float rate_eta(const struct psd_move *move)
 {
     return move->eta;
 }
 
+/* Zhang, Choromanska, LeCun 2015, eq. 3; answered with the center before. The difference and the product
+ * round. */
+static void apply_elastic(const struct psd_move *move, struct value *v)
+{
+    double before = v->center, step = (double)move->alpha * (v->m - before);
+    v->center += step;
+    v->m = before;
+    v->slack = 2 * fabs(step);
+}
+
+/* The center after: every rule below but admm. */
+static void step_to(struct value *v, double step, double slack)
+{
+    v->center += step;
+    v->m = v->center;
+    v->slack = slack;
+}
+
+static void apply_add(const struct psd_move *move, struct value *v)
+{
+    (void)move;
+    step_to(v, v->m, 0);
+}
+
+static void apply_sgd(const struct psd_move *move, struct value *v)
+{
+    double step = -(double)move->eta * v->m;
+    step_to(v, step, fabs(step));
+}
+
+/* v: two products and their difference; the step: what v lost, and a product. */
+static void step_by_speed(const struct psd_move *move, struct value *v, double pull)
+{
+    double keep = (double)move->momentum * v->state[0], push = (double)move->eta * v->m, speed = keep - push;
+    v->state[0] = speed;
+    v->state_slack[0] = fabs(keep) + fabs(push);
+    step_to(v, pull * speed, pull * (v->state_slack[0] + 2 * fabs(speed)));
+}
+
+static void apply_momentum(const struct psd_move *move, struct value *v)
+{
+    step_by_speed(move, v, 1);
+}
+
+static void apply_mdownpour(const struct psd_move *move, struct value *v)
+{
+    step_by_speed(move, v, (double)move->momentum);
+}
+
+/* s: a square and a sum, which the root halves; the root, the sum with epsilon, the product, the quotient. */
+static void apply_adagrad(const struct psd_move *move, struct value *v)
+{
+    double g = v->m;
+    v->state[0] += g * g;
+    v->state_slack[0] = g * g;
+    double step = -(double)move->eta * g / (sqrt(v->state[0]) + (double)move->epsilon);
+    step_to(v, step, 5 * fabs(step));
+}
+
+/* First and second moment: as weighted sums whose weights 1 - beta round too. The step: what the first lost;
+ * then at most nine more (second, halved by the root: two; root, its factor, product, epsilon; the rate,
+ * product, quotient). */
+static void apply_adam(const struct psd_move *move, struct value *v)
+{
+    double b1 = (double)move->momentum, b2 = (double)move->beta2, t = (double)move->t + 1, g = v->m;
+    double old[] = {b1 * v->state[0], b2 * v->state[1]}, more[] = {(1 - b1) * g, (1 - b2) * g * g};
+    for (int k = 0; k < 2; k++) {
+        v->state[k] = old[k] + more[k];
+        v->state_slack[k] = fabs(old[k]) + (2 + k) * fabs(more[k]);
+    }
+    double root = sqrt(v->state[1] / (1 - pow(b2, t))) + (double)move->epsilon;
+    double rate = (double)move->eta / (1 - pow(b1, t)) / root, step = -rate * v->state[0];
+    step_to(v, step, rate * (v->state_slack[0] + fabs(v->state[0])) + 9 * fabs(step));
+}
+
+/* Zhang, Choromanska, LeCun 2015, eq. 9-11 in one trip; answered with the center before. */
+static void apply_admm(const struct psd_move *move, struct value *v)
+{
+    double before = v->center, share = (double)move->share;
+    double pull = (double)move->n_moves * (double)move->kappa * before, sum = v->m + pull;
+    v->center += share * sum;
+    v->m = before;
+    v->slack = share * (2 * fabs(pull) + 2 * fabs(sum));
+}
+
 static const struct reference references[] = {
-    {"elastic", apply_elastic, rate_elastic},
-    {"sgd", apply_sgd, rate_sgd},
+    {"elastic", apply_elastic, rate_alpha},
+    {"add", apply_add, rate_eta},
+    {"sgd", apply_sgd, rate_eta},
+    {"momentum", apply_momentum, rate_eta},
+    {"mdownpour", apply_mdownpour, rate_eta},
+    {"adagrad", apply_adagrad, rate_eta},
+    {"adam", apply_adam, rate_eta},
+    {"admm", apply_admm, rate_eta},
 };
 
 static const struct reference *reference_of(const char *rule)
@@ -66,6 +142,8 @@ static const struct ps_vec *row(size_t i)
 {
     size_t n;
     const struct ps_vec *const *rows = ps_vec_rows(&n);
+    if (i == n)
+        return ps_vec_best_racing(); /* the same promises hold for it */
     return i < n && ps_vec_runs_here(rows[i]) ? rows[i] : NULL;
 }
 
@@ -81,6 +159,13 @@ static void vectors_init(struct vectors *v)
         v->state[k] = v->state_space[k];
 }
 
+static void vectors_copy(struct vectors *to, const struct vectors *from)
+{
+    memcpy(to->center, from->center, sizeof to->center);
+    memcpy(to->m, from->m, sizeof to->m);
+    memcpy(to->state_space, from->state_space, sizeof to->state_space);
+}
+
 START_TEST(every_rule_that_both_ends_know_is_here_and_tested)
 {
     for (const struct ps_rule_info *info = ps_rules; info->name != NULL; info++) {
@@ -91,38 +176,68 @@ START_TEST(every_rule_that_both_ends_know_is_here_and_tested)
         ck_assert_msg(reference_of(info->name) != NULL, "rule '%s' has no reference here", info->name);
     }
     for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
-        ck_assert_ptr_nonnull(psd_rule_find(m->rule));
+        ck_assert_msg(m->rule == NULL || psd_rule_find(m->rule) != NULL, "%s: no rule '%s'", m->name,
+                      m->rule);
     ck_assert_ptr_null(psd_rule_find("none"));
 }
 END_TEST
 
-/* Each step from the floats the one before it left: rounding does not add up over steps. A result is a sum of
- * two terms, the second a product of at most two roundings: half an ulp of the result and twice that of the
- * product. */
+/* Something of everything, within what a config allows. */
+static struct psd_move move_by_dice(struct dice *dice, const struct ps_vec *vec)
+{
+    return (struct psd_move){.vec = vec,
+                             .alpha = fabsf(dice_float(dice)),
+                             .eta = fabsf(dice_float(dice)),
+                             .momentum = fabsf(dice_float(dice)) / 2,
+                             .beta2 = 1 - fabsf(dice_float(dice)) / 64,
+                             .epsilon = 1e-3f * fabsf(dice_float(dice)) + 1e-8f,
+                             .share = 1 / (float)(1 + dice_below(dice, 8)),
+                             .kappa = dice_float(dice) / 2,
+                             .n_moves = 1 + (uint32_t)dice_below(dice, 3),
+                             .t = dice_below(dice, 5)};
+}
+
+static void check_value(const struct psd_rule *rule, const struct reference *ref, const struct psd_move *move,
+                        const struct vectors *before, const struct vectors *after, size_t i)
+{
+    struct value v = {.center = (double)before->center[i], .m = (double)before->m[i]};
+    for (uint32_t k = 0; k < rule->n_state; k++)
+        v.state[k] = (double)before->state_space[k][i];
+    ref->apply(move, &v);
+    double bound = 1.01 * 0x1p-24 * (fabs(v.center) + v.slack); /* 1.01: products of roundings */
+    assert_quick(fabs((double)after->center[i] - v.center) <= bound);
+    assert_quick(fabs((double)after->m[i] - v.m) <= bound);
+    for (uint32_t k = 0; k < rule->n_state; k++)
+        assert_quick(fabs((double)after->state_space[k][i] - v.state[k]) <=
+                     1.01 * 0x1p-24 * (fabs(v.state[k]) + v.state_slack[k]));
+}
+
+/* Each step from the floats the one before it left: rounding does not add up over steps. All rows of kernels
+ * give the same bits. */
 static void check_steps(const struct psd_rule *rule, const struct reference *ref, const struct ps_vec *vec,
                         size_t n)
 {
-    struct vectors v;
+    struct vectors v, plain;
     struct dice dice = {n};
     vectors_init(&v);
+    vectors_init(&plain);
     for (size_t i = 0; i < n; i++)
         v.center[i] = dice_float(&dice);
     for (int step = 0; step < STEPS; step++) {
         struct vectors before = v;
-        struct psd_move move = {.vec = vec, .alpha = fabsf(dice_float(&dice)), .eta = fabsf(dice_float(&dice))};
+        struct psd_move move = move_by_dice(&dice, vec), same = move;
+        same.vec = row(0);
         for (size_t i = 0; i < n; i++)
             before.m[i] = v.m[i] = dice_float(&dice);
+        vectors_copy(&plain, &v);
         ck_assert_uint_eq(rule->apply(&move, v.center, v.state, v.m, n), 0);
+        ck_assert_uint_eq(rule->apply(&same, plain.center, plain.state, plain.m, n), 0);
+        ck_assert_mem_eq(v.center, plain.center, sizeof v.center);
+        ck_assert_mem_eq(v.m, plain.m, sizeof v.m);
+        ck_assert_mem_eq(v.state_space, plain.state_space, sizeof v.state_space);
         ck_assert_float_eq(rule->rate(&move), ref->rate(&move));
-        for (size_t i = 0; i < n; i++) {
-            double center = (double)before.center[i], m = (double)before.m[i], scale, state[PSD_MAX_STATE];
-            for (int k = 0; k < PSD_MAX_STATE; k++)
-                state[k] = (double)before.state_space[k][i];
-            ref->apply(&move, &center, state, &m, &scale);
-            double bound = 1.01 * 0x1p-24 * (fabs(center) + 2 * scale);
-            assert_quick(fabs((double)v.center[i] - center) <= bound);
-            assert_quick(fabs((double)v.m[i] - m) <= bound);
-        }
+        for (size_t i = 0; i < n; i++)
+            check_value(rule, ref, &move, &before, &v, i);
     }
 }
 
@@ -134,35 +249,52 @@ START_TEST(rules_follow_their_equations)
 }
 END_TEST
 
+/* n values, of which every fifth message is `bad`. */
+static void check_masked(const struct psd_rule *rule, const struct ps_vec *vec, const float *bad, size_t n)
+{
+    struct vectors v, before;
+    struct dice dice = {9 + n};
+    struct psd_move move = move_by_dice(&dice, vec);
+    size_t want = 0;
+    vectors_init(&v);
+    for (size_t i = 0; i < n; i++) {
+        v.center[i] = dice_float(&dice);
+        v.m[i] = i % 5 == n % 5 ? bad[i % 3] : dice_float(&dice);
+        want += i % 5 == n % 5;
+        for (int k = 0; k < PSD_MAX_STATE; k++)
+            v.state_space[k][i] = fabsf(dice_float(&dice));
+    }
+    before = v;
+    ck_assert_uint_eq(rule->apply(&move, v.center, v.state, v.m, n), want);
+    for (size_t i = 0; i < n; i++) {
+        bool masked = i % 5 == n % 5;
+        assert_quick(!masked || memcmp(&v.center[i], &before.center[i], sizeof(float)) == 0);
+        assert_quick(isfinite(v.center[i]) && isfinite(v.m[i]));
+        for (int k = 0; k < PSD_MAX_STATE; k++) {
+            assert_quick(isfinite(v.state_space[k][i]));
+            assert_quick(!masked ||
+                         memcmp(&v.state_space[k][i], &before.state_space[k][i], sizeof(float)) == 0);
+        }
+    }
+}
+
 START_TEST(results_that_are_not_finite_are_masked_and_counted)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    struct vectors v, before;
-    struct dice dice = {9};
-    if (row((size_t)_i) == NULL)
-        return;
     for (size_t k = 0; k < ROWS(references); k++)
-        for (size_t n = 1; n <= MAX_N; n++) {
-            struct psd_move move = {row((size_t)_i), 0.5f, 0.5f};
-            size_t want = 0;
-            vectors_init(&v);
-            for (size_t i = 0; i < n; i++) {
-                v.center[i] = dice_float(&dice);
-                v.m[i] = i % 5 == n % 5 ? bad[i % ROWS(bad)] : dice_float(&dice);
-                want += !isfinite(v.m[i]);
-            }
-            before = v;
-            ck_assert_uint_eq(psd_rule_find(references[k].rule)->apply(&move, v.center, v.state, v.m, n),
-                              want);
-            for (size_t i = 0; i < n; i++)
-                if (!isfinite(before.m[i]))
-                    assert_quick(memcmp(&v.center[i], &before.center[i], sizeof(float)) == 0);
-            for (size_t i = 0; i < n; i++)
-                assert_quick(isfinite(v.center[i]));
-            for (int s = 0; s < PSD_MAX_STATE; s++)
-                for (size_t i = 0; i < n; i++)
-                    assert_quick(isfinite(v.state_space[s][i]));
-        }
+        for (size_t n = 1; n <= MAX_N && row((size_t)_i) != NULL; n++)
+            check_masked(psd_rule_find(references[k].rule), row((size_t)_i), bad, n);
+}
+END_TEST
+
+/* A finite gradient whose square is not: the center would stay finite, the state would not. */
+START_TEST(a_state_that_would_overflow_moves_nothing)
+{
+    static const float bad[] = {1e30f, -1e25f, FLT_MAX};
+    static const char *const rules[] = {"adagrad", "adam"};
+    for (size_t k = 0; k < ROWS(rules); k++)
+        for (size_t n = 1; n <= 40 && row((size_t)_i) != NULL; n++)
+            check_masked(psd_rule_find(rules[k]), row((size_t)_i), bad, n);
 }
 END_TEST
 
@@ -171,7 +303,7 @@ START_TEST(elastic_with_alpha_zero_leaves_the_center)
 {
     struct vectors v, before;
     struct dice dice = {10};
-    struct psd_move move = {row((size_t)_i), 0, 0.1f};
+    struct psd_move move = {.vec = row((size_t)_i), .alpha = 0, .eta = 0.1f};
     if (move.vec == NULL)
         return;
     vectors_init(&v);
@@ -191,7 +323,7 @@ START_TEST(elastic_with_alpha_one_takes_x)
 {
     struct vectors v;
     struct dice dice = {11};
-    struct psd_move move = {row((size_t)_i), 1, 0};
+    struct psd_move move = {.vec = row((size_t)_i), .alpha = 1};
     float x[MAX_N];
     if (move.vec == NULL)
         return;
@@ -213,6 +345,7 @@ int main(void)
     tcase_add_test(tc, every_rule_that_both_ends_know_is_here_and_tested);
     tcase_add_loop_test(tc, rules_follow_their_equations, 0, MAX_ROWS);
     tcase_add_loop_test(tc, results_that_are_not_finite_are_masked_and_counted, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, a_state_that_would_overflow_moves_nothing, 0, MAX_ROWS);
     tcase_add_loop_test(tc, elastic_with_alpha_zero_leaves_the_center, 0, MAX_ROWS);
     tcase_add_loop_test(tc, elastic_with_alpha_one_takes_x, 0, MAX_ROWS);
     suite_add_tcase(suite, tc);

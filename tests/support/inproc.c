@@ -246,6 +246,11 @@ static void message_drop(struct ps_message *m)
     item_free(item_of(m));
 }
 
+static void message_move(struct ps_message *to, struct ps_message *m)
+{
+    point(to, item_of(m));
+}
+
 static int port_reply(struct ps_port *port, struct ps_message *m)
 {
     struct item *item = item_of(m);
@@ -343,6 +348,7 @@ const struct ps_transport ps_transport_inproc = {
     .message_body = message_body,
     .port_reply = port_reply,
     .message_drop = message_drop,
+    .message_move = message_move,
     .link_open = link_open,
     .link_close = link_close,
     .link_send = link_send,

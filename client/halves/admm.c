@@ -1,0 +1,78 @@
+/* The worker of consensus ADMM, Zhang et al. 2015 eq. 9-11 with the gradient taken at x, in one trip. They
+ * are
+ *
+ *     lambda' = lambda - (x - center)
+ *     x'      = (x - eta g + eta rho (lambda' + center)) / (1 + eta rho)
+ *     center' = center + ((x' - lambda') - (x - lambda)) / p
+ *
+ * and with m = (x - eta g + eta rho (lambda - x)) / (1 + eta rho), which is known before the trip, the
+ * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
+ * and the center before is the answer. */
+#include "client/halves/halves.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Buffers travel by their values. Frozen ones are not sent. */
+static void make_message(struct psc *c, const float *x)
+{
+    const struct psc_admm *a = &c->admm;
+    float *message = c->kept[PSC_KEPT_MESSAGE], *lambda = c->kept[PSC_KEPT_LAMBDA];
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        uint64_t at = s->range.begin;
+        const float *g = psc_gradient_to_step(c, s, a->g) + at;
+        if (s->role == PS_ROLE_PARAM)
+            c->vec->admm_message(message + at, x + at, lambda + at, g, a->eta, a->pull, a->scale,
+                                 s->range.count);
+        else if (s->role == PS_ROLE_BUFFER)
+            c->vec->copy(message + at, x + at, s->range.count);
+    }
+}
+
+static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+{
+    const struct psc_admm *a = &c->admm;
+    float *lambda = c->kept[PSC_KEPT_LAMBDA];
+    (void)rate;
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        uint64_t at = p.range.begin;
+        const float *center = answer + (at - r.begin), *g = psc_gradient_to_step(c, p.segment, a->g) + at;
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->vec->admm_land(x + at, lambda + at, center, g, a->eta, a->pull, a->scale, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(x + at, center, p.range.count);
+    }
+}
+
+/* The center is the mean of all workers' x - lambda. A worker that starts over from it leaves its own share
+ * as it was, or the center would stay off by the difference for good. */
+static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+{
+    float *lambda = c->kept[PSC_KEPT_LAMBDA] + r.begin;
+    (void)rate;
+    x += r.begin;
+    for (uint64_t i = 0; i < r.count; i++) {
+        lambda[i] += answer[i] - x[i];
+        lambda[i] = isfinite(lambda[i]) ? lambda[i] : 0;
+    }
+    memcpy(x, answer, r.count * sizeof *x);
+}
+
+static int step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    double begin = psc_now_s(), eta = psc_rate(c), pull = eta * c->hyper.rho;
+    psc_gradient_decay(c, x, g);
+    c->admm = (struct psc_admm){g, (float)eta, (float)pull, (float)(1 / (1 + pull))};
+    make_message(c, x);
+    c->update_s += psc_now_s() - begin;
+    struct psc_transfer t = psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE], x, n_samples);
+    t.landed = land;
+    int rc = psc_move(c, &t);
+    if (rc == PSC_OK)
+        c->clock++;
+    return rc;
+}
+
+const struct psc_half psc_half_admm = {
+    .keeps = PSC_KEPT(PSC_KEPT_LAMBDA) | PSC_KEPT(PSC_KEPT_MESSAGE), .step = step, .land_anew = land_anew};

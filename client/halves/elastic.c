@@ -1,0 +1,105 @@
+/* The elastic worker, Zhang et al. 2015 Algorithms 1-2: every `period` steps x goes to the server and moves
+ * towards the center that comes back; then the own step with g, taken at the point before the exchange.
+ *
+ * With overlap the exchange of a step starts at the end of the one before: x is the same, and so are the
+ * bits. */
+#include "client/halves/halves.h"
+
+/* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */
+static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+{
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+        if (p.segment->role != PS_ROLE_FROZEN)
+            c->vec->elastic(x + p.range.begin, answer + (p.range.begin - r.begin), rate, p.range.count);
+}
+
+/* The same, but for buffers: the caller changes his while this one travels, and the move is made to what they
+ * are then. Until then the center's are kept. */
+static void land_ahead(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+{
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        const float *center = answer + (p.range.begin - r.begin);
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->vec->elastic(x + p.range.begin, center, rate, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(x + p.range.begin, center, p.range.count);
+    }
+}
+
+/* The exchange that is due, now. */
+static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
+{
+    struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
+    t.landed = land;
+    if (own != x)
+        psc_copy_buffers(c, own, x);
+    int rc = psc_move(c, &t);
+    if (rc == PSC_OK && own != x)
+        psc_copy_buffers(c, x, own);
+    return rc;
+}
+
+/* Where an exchange made ahead moves what it took. */
+static float *brought_to(const struct psc *c)
+{
+    return c->kept[PSC_KEPT_X] != NULL ? c->kept[PSC_KEPT_X] : c->kept[PSC_KEPT_AHEAD];
+}
+
+/* The exchange of the next step, which travels while the caller computes. */
+static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
+{
+    float *own = brought_to(c);
+    struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
+    t.landed = land_ahead;
+    if (own == c->kept[PSC_KEPT_X])
+        psc_copy_buffers(c, own, x);
+    else
+        psc_copy_moved(c, own, x);
+    psc_exchange_ahead(c, &t);
+}
+
+/* Its answer. */
+static void take_over(struct psc *c, float *x)
+{
+    const float *brought = brought_to(c);
+    double begin = psc_now_s();
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        uint64_t at = s->range.begin;
+        if (s->role == PS_ROLE_BUFFER)
+            c->vec->elastic(x + at, brought + at, c->ahead.outcome.rate, s->range.count);
+        else if (s->role == PS_ROLE_PARAM && brought != c->kept[PSC_KEPT_X])
+            c->vec->copy(x + at, brought + at, s->range.count);
+    }
+    c->ahead.landed = false;
+    c->update_s += psc_now_s() - begin;
+}
+
+static bool exchange_is_due(const struct psc *c)
+{
+    return c->clock % c->hyper.period == 0;
+}
+
+static int step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    float *own = psc_own_x(c, x);
+    uint64_t save_version = c->save_version;
+    int rc = PSC_OK;
+    psc_gradient_decay(c, x, g);
+    if (c->ahead.landed)
+        take_over(c, x);
+    else if (exchange_is_due(c))
+        rc = exchange_now(c, x, own, n_samples);
+    if (rc == PSC_EVALUE)
+        c->fresh = true; /* diverged: from wherever the caller goes on */
+    if (rc != PSC_OK)
+        return rc;
+    psc_own_step(c, x, g);
+    c->clock++;
+    /* Whoever is to save now saves what the center knows: the next exchange is not begun yet. */
+    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c) && c->save_version == save_version)
+        exchange_ahead(c, x, n_samples);
+    return PSC_OK;
+}
+
+const struct psc_half psc_half_elastic = {.overlaps = true, .lands_in_x = true, .step = step};

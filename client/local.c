@@ -1,0 +1,114 @@
+/* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. What Welcome would
+ * have said comes from the options; everything else is as with a server, but for what travels. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/psc.h"
+
+void psc_local_init(struct psc_local *local, size_t size, const char *method)
+{
+    const struct psc_local defaults = {.size = size,
+                                       .method = method,
+                                       .learning_rate = 0.05,
+                                       .momentum = 0.9,
+                                       .averaging_rate = 0.001,
+                                       .schedule = "constant",
+                                       .gamma = 0.1,
+                                       .step_steps = 10000};
+    memset(local, 0, size);
+    memcpy(local, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+bool psc_is_local(const struct psc *c)
+{
+    return c->local;
+}
+
+static int check_method(struct psc *c, const struct psc_local *l)
+{
+    char allowed[128] = "";
+    const struct ps_method *m = l->method != NULL ? ps_method_find(l->method) : NULL;
+    if (m != NULL && m->rule == NULL)
+        return PSC_OK;
+    for (m = ps_methods; m->name != NULL; m++)
+        if (m->rule == NULL)
+            snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
+                     allowed[0] != 0 ? ", " : "", m->name);
+    return psc_fail(c, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without: %s",
+                    l->method != NULL ? l->method : "", allowed);
+}
+
+static int check_numbers(struct psc *c, const struct psc_local *l)
+{
+    const struct {
+        const char *name, *allowed;
+        double value;
+        bool fine;
+    } rows[] = {
+        {"learning_rate", "above 0, at most 1000", l->learning_rate,
+         l->learning_rate > 0 && l->learning_rate <= 1000},
+        {"momentum", "0 to below 1", l->momentum, l->momentum >= 0 && l->momentum < 1},
+        {"averaging_rate", "above 0, at most 1", l->averaging_rate,
+         l->averaging_rate > 0 && l->averaging_rate <= 1},
+        {"weight_decay", "0 to 1", l->weight_decay, l->weight_decay >= 0 && l->weight_decay <= 1},
+        {"gamma", "0 to 1000", l->gamma, l->gamma >= 0 && l->gamma <= 1000},
+        {"step_steps", "at least 1", (double)l->step_steps, l->step_steps >= 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].fine)
+            return psc_fail(c, PSC_EINVAL, "local: %s %g; allowed: %s", rows[i].name, rows[i].value,
+                            rows[i].allowed);
+    if (l->schedule == NULL || ps_schedule_parse(l->schedule) < 0)
+        return psc_fail(c, PSC_EINVAL, "local: schedule '%.60s'; allowed: constant, step, inv-sqrt",
+                        l->schedule != NULL ? l->schedule : "");
+    return PSC_OK;
+}
+
+static struct psc_road road_of(const struct psc_local *l, const struct ps_method *m)
+{
+    struct psc_road road = {
+        .incarnation = 1,
+        .n_lanes = 1,
+        .chunk_floats = 1024,
+        .window_chunks = 1,
+        .hyper = {.learning_rate = l->learning_rate,
+                  .alpha = NAN,
+                  .rho = NAN,
+                  .beta = NAN,
+                  .period = 1,
+                  .momentum = l->momentum,
+                  .averaging_rate = l->averaging_rate,
+                  .weight_decay = l->weight_decay,
+                  .schedule = {.kind = (enum ps_schedule_kind)ps_schedule_parse(l->schedule),
+                               .gamma = l->gamma,
+                               .step_steps = l->step_steps,
+                               .warmup_steps = l->warmup_steps}}};
+    snprintf(road.method, sizeof road.method, "%s", m->name);
+    snprintf(road.rule, sizeof road.rule, "none:%s", m->name); /* tells the methods' states apart */
+    snprintf(road.optimizer, sizeof road.optimizer, "%s", m->optimizer);
+    snprintf(road.averaging, sizeof road.averaging, "%s", m->averaging);
+    snprintf(road.admission, sizeof road.admission, "none");
+    snprintf(road.transport, sizeof road.transport, "none");
+    return road;
+}
+
+int psc_local_open(struct psc *c, const struct psc_local *given)
+{
+    struct psc_local l;
+    int rc;
+    if (given->size < offsetof(struct psc_local, learning_rate) || given->size > 4096)
+        return psc_fail(c, PSC_EINVAL, "local: call psc_local_init first");
+    psc_local_init(&l, sizeof l, NULL);
+    memcpy(&l, given, given->size < sizeof l ? given->size : sizeof l);
+    if ((rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK)
+        return rc;
+    const struct ps_method *m = ps_method_find(l.method);
+    c->local = true;
+    c->averaging = ps_averaging_find(m->averaging);
+    c->shared.road = road_of(&l, m);
+    c->shared.epoch = 1;
+    c->shared.workers = 1;
+    c->shared.state = PSC_STATE_JOINED;
+    return PSC_OK;
+}

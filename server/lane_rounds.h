@@ -1,0 +1,70 @@
+/* lane_rounds.h: what a lane stages under admissions with rounds.
+ *
+ * The loop decides who the members are, from which round on (PSD_NOTE_MEMBERS); from that every lane derives
+ * the same order by (round, rank) on its own. A member's message for a chunk is staged until the admission's
+ * `advance` takes it; each member sends one for each round, so that the round needs no name on the road. A
+ * client ends an exchange in all lanes before it begins the next: chunks are one round apart at most.
+ *
+ * All of it belongs to the lane's thread. */
+#ifndef PSD_LANE_ROUNDS_H
+#define PSD_LANE_ROUNDS_H
+
+#include "server/lane_inside.h"
+
+/* A message that waits. */
+struct psd_staged {
+    struct psd_arrival arrival;
+    bool used;
+    bool moved;     /* applied and landed already: the answer waits */
+    uint16_t flags; /* of the answer */
+};
+
+struct psd_rounds {
+    uint32_t window;           /* messages that a client may have staged */
+    struct psd_staged *staged; /* [n_slots][window] */
+    struct psd_members now, next;
+    bool has_next;
+    uint64_t *done; /* [n_chunks]: rounds that the chunk has been through */
+    uint32_t *turn; /* [n_chunks]: members of the round under way that it has served, in order of rank */
+    uint64_t round; /* that every chunk has been through */
+    uint32_t n_done; /* chunks that have been through one more */
+    uint32_t last;   /* the last chunk that moves: an exchange ends with it */
+    bool held;
+    bool wake; /* chunks other than the one at work may go on */
+    bool saving;      /* the slice is to be copied after `save_at` rounds */
+    uint64_t save_at;
+    struct psd_snapshot *snapshot;
+    struct psd_arrival **party; /* [n_slots]: for an admission to gather a round in */
+    float **bodies;             /* [n_slots] */
+};
+
+/* Memory for a lane that has its slice; NULL without. `begin`: rounds that the center has been through. */
+struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin);
+/* Drops what is staged. */
+void psd_rounds_destroy(struct psd_lane *lane);
+
+/* `arrive` of admissions with rounds: refuses what a round cannot take, or stages it and advances. */
+void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a);
+/* The client's session has ended or begins anew: it is no member of what is not complete. */
+void psd_rounds_forget(struct psd_lane *lane, uint32_t client);
+/* Notes of the loop. */
+void psd_rounds_hold(struct psd_lane *lane);
+void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m);
+void psd_rounds_go(struct psd_lane *lane);
+/* Copies the slice after so many rounds; at once where none will end any more. */
+void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after);
+
+/* For `advance`. The members of the chunk's round. */
+const struct psd_members *psd_rounds_members(const struct psd_lane *lane, uint32_t chunk);
+/* What the client has staged for the chunk, or NULL. */
+struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client, uint32_t chunk);
+/* The answer's flags in the chunk's round. */
+uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk);
+/* The round is over for the chunk. */
+void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk);
+/* Answers and forgets a staged message that was moved. */
+void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate);
+/* Forgets a staged message that was consumed. */
+void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s);
+
+#endif

@@ -1,0 +1,124 @@
+/* Membership of rounds (DESIGN 5): decided here once, so that every lane derives the same order from it.
+ *
+ * The first round begins when `workers` of them are active (any: with the first, once those that a checkpoint
+ * knew are back or have had their time). Later a set changes between rounds: lanes hold (PSD_NOTE_HOLD), each
+ * says which round it has not begun, and the new set is valid from the latest of these. A checkpoint is the
+ * center after that round, so that its answers can tell the workers to save their own part. Who ends needs no
+ * hold: a lane takes him out of every round that is not complete. Runs on the loop. */
+#include "server/psd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "proto/log.h"
+#include "server/admissions/admissions.h"
+
+static void tell_lanes(struct psd *d, const struct psd_note *note)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        psd_ring_push(d->lanes[i]->in, note);
+}
+
+static bool has_rounds(const struct psd *d)
+{
+    return d->center != NULL && d->center->admission->rounds;
+}
+
+int psd_membership_init(struct psd *d)
+{
+    d->membership.members.ranks = calloc(d->sessions.n_slots, sizeof *d->membership.members.ranks);
+    return d->membership.members.ranks != NULL ? 0 : -ENOMEM;
+}
+
+void psd_membership_finish(struct psd *d)
+{
+    free(d->membership.members.ranks);
+}
+
+void psd_membership_reset(struct psd *d)
+{
+    uint32_t *ranks = d->membership.members.ranks;
+    d->membership = (struct psd_membership){.members = {.ranks = ranks}};
+}
+
+/* Everyone who is active. Slots are in order of rank. */
+static void publish(struct psd *d, uint64_t from)
+{
+    struct psd_members *m = &d->membership.members;
+    m->from = from;
+    m->n = 0;
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE)
+            m->ranks[m->n++] = i;
+    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from round %" PRIu64 " on", m->n, from);
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = m});
+}
+
+/* Workers of the checkpoint that may still come back. */
+static bool expects_some(const struct psd *d)
+{
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+        if (d->sessions.slots[i].state == PSD_SESSION_VACANT &&
+            d->sessions.slots[i].reserved_until_ms > uv_now(&d->loop))
+            return true;
+    return false;
+}
+
+static bool are_enough(const struct psd *d)
+{
+    uint32_t wanted = d->cfg.hyper.workers, n = 0;
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+        n += d->sessions.slots[i].state == PSD_SESSION_ACTIVE;
+    return wanted > 0 ? n >= wanted : n > 0 && !expects_some(d);
+}
+
+static void hold(struct psd *d)
+{
+    struct psd_membership *m = &d->membership;
+    if (m->holding)
+        return;
+    m->holding = true;
+    m->held_left = d->n_lanes;
+    m->first = 0;
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+}
+
+void psd_membership_joined(struct psd *d)
+{
+    struct psd_membership *m = &d->membership;
+    if (!has_rounds(d))
+        return;
+    if (m->started) {
+        m->join_due = true;
+        hold(d);
+    } else if (are_enough(d)) {
+        m->started = true;
+        publish(d, 0);
+        tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+    }
+}
+
+void psd_membership_save(struct psd *d)
+{
+    d->membership.save_due = true;
+    hold(d);
+}
+
+void psd_membership_held(struct psd *d, uint64_t first)
+{
+    struct psd_membership *m = &d->membership;
+    if (first > m->first)
+        m->first = first;
+    if (--m->held_left > 0)
+        return;
+    if (m->join_due)
+        publish(d, m->first);
+    if (m->save_due) {
+        d->saver.round = m->first + 1;
+        tell_lanes(d, &(struct psd_note){
+                          .kind = PSD_NOTE_SNAPSHOT, .a = d->saver.round, .p = &d->center->snapshot});
+    }
+    m->holding = m->join_due = m->save_due = false;
+    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+}

@@ -1,0 +1,20 @@
+/* ADMM in one trip, Zhang, Choromanska, LeCun 2015, eq. 9-11: message m = A - (x - lambda) with A as in
+ * proto/method.h, center <- center + (m + kappa center) / p, answered with the center before.
+ * Eq. 9-10 put into x' - lambda' give A + kappa center, so p times eq. 11 grows by A + kappa center - (x -
+ * lambda) = m + kappa center, once for each member that has moved. */
+#include "server/rules/rules.h"
+
+static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)
+{
+    (void)state;
+    float pull = (float)move->n_moves * move->kappa;
+    return move->vec->exchange_admm(center, m, move->share, pull, n);
+}
+
+static float rate(const struct psd_move *move)
+{
+    return move->eta;
+}
+
+const struct psd_rule psd_rule_admm = {
+    .name = "admm", .n_state = 0, .merge = PSD_MERGE_SUM, .apply = apply, .rate = rate};

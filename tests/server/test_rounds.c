@@ -1,0 +1,464 @@
+/* Rounds in real lanes: what is staged, when it is applied, who takes part. The test is the loop and the clients. */
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/server/lane_rig.h"
+#include "tests/support/unit.h"
+
+enum { INC = 7, P = 3, LANES = 2, CHUNKS = 3, N = (CHUNKS * LANES - 1) * RIG_CHUNK + 5, OTHER = 3 };
+
+static float center[N], x[P][N];
+
+static void members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks)
+{
+    static uint32_t kept[RIG_SLOTS];
+    static struct psd_members m;
+    memcpy(kept, ranks, n * sizeof *ranks);
+    m = (struct psd_members){from, n, kept};
+    for (uint32_t i = 0; i < r->n_lanes; i++) {
+        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &m});
+        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
+    }
+}
+
+static void open_job(struct rig *r, const char *rule, const char *const *settings)
+{
+    struct dice dice = {5};
+    for (int i = 0; i < N; i++) {
+        center[i] = dice_float(&dice);
+        for (int k = 0; k < P; k++)
+            x[k][i] = dice_float(&dice);
+    }
+    rig_open(r, rule, LANES, settings);
+    rig_fill(r, N, center);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
+    members(r, 0, P, (const uint32_t[]){0, 1, 2});
+}
+
+static void send_chunk(struct rig *r, uint32_t client, uint64_t seq, uint32_t lane, uint32_t k)
+{
+    struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, client, INC, seq, lane, k);
+    rig_send(r, lane, &f, x[client] + f.begin, f.count * sizeof(float));
+}
+
+/* A lane serves in order: what a pull is answered after was not answered before it. */
+static void assert_silent(struct rig *r, uint32_t lane)
+{
+    struct reply reply;
+    struct ps_frame f = rig_frame(r, PS_FRAME_PULL, OTHER, INC, 1, lane, 0);
+    rig_ask(r, lane, &f, NULL, 0, &reply);
+    ck_assert_uint_eq(reply.f.client, OTHER);
+}
+
+static void recv_answer(struct rig *r, uint32_t lane, struct reply *reply)
+{
+    rig_recv(r, lane, reply);
+    ck_assert_msg(reply->f.kind == PS_FRAME_ANSWER, "%s", reply->sentence);
+}
+
+/* A round of everyone, each lane's chunks one after the other; members send in the order of `order`. */
+static void play_round(struct rig *r, uint64_t seq, const uint32_t *order, uint32_t n, float answers[P][N])
+{
+    struct reply reply;
+    for (uint32_t lane = 0; lane < r->n_lanes; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
+            for (uint32_t i = 0; i < n; i++)
+                send_chunk(r, order[i], seq, lane, k);
+            for (uint32_t i = 0; i < n; i++) {
+                recv_answer(r, lane, &reply);
+                if (answers != NULL)
+                    memcpy(answers[reply.f.client] + reply.f.begin, reply.x, reply.body_bytes);
+            }
+        }
+}
+
+static const char *const sync_alpha[] = {"admission=sync", "alpha=0.25", NULL};
+static const char *const sync_plain[] = {"admission=sync", NULL};
+static const uint32_t orders[][P] = {{0, 1, 2}, {2, 0, 1}, {1, 2, 0}, {2, 1, 0}};
+
+/* Values are below 2, their sums below 8: four roundings of half an ulp of that each. */
+static const double tolerance = 1e-6;
+
+START_TEST(a_round_moves_the_center_by_everyone_at_once)
+{
+    static float answers[P][N];
+    struct rig r;
+    open_job(&r, "elastic", sync_alpha);
+    play_round(&r, 1, orders[_i], P, answers);
+    const float *after = rig_center(&r);
+    for (int i = 0; i < N; i++) {
+        double c = (double)center[i], sum = (double)x[0][i] + (double)x[1][i] + (double)x[2][i];
+        assert_quick(fabs((double)after[i] - (c + 0.25 * (sum - 3 * c))) < tolerance);
+        for (int k = 0; k < P; k++)
+            assert_quick(answers[k][i] == center[i]); /* all against the same center */
+    }
+    ck_assert_uint_eq(atomic_load(&r.shared.version), 1);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(gradients_are_averaged_and_answered_with_the_center_after)
+{
+    static float answers[P][N];
+    struct rig r;
+    open_job(&r, "sgd", sync_plain);
+    play_round(&r, 1, orders[_i], P, answers);
+    const float *after = rig_center(&r);
+    for (int i = 0; i < N; i++) {
+        double mean = ((double)x[0][i] + (double)x[1][i] + (double)x[2][i]) / 3;
+        assert_quick(fabs((double)after[i] - ((double)center[i] - mean)) < tolerance);
+        for (int k = 0; k < P; k++)
+            assert_quick(answers[k][i] == after[i]);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(arrival_order_changes_no_bit)
+{
+    static const char *const rules[] = {"elastic", "sgd", "add"};
+    static float first[N];
+    for (size_t rule = 0; rule < ROWS(rules); rule++)
+        for (size_t order = 0; order < ROWS(orders); order++) {
+            struct rig r;
+            open_job(&r, rules[rule], rule == 0 ? sync_alpha : sync_plain);
+            play_round(&r, 1, orders[order], P, NULL);
+            play_round(&r, 2, orders[(order + 1) % ROWS(orders)], P, NULL);
+            const float *after = rig_center(&r);
+            if (order == 0)
+                memcpy(first, after, sizeof first);
+            ck_assert_msg(memcmp(first, after, sizeof first) == 0, "rule %s, order %zu", rules[rule], order);
+            rig_close(&r);
+        }
+}
+END_TEST
+
+START_TEST(the_mean_is_weighted_by_samples)
+{
+    static const uint32_t samples[P] = {10, 30, 60};
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    for (uint32_t i = 0; i < P; i++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, i, INC, 1, 0, 0);
+        f.samples = samples[i];
+        rig_send(&r, 0, &f, x[i], f.count * sizeof(float));
+    }
+    for (uint32_t i = 0; i < P; i++)
+        recv_answer(&r, 0, &reply);
+    for (uint32_t i = 0; i < reply.f.count; i++) {
+        double mean = 0.1 * (double)x[0][i] + 0.3 * (double)x[1][i] + 0.6 * (double)x[2][i];
+        assert_quick(fabs((double)reply.x[i] - ((double)center[i] - mean)) < tolerance);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(nothing_moves_before_the_last_has_come)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    send_chunk(&r, 0, 1, 0, 0);
+    send_chunk(&r, 2, 1, 0, 0);
+    assert_silent(&r, 0);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 1);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_seq), 1);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[1].waiting_chunks), 0);
+    ck_assert_int_eq(memcmp(rig_center(&r), center, sizeof center), 0);
+    send_chunk(&r, 1, 1, 0, 0);
+    for (int i = 0; i < P; i++)
+        recv_answer(&r, 0, &reply);
+    assert_silent(&r, 0);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 0);
+    ck_assert_uint_eq(atomic_load(&r.shared.version), 0); /* one chunk is no round */
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_chunk_sent_again_counts_once)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", sync_plain);
+    for (int again = 0; again < 3; again++)
+        send_chunk(&r, 0, 1, 0, 0);
+    send_chunk(&r, 1, 1, 0, 0);
+    send_chunk(&r, 2, 1, 0, 0);
+    for (int i = 0; i < P; i++)
+        recv_answer(&r, 0, &reply);
+    for (uint32_t i = 0; i < reply.f.count; i++) {
+        double want = (double)center[i] + (double)x[0][i] + (double)x[1][i] + (double)x[2][i];
+        assert_quick(fabs((double)reply.x[i] - want) < tolerance);
+    }
+    send_chunk(&r, 0, 1, 0, 0); /* and when it has landed: as a replay */
+    recv_answer(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.flags, PS_FLAG_REPLAYED);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(of_a_given_up_exchange_nothing_is_left)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", sync_plain);
+    send_chunk(&r, 0, 1, 0, 0);
+    send_chunk(&r, 0, 1, 0, 1);
+    send_chunk(&r, 0, 2, 0, 0); /* takes the place of both */
+    send_chunk(&r, 1, 1, 0, 0);
+    send_chunk(&r, 2, 1, 0, 0);
+    for (int i = 0; i < P; i++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.seq, reply.f.client == 0 ? 2 : 1);
+    }
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_client_may_stage_its_window_and_no_more)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    ck_assert_uint_eq(r.center->window_chunks, 2);
+    for (uint32_t k = 0; k < 3; k++)
+        send_chunk(&r, 0, 1, 0, k);
+    rig_recv(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.kind, PS_FRAME_ERROR);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__LIMIT);
+    assert_says(reply.sentence, "window_chunks");
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_tensor_alone_is_refused)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_PUSH, 0, INC, 1, 0, 0);
+    f.flags = PS_FLAG_TENSOR;
+    rig_ask(&r, 0, &f, x[0], f.count * sizeof(float), &reply);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__RANGE);
+    assert_says(reply.sentence, "admission sync takes exchanges of the whole vector");
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_message_that_is_not_finite_is_refused_whole)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    x[1][17] = NAN;
+    send_chunk(&r, 1, 1, 0, 0);
+    rig_recv(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
+    for (uint32_t i = 0; i < LANES; i++) /* as the loop does then */
+        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_END, .client = 1, .a = PS__CODE__VALUE});
+    play_round(&r, 1, (const uint32_t[]){0, 2}, 2, NULL);
+    const float *after = rig_center(&r);
+    for (int i = 0; i < N; i++) {
+        double mean = ((double)x[0][i] + (double)x[2][i]) / 2;
+        assert_quick(fabs((double)after[i] - ((double)center[i] - mean)) < tolerance);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(sums_that_overflow_are_not_stored)
+{
+    struct rig r;
+    open_job(&r, "add", sync_plain);
+    x[0][3] = x[1][3] = 3e38f;
+    play_round(&r, 1, orders[0], P, NULL);
+    const float *after = rig_center(&r);
+    ck_assert_float_eq(after[3], center[3]);
+    assert_quick(after[4] != center[4]);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->stats.rejected[PS__CODE__VALUE]), 1);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_round_ends_without_who_has_gone)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    send_chunk(&r, 0, 1, 0, 0);
+    send_chunk(&r, 2, 1, 0, 0); /* is staged, and goes with its client */
+    assert_silent(&r, 0);
+    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    assert_silent(&r, 0);
+    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 1, .a = PS__CODE__EVICTED});
+    recv_answer(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.client, 0);
+    for (uint32_t i = 0; i < reply.f.count; i++)
+        assert_quick(fabs((double)reply.x[i] - ((double)center[i] - (double)x[0][i])) < tolerance);
+    rig_close(&r);
+}
+END_TEST
+
+/* The hold of all lanes: what the loop learns, and that nothing moves meanwhile. */
+static uint64_t hold_all(struct rig *r)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    for (uint32_t i = 0; i < r->n_lanes; i++) {
+        struct psd_note note = rig_hear(r, i);
+        ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
+        first = note.a > first ? note.a : first;
+    }
+    return first;
+}
+
+START_TEST(members_change_between_rounds)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", sync_plain);
+    members(&r, 0, 2, (const uint32_t[]){0, 1});
+    play_round(&r, 1, orders[0], 2, NULL);
+    /* Round 1 has begun in one chunk of one lane: who joins now takes part from round 2 on. */
+    send_chunk(&r, 0, 2, 1, 0);
+    send_chunk(&r, 1, 2, 1, 0);
+    recv_answer(&r, 1, &reply);
+    recv_answer(&r, 1, &reply);
+    send_chunk(&r, 2, 1, 0, 0); /* the new one's first message is early */
+    ck_assert_uint_eq(hold_all(&r), 2);
+    send_chunk(&r, 0, 2, 0, 0);
+    send_chunk(&r, 1, 2, 0, 0);
+    assert_silent(&r, 0);
+    members(&r, 2, P, (const uint32_t[]){0, 1, 2});
+    recv_answer(&r, 0, &reply);
+    recv_answer(&r, 0, &reply);
+    for (uint32_t i = 0; i < reply.f.count; i++)
+        assert_quick(fabs((double)reply.x[i] -
+                          ((double)center[i] + 2 * ((double)x[0][i] + (double)x[1][i]))) < 2 * tolerance);
+    send_chunk(&r, 0, 3, 0, 0); /* round 2 waits for all three, of whom one is there */
+    assert_silent(&r, 0);
+    send_chunk(&r, 1, 3, 0, 0);
+    for (int i = 0; i < P; i++)
+        recv_answer(&r, 0, &reply);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_snapshot_is_the_center_after_a_round)
+{
+    static float answers[P][N];
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    play_round(&r, 1, orders[0], P, NULL);
+    ck_assert_uint_eq(hold_all(&r), 1);
+    for (uint32_t i = 0; i < LANES; i++) {
+        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 2, .p = &r.center->snapshot});
+        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
+    }
+    ck_assert(!rig_heard(&r, 0));
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&r.center->shard, lane); k++) {
+            for (uint32_t i = 0; i < P; i++)
+                send_chunk(&r, i, 2, lane, k);
+            for (uint32_t i = 0; i < P; i++) {
+                recv_answer(&r, lane, &reply);
+                ck_assert_uint_eq(reply.f.flags, PS_FLAG_SAVE);
+                ck_assert_uint_eq(reply.f.center_version, 2);
+                memcpy(answers[i] + reply.f.begin, reply.x, reply.body_bytes);
+            }
+        }
+    for (uint32_t i = 0; i < LANES; i++)
+        ck_assert_int_eq(rig_hear(&r, i).kind, PSD_NOTE_SNAPPED);
+    play_round(&r, 3, orders[1], P, NULL);
+    ck_assert_int_eq(memcmp(r.center->snapshot.center, answers[0], sizeof answers[0]), 0);
+    ck_assert_uint_eq(r.center->snapshot.lane_clocks[0], 2);
+    rig_close(&r);
+}
+END_TEST
+
+static const char *const round_robin[] = {"admission=round-robin", "alpha=0.5", NULL};
+static const char *const serial[] = {"admission=round-robin", "alpha=0.5", "serial=true", NULL};
+
+START_TEST(round_robin_applies_in_order_of_rank)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "elastic", round_robin);
+    send_chunk(&r, 2, 1, 0, 0);
+    send_chunk(&r, 1, 1, 0, 0);
+    assert_silent(&r, 0);
+    send_chunk(&r, 0, 1, 0, 0);
+    for (uint32_t rank = 0; rank < P; rank++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, rank);
+        for (uint32_t i = 0; i < reply.f.count; i++) {
+            double c = (double)center[i];
+            for (uint32_t before = 0; before < rank; before++)
+                c += 0.5 * ((double)x[before][i] - c);
+            assert_quick(fabs((double)reply.x[i] - c) < tolerance);
+        }
+    }
+    send_chunk(&r, 1, 2, 0, 0); /* it is rank 0's turn again */
+    assert_silent(&r, 0);
+    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 0, .a = PS__CODE__EVICTED});
+    recv_answer(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.client, 1);
+    rig_close(&r);
+}
+END_TEST
+
+/* One chunk a lane, so that it is the last as well. */
+START_TEST(serial_answers_when_the_turn_has_come_again)
+{
+    struct rig r;
+    struct reply reply;
+    rig_open(&r, "elastic", 1, serial);
+    rig_fill(&r, RIG_CHUNK, center);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        rig_admit(&r, i, INC, PSD_PHASE_ACTIVE, false);
+    members(&r, 0, P, (const uint32_t[]){0, 1, 2});
+    for (uint32_t rank = 0; rank + 1 < P; rank++)
+        send_chunk(&r, rank, 1, 0, 0);
+    assert_silent(&r, 0);
+    ck_assert_uint_eq(atomic_load(&r.shared.version), 2); /* applied, not answered */
+    send_chunk(&r, 2, 1, 0, 0);
+    for (uint64_t turn = P; turn < 4 * P; turn++) { /* whoever is answered is the only one that computes */
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, turn % P);
+        assert_silent(&r, 0);
+        send_chunk(&r, (uint32_t)(turn % P), 1 + turn / P, 0, 0);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server-rounds");
+    TCase *tc = tcase_create("rounds");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, a_round_moves_the_center_by_everyone_at_once, 0, ROWS(orders));
+    tcase_add_loop_test(tc, gradients_are_averaged_and_answered_with_the_center_after, 0, ROWS(orders));
+    tcase_add_test(tc, arrival_order_changes_no_bit);
+    tcase_add_test(tc, the_mean_is_weighted_by_samples);
+    tcase_add_test(tc, nothing_moves_before_the_last_has_come);
+    tcase_add_test(tc, a_chunk_sent_again_counts_once);
+    tcase_add_test(tc, of_a_given_up_exchange_nothing_is_left);
+    tcase_add_test(tc, a_client_may_stage_its_window_and_no_more);
+    tcase_add_test(tc, a_tensor_alone_is_refused);
+    tcase_add_test(tc, a_message_that_is_not_finite_is_refused_whole);
+    tcase_add_test(tc, sums_that_overflow_are_not_stored);
+    tcase_add_test(tc, a_round_ends_without_who_has_gone);
+    tcase_add_test(tc, members_change_between_rounds);
+    tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
+    tcase_add_test(tc, round_robin_applies_in_order_of_rank);
+    tcase_add_test(tc, serial_answers_when_the_turn_has_come_again);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}
