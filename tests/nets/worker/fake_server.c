@@ -22,10 +22,17 @@ void psc_options_init(struct psc_options *opt, size_t size)
     *opt = (struct psc_options){.size = size, .rank = -1};
 }
 
+void psc_local_init(struct psc_local *local, size_t size, const char *method)
+{
+    *local = (struct psc_local){.size = size, .method = method, .momentum = 0.9, .averaging_rate = 0.001};
+}
+
 int psc_open(const struct psc_options *opt, struct psc **out)
 {
     fake_seen.kind = opt->kind;
     fake_seen.rank = opt->rank;
+    if (opt->local != NULL)
+        fake_seen.local = *opt->local;
     *out = calloc(1, sizeof **out);
     return *out != NULL ? fake_plan.open : PSC_ENOMEM;
 }
@@ -70,6 +77,20 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     fake_seen.pulls++;
     memcpy(x, c->center, c->n * sizeof *x);
     return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;
+}
+
+int psc_average(struct psc *c, float *z)
+{
+    fake_seen.averages++;
+    memcpy(z, c->center, c->n * sizeof *z);
+    return PSC_OK;
+}
+
+int psc_point(struct psc *c, float *x)
+{
+    fake_seen.points++;
+    memcpy(x, c->center, c->n * sizeof *x);
+    return PSC_OK;
 }
 
 int psc_wait(struct psc *c, uint64_t ticket)
@@ -129,6 +150,8 @@ int psc_rank(const struct psc *c)
 int psc_info(const struct psc *c, struct psc_info *info)
 {
     *info = (struct psc_info){.size = info->size, .n_floats = c->n, .center_version = fake_seen.steps};
+    snprintf(info->averaging, sizeof info->averaging, "%s",
+             fake_plan.averaging != NULL ? fake_plan.averaging : "none");
     info->save_version = fake_plan.ask_at != 0 && fake_seen.steps >= fake_plan.ask_at ? fake_plan.ask_at : 0;
     return PSC_OK;
 }
