@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # compare.sh ROOT BUILD: scripts/compare trains two methods with two seeds, and its table, numbers and picture have
-# them; a second call adds a method and runs nothing again; what it cannot do it refuses before it runs anything.
+# them; a second call adds methods, one of them without psd, and runs nothing again; what it cannot do it refuses before
+# it runs anything.
 set -uo pipefail
 root=$1
 export PSD_BUILD=$2
@@ -47,10 +48,17 @@ if command -v gnuplot >/dev/null; then
 fi
 
 before=$(stat -c %Y.%i "$dir/out/async-easgd-seed1/history.jsonl")
-compare async-easgd eamsgd --seeds 1 --out "$dir/out" || wrong "exit $?: $(<"$dir/log")"
+compare async-easgd sync-easgd:overlap=true sgd:learning_rate=0.05 --seeds 1 --out "$dir/out" ||
+    wrong "exit $?: $(<"$dir/log")"
 [[ $(stat -c %Y.%i "$dir/out/async-easgd-seed1/history.jsonl") == "$before" ]] || wrong "a complete run is run again"
-# shellcheck disable=SC2016 # backticks of Markdown
-grep -q '^| `eamsgd` ' "$dir/table" || wrong "the method added has no row"
+for row in sync-easgd:overlap=true sgd:learning_rate=0.05; do
+    best=$(cell "$dir/table" ' *[|] *' "| \`$row\`" 5)
+    awk -v best="$best" 'BEGIN { exit !(best > 0.3 && best < 0.999) }' || wrong "$row: best is $best"
+done
+# A round waits for all: nobody is stale. One worker alone makes the steps of both, and has nobody to count.
+[[ $(awk -F '\t' '/^sync-easgd/ { print $14, $15 }' "$dir/out/runs.tsv") == "0 0" ]] || wrong "sync-easgd is stale"
+[[ $(awk -F '\t' '/^sgd/ { print $13, $14, $15 }' "$dir/out/runs.tsv") == "0.000 - -" ]] || wrong "sgd exchanges"
+grep -q '"step":160,.*"data_seconds"' "$dir/out/sgd_learning_rate_0.05-seed1/worker-0.out" || wrong "sgd has not 160 steps"
 compare async-easgd --batch 32 --out "$dir/out" && wrong "runs of another batch among these"
 
 # refuses SENTENCE ARGUMENT...
@@ -69,6 +77,7 @@ refuses "METHOD:KEY=VALUE" async-easgd:period
 refuses "whole numbers" async-easgd --seeds 1,x
 refuses "between 0 and 1" async-easgd --levels 99
 refuses "no method" --seeds 1
+refuses "--momentum: given for sgd" async-easgd sgd:momentum=0.9
 
 # The script's list of methods without psd is what psd says.
 for method in $("$root/scripts/compare" --help | sed -n 's/^methods: //p'); do
