@@ -1,5 +1,6 @@
-/* Moving values by hand: init, pull, push, pushpull and exchange, and their _start. */
+/* Moving values by hand: init, pull, pull_average, push, pushpull and exchange, and their _start. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "client/halves/halves.h"
 
@@ -11,6 +12,7 @@ struct hand {
     const float *send; /* NULL: nothing */
     float *answer;     /* NULL: nothing */
     size_t n_samples;
+    uint16_t flags; /* of the frames */
 };
 
 /* Both may be missing. */
@@ -20,13 +22,25 @@ static bool overlap(const float *send, const float *answer, size_t n)
     return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
 }
 
+/* Whether the job has an average, as the server last said. */
+static int check_average(struct psc *c, const char *call)
+{
+    char averaging[sizeof c->shared.road.averaging];
+    pthread_mutex_lock(&c->shared.lock);
+    memcpy(averaging, c->shared.road.averaging, sizeof averaging);
+    pthread_mutex_unlock(&c->shared.lock);
+    return strcmp(averaging, "none") != 0
+               ? PSC_OK
+               : psc_fail(c, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
+}
+
 static int check(struct psc *c, const struct hand *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    return c->begun && h->answer != NULL
-               ? PSC_OK
-               : psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+    if (!c->begun || h->answer == NULL)
+        return psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+    return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
 /* The transfer that the call asks for. */
@@ -46,6 +60,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
         t = &c->manifest->tensors[index];
     *out = (struct psc_transfer){.kind = h->kind,
                                  .tensor = t,
+                                 .flags = h->flags,
                                  .send = h->send,
                                  .name = h->kind == PS_FRAME_SET ? "x" : "the message",
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
@@ -120,6 +135,12 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
 }
 
+int psc_pull_average(struct psc *c, const char *tensor, float *z)
+{
+    return move_now(
+        c, &(struct hand){"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE});
+}
+
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
 {
     return move_now(c, &(struct hand){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
@@ -144,6 +165,14 @@ int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket)
 {
     return move_later(c, &(struct hand){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
+}
+
+int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket)
+{
+    return move_later(
+        c,
+        &(struct hand){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE},
+        ticket);
 }
 
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,

@@ -129,6 +129,7 @@ const struct psc_optimizer *psc_optimizer_find(const char *name);
 struct psc_transfer {
     uint8_t kind;                   /* enum ps_frame_kind */
     const struct ps_tensor *tensor; /* the scope; NULL: the whole vector */
+    uint16_t flags;                 /* of its frames, beside the scope's */
     const float *send;              /* [floats of the scope], or NULL */
     const char *name;               /* of `send`, when its values are to be checked; NULL: they were */
     uint32_t samples;

@@ -137,7 +137,7 @@ struct psc_info {
     char optimizer[32];
     char transport[16];
     uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
-    char averaging[32];    /* "none": there is no z */
+    char averaging[32];    /* "none": there is no average to pull */
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
@@ -196,6 +196,10 @@ int psc_init(struct psc *c, const char *tensor, const float *x);
  * the first step): the next step starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
+/* Copies the values of z, the average that follows the center, likewise. PSC_EINVAL names the averaging of a
+ * job that has none. */
+int psc_pull_average(struct psc *c, const char *tensor, float *z);
+
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over
  * n_samples samples for sgd, the move itself for add; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen
  * tensor. */
@@ -215,6 +219,7 @@ int psc_exchange_start(struct psc *c, const float *message, float *answer, size_
                        uint64_t *ticket);
 int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket);
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket);
+int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket);
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
                    uint64_t *ticket);
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,

@@ -15,7 +15,7 @@ struct cnn_worker_args {
     uint64_t prefetch, data_threads;
     int64_t rank; /* -1: any */
     double every_s;
-    bool evaluate, once, json, help, version;
+    bool evaluate, center, once, json, help, version;
 };
 
 /* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what

@@ -1,4 +1,5 @@
-/* The evaluator: takes the center again and again and runs the whole test set. */
+/* The evaluator: takes the center, or the average that follows it, again and again and runs the whole test
+ * set. */
 #include "nets/worker/worker.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ struct evaluation {
     uint8_t *labels;
     uint64_t n;
     double started;
-    FILE *history; /* NULL: none */
+    FILE *history;      /* NULL: none */
+    const char *vector; /* what is evaluated: "center" or "average" */
 };
 
 static int load_test_set(struct evaluation *e)
@@ -93,29 +95,40 @@ static int score_center(struct evaluation *e, double *loss, double *accuracy)
     return 0;
 }
 
-static void write_json(FILE *out, double t, const struct psc_metrics *m)
+static void write_json(FILE *out, double t, const char *vector, const struct psc_metrics *m)
 {
     fprintf(out, "{\"t\":%.3f,\"center_version\":%" PRIu64, t, m->center_version);
     cnn_json_number(out, "test_loss", m->test_loss);
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
-    fputs("}\n", out);
+    fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
 
 static void tell(struct evaluation *e, double t, const struct psc_metrics *m)
 {
     if (e->job->args->json) {
-        write_json(stdout, t, m);
+        write_json(stdout, t, e->vector, m);
     } else {
-        printf("%7.1f s  center %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, m->center_version,
+        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, e->vector, m->center_version,
                m->test_accuracy, m->test_loss);
         fflush(stdout);
     }
     if (e->history != NULL)
-        write_json(e->history, t, m);
+        write_json(e->history, t, e->vector, m);
 }
 
-/* Scores job->x, which psc_pull or psc_begin has just filled. */
+/* The average where the job has one: it is what averaging is for. */
+static int pull(struct evaluation *e)
+{
+    struct cnn_job *job = e->job;
+    struct psc_info info = {.size = sizeof info};
+    psc_info(job->psc, &info);
+    bool average = !job->args->center && strcmp(info.averaging, "none") != 0;
+    e->vector = average ? "average" : "center";
+    return average ? psc_pull_average(job->psc, NULL, job->x) : psc_pull(job->psc, NULL, job->x);
+}
+
+/* Scores job->x, which pull has just filled. */
 static int evaluate_center(struct evaluation *e)
 {
     struct psc_info info = {.size = sizeof info};
@@ -149,7 +162,7 @@ static int loop(struct evaluation *e, bool last)
     double next = cnn_now();
     last |= job->args->once;
     for (;;) {
-        int rc = psc_pull(job->psc, NULL, job->x);
+        int rc = pull(e);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
         if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */

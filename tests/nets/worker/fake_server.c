@@ -72,6 +72,12 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;
 }
 
+int psc_pull_average(struct psc *c, const char *tensor, float *z)
+{
+    fake_seen.averages++;
+    return psc_pull(c, tensor, z);
+}
+
 int psc_wait(struct psc *c, uint64_t ticket)
 {
     (void)c;
@@ -129,6 +135,8 @@ int psc_rank(const struct psc *c)
 int psc_info(const struct psc *c, struct psc_info *info)
 {
     *info = (struct psc_info){.size = info->size, .n_floats = c->n, .center_version = fake_seen.steps};
+    snprintf(info->averaging, sizeof info->averaging, "%s",
+             fake_plan.averaging != NULL ? fake_plan.averaging : "none");
     info->save_version = fake_plan.ask_at != 0 && fake_seen.steps >= fake_plan.ask_at ? fake_plan.ask_at : 0;
     return PSC_OK;
 }

@@ -10,15 +10,16 @@ struct fake_plan {
     int open, begin; /* what psc_open, psc_begin return */
     int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
     uint64_t step_from, pull_from;
-    uint64_t raise_at; /* psc_step number raise_at sends the process SIGTERM; 0: never */
-    uint64_t ask_at;   /* after psc_step number ask_at psd asks to save; 0: never */
-    int load;          /* what psc_load returns */
-    const char *error; /* what psc_error says; NULL: "" */
-    float rate;        /* of plain SGD; NaN makes every vector not finite */
+    uint64_t raise_at;     /* psc_step number raise_at sends the process SIGTERM; 0: never */
+    uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */
+    int load;              /* what psc_load returns */
+    const char *error;     /* what psc_error says; NULL: "" */
+    float rate;            /* of plain SGD; NaN makes every vector not finite */
+    const char *averaging; /* what psc_info says; NULL: "none" */
 };
 
 struct fake_seen {
-    uint64_t steps, pulls, reports, closes, waits, saves, loads;
+    uint64_t steps, pulls, averages, reports, closes, waits, saves, loads;
     int32_t kind, rank;
     size_t n_tensors;
     double test_accuracy; /* of the last report */
