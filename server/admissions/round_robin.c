@@ -1,14 +1,25 @@
 /* Round-robin (Original EASGD: You, Buluc, Demmel 2017, Algorithm 1): exchanges are applied in order of rank,
  * one of each worker a round, on every chunk.
  *
- * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time computes,
- * as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with it, and the
- * others have gone. */
+ * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time
+ * computes, as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with
+ * it, and the others have gone. */
 #include "server/lane_rounds.h"
 
 static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)
 {
     return lane->center->hyper.serial && chunk == lane->rounds->last;
+}
+
+/* In a job's first round nothing moves until all have come: one that has not sent its first message may still
+ * be reading the center, and all are to start from the same. */
+static bool may_move(const struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)
+{
+    bool first = lane->rounds->done[chunk] == lane->rounds->begin && lane->rounds->turn[chunk] == 0;
+    for (uint32_t i = 0; i < members->n && first; i++)
+        if (psd_rounds_find(lane, members->ranks[i], chunk) == NULL)
+            return false;
+    return true;
 }
 
 static bool advance(struct psd_lane *lane, uint32_t chunk)
@@ -20,7 +31,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         return true;
     }
     struct psd_staged *s = psd_rounds_find(lane, members->ranks[r->turn[chunk]], chunk);
-    if (s == NULL)
+    if (s == NULL || !may_move(lane, members, chunk))
         return false;
     struct psd_move move = psd_lane_move_of(lane, &s->arrival.frame);
     float rate = lane->center->rule->rate(&move);
