@@ -272,7 +272,7 @@ START_TEST(evaluating_the_average)
     snprintf(line, sizeof line, EVALUATE " --once --center --history %s", path);
     ck_assert_int_eq(run(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.averages, 1);
-    ck_assert_uint_eq(fake_seen.pulls, 2);
+    ck_assert_uint_eq(fake_seen.pulls, 1);
     FILE *f = fopen(path, "r");
     ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"average\"}") != NULL);
     ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"center\"}") != NULL);
@@ -311,16 +311,6 @@ START_TEST(evaluating_ends_when_a_drained_server_is_gone)
     ck_assert_uint_eq(fake_seen.pulls, 2);
     ck_assert_int_eq(count_lines(path, &accuracy), 1);
     unlink(path);
-}
-END_TEST
-
-/* An evaluator of a job that averages looks at the average. */
-START_TEST(evaluating_an_average)
-{
-    fake_plan.averaging = "moving";
-    ck_assert_int_eq(run(EVALUATE " --once"), CNN_EXIT_OK);
-    ck_assert_uint_eq(fake_seen.pulls, 0);
-    ck_assert_uint_eq(fake_seen.averages, 1);
 }
 END_TEST
 
@@ -479,7 +469,6 @@ int main(void)
     tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
-    tcase_add_test(tc, evaluating_an_average);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
     tcase_add_test(tc, training_alone_evaluates_the_average);
