@@ -164,7 +164,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                              .count = (uint32_t)r.count,
                              .samples = t->samples,
                              .clock = t->clock,
-                             .flags = (t->tensor != NULL ? PS_FLAG_TENSOR : 0) | t->flags,
+                             .flags = (uint16_t)(t->flags | (t->tensor != NULL ? PS_FLAG_TENSOR : 0)),
                              .code = t->tensor != NULL ? (uint16_t)(t->tensor - c->manifest->tensors) : 0,
                              .center_version = carry->counts.center_version};
         const float *body = t->send != NULL ? t->send + (r.begin - carry->scope.begin) : NULL;

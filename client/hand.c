@@ -1,5 +1,6 @@
-/* Moving values by hand: init, pull, push, pushpull and exchange, and their _start. */
+/* Moving values by hand: init, pull, pull_average, push, pushpull and exchange, and their _start. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "client/halves/halves.h"
 
@@ -11,6 +12,7 @@ struct hand {
     const float *send; /* NULL: nothing */
     float *answer;     /* NULL: nothing */
     size_t n_samples;
+    uint16_t flags; /* of the frames */
 };
 
 /* Both may be missing. */
@@ -20,13 +22,25 @@ static bool overlap(const float *send, const float *answer, size_t n)
     return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
 }
 
+/* Whether the job has an average, as the server last said. */
+static int check_average(struct psc *c, const char *call)
+{
+    char averaging[sizeof c->shared.road.averaging];
+    pthread_mutex_lock(&c->shared.lock);
+    memcpy(averaging, c->shared.road.averaging, sizeof averaging);
+    pthread_mutex_unlock(&c->shared.lock);
+    return strcmp(averaging, "none") != 0
+               ? PSC_OK
+               : psc_fail(c, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
+}
+
 static int check(struct psc *c, const struct hand *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    return c->begun && h->answer != NULL
-               ? PSC_OK
-               : psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+    if (!c->begun || h->answer == NULL)
+        return psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+    return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
 /* The transfer that the call asks for. */
@@ -37,7 +51,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if (psc_is_local(c))
+    if (psc_is_local(c) && (h->flags & PS_FLAG_AVERAGE) == 0)
         return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
                         c->carriage.road.method);
     if (h->tensor != NULL && (index = ps_manifest_find(c->manifest, h->tensor)) < 0)
@@ -46,6 +60,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
         t = &c->manifest->tensors[index];
     *out = (struct psc_transfer){.kind = h->kind,
                                  .tensor = t,
+                                 .flags = h->flags,
                                  .send = h->send,
                                  .name = h->kind == PS_FRAME_SET ? "x" : "the message",
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
@@ -66,29 +81,19 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     return PSC_OK;
 }
 
-int psc_average(struct psc *c, float *z)
+static void take_average(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_transfer t = {
-        .kind = PS_FRAME_PULL, .flags = PS_FLAG_AVERAGE, .landed = psc_land_all, .target = z};
-    if (!c->begun || z == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_average: needs psc_begin before it, and a vector");
-    const struct ps_averaging *a = ps_averaging_find(c->carriage.road.averaging);
-    if (a == NULL || a->rate == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_average: method '%s' keeps no average", c->carriage.road.method);
-    c->error.text[0] = 0;
-    if (psc_is_local(c)) {
-        c->vec->copy(z, c->kept[PSC_KEPT_Z], c->shard.n_floats);
-        return PSC_OK;
-    }
-    int rc = psc_move(c, &t);
-    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+    struct ps_range r = t->tensor != NULL ? ps_tensor_range(t->tensor) : ps_shard_whole(&c->shard);
+    c->vec->copy(t->target, c->kept[PSC_KEPT_Z] + r.begin, r.count);
 }
 
 static int move_now(struct psc *c, const struct hand *h)
 {
     struct psc_transfer t;
     int rc = make(c, h, &t);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK && psc_is_local(c)) /* all that there is: z */
+        take_average(c, &t);
+    else if (rc == PSC_OK)
         rc = psc_move(c, &t);
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }
@@ -97,6 +102,9 @@ static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
 {
     struct psc_transfer t;
     int rc = make(c, h, &t);
+    if (rc == PSC_OK && psc_is_local(c))
+        return psc_fail(c, PSC_EUNSUPPORTED,
+                        "%s: nothing travels without a server: there is psc_pull_average", h->call);
     if (rc != PSC_OK || (rc = psc_mover_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_mover_put(c, &t, NULL);
@@ -118,6 +126,12 @@ int psc_init(struct psc *c, const char *tensor, const float *x)
 int psc_pull(struct psc *c, const char *tensor, float *x)
 {
     return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
+}
+
+int psc_pull_average(struct psc *c, const char *tensor, float *z)
+{
+    return move_now(
+        c, &(struct hand){"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE});
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
@@ -144,6 +158,14 @@ int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket)
 {
     return move_later(c, &(struct hand){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
+}
+
+int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket)
+{
+    return move_later(
+        c,
+        &(struct hand){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE},
+        ticket);
 }
 
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,

@@ -177,10 +177,6 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * be there; with Nesterov's momentum that array is a little ahead of it. */
 int psc_point(struct psc *c, float *x);
 
-/* Copies z, the average that follows the center, or without a server the worker's x, into z. PSC_EINVAL when
- * the method has none: psc_info's averaging says. */
-int psc_average(struct psc *c, float *z);
-
 /* Moving values by hand. `tensor` is a name of the manifest, and the arrays hold that tensor's values; NULL:
  * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
  * chunks may differ by versions in between. PSC_EVALUE: what was to be sent is not finite; nothing was sent.
@@ -195,6 +191,10 @@ int psc_init(struct psc *c, const char *tensor, const float *x);
 /* Copies the center's values into x. The whole vector into the array that psc_step moves (psc_begin's, before
  * the first step): the next step starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
+
+/* Copies the values of z, the average that follows the center, likewise; without a server, the average of the
+ * worker's own x. PSC_EINVAL names the averaging of a job that has none. */
+int psc_pull_average(struct psc *c, const char *tensor, float *z);
 
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over
  * n_samples samples for sgd, the move itself for add; x's values for a PSC_BUFFER). PSC_EINVAL for a frozen
@@ -215,6 +215,7 @@ int psc_exchange_start(struct psc *c, const float *message, float *answer, size_
                        uint64_t *ticket);
 int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket);
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket);
+int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket);
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
                    uint64_t *ticket);
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,

@@ -59,7 +59,7 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
     copy_text(r->method, sizeof r->method, m->name);
     copy_text(r->rule, sizeof r->rule, m->rule);
     copy_text(r->optimizer, sizeof r->optimizer, m->optimizer);
-    copy_text(r->averaging, sizeof r->averaging, m->averaging);
+    copy_text(r->averaging, sizeof r->averaging, m->averaging[0] != 0 ? m->averaging : "none");
     copy_text(r->admission, sizeof r->admission, m->admission);
     for (uint32_t i = 0; i < r->n_lanes; i++)
         copy_text(r->urls[i], sizeof r->urls[i], w->lanes[i]);

@@ -45,7 +45,9 @@ static const struct row rows[] = {
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
-     "do not train: run the center over the test set, again and again"},
+     "do not train: run the center, or its average, over the test set, again and again"},
+    {"center", FLAG, AT(center), 0, 0, NULL,
+     "with --evaluate: the center, also where the job has an average that follows it"},
     {"every", SECONDS, AT(every_s), 0, 0, "S",
      "with --evaluate or --method: seconds from one evaluation to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
@@ -191,9 +193,10 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                         "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
-    if (!a->evaluate && a->method == NULL && (a->once || a->history != NULL || a->every_s != 0))
+    if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
         return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                         a->once              ? "once"
+                        : a->center          ? "center"
                         : a->history != NULL ? "history"
                                              : "every");
     if (a->evaluate && (a->epochs != 0 || a->steps != 0 || a->rank >= 0))

@@ -17,7 +17,7 @@ struct cnn_worker_args {
     int64_t warmup; /* of --method; -1: its own */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
-    bool evaluate, once, json, help, version;
+    bool evaluate, center, once, json, help, version;
 };
 
 /* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what

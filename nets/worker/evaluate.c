@@ -1,4 +1,5 @@
-/* The evaluator: takes the center again and again and runs the whole test set. */
+/* The evaluator: takes the center, or the average that follows it, again and again and runs the whole test
+ * set. */
 #include "nets/worker/worker.h"
 
 #include <math.h>
@@ -14,18 +15,21 @@ struct evaluation {
     struct cnn_job *job;
     struct cnn_scorer scorer;
     double started;
+    const char *vector; /* what is evaluated: "center" or "average" */
 };
 
-/* Takes the center, or the average that follows it, into job->x. */
-static int take_center(struct cnn_job *job)
+/* The average where the job has one: it is what averaging is for. */
+static int pull(struct evaluation *e)
 {
+    struct cnn_job *job = e->job;
     struct psc_info info = {.size = sizeof info};
     psc_info(job->psc, &info);
-    bool averages = info.averaging[0] != '\0' && strcmp(info.averaging, "none") != 0;
-    return averages ? psc_average(job->psc, job->x) : psc_pull(job->psc, NULL, job->x);
+    bool average = !job->args->center && strcmp(info.averaging, "none") != 0;
+    e->vector = average ? "average" : "center";
+    return average ? psc_pull_average(job->psc, NULL, job->x) : psc_pull(job->psc, NULL, job->x);
 }
 
-/* Scores job->x. */
+/* Scores job->x, which pull has just filled. */
 static int evaluate_center(struct evaluation *e)
 {
     struct psc_info info = {.size = sizeof info};
@@ -33,7 +37,7 @@ static int evaluate_center(struct evaluation *e)
     double t = cnn_now() - e->started;
     psc_info(e->job->psc, &info);
     m.center_version = info.center_version;
-    int rc = cnn_scorer_tell(&e->scorer, e->job->x, t, &m);
+    int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
     if (rc != CNN_EXIT_OK)
         return rc;
     psc_report(e->job->psc,
@@ -57,7 +61,7 @@ static int loop(struct evaluation *e, bool last)
     double next = cnn_now();
     last |= job->args->once;
     for (;;) {
-        int rc = take_center(job);
+        int rc = pull(e);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
         if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */

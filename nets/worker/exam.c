@@ -30,10 +30,11 @@ static int take(struct cnn_exam *e, double t)
     struct psc_metrics m = {.size = sizeof m, .loss = NAN, .accuracy = NAN, .samples_per_second = NAN};
     psc_info(job->psc, &info);
     m.center_version = info.center_version;
-    int rc = strcmp(info.averaging, "none") != 0 ? psc_average(job->psc, e->x) : psc_point(job->psc, e->x);
+    bool average = strcmp(info.averaging, "none") != 0;
+    int rc = average ? psc_pull_average(job->psc, NULL, e->x) : psc_point(job->psc, e->x);
     if (rc < 0)
         return cnn_job_fail(job, "cannot evaluate", rc);
-    return cnn_scorer_tell(&e->scorer, e->x, t, &m);
+    return cnn_scorer_tell(&e->scorer, average ? "average" : "x", e->x, t, &m);
 }
 
 int cnn_exam_take(struct cnn_exam *e, uint64_t steps, double t, bool last)

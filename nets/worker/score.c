@@ -80,34 +80,34 @@ static int score_all(struct cnn_scorer *s, const float *x, double *loss, double 
     return 0;
 }
 
-static void write_json(FILE *out, double t, const struct psc_metrics *m)
+static void write_json(FILE *out, double t, const char *vector, const struct psc_metrics *m)
 {
     fprintf(out, "{\"t\":%.3f,\"center_version\":%" PRIu64, t, m->center_version);
     cnn_json_number(out, "test_loss", m->test_loss);
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
-    fputs("}\n", out);
+    fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
 
-static void tell(struct cnn_scorer *s, double t, const struct psc_metrics *m)
+static void tell(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
 {
     if (s->job->args->json) {
-        write_json(stdout, t, m);
+        write_json(stdout, t, vector, m);
     } else {
-        printf("%7.1f s  center %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, m->center_version,
+        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, vector, m->center_version,
                m->test_accuracy, m->test_loss);
         fflush(stdout);
     }
     if (s->history != NULL)
-        write_json(s->history, t, m);
+        write_json(s->history, t, vector, m);
 }
 
-int cnn_scorer_tell(struct cnn_scorer *s, const float *x, double t, struct psc_metrics *m)
+int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m)
 {
     if (score_all(s, x, &m->test_loss, &m->test_accuracy) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
         return CNN_EXIT_INTERNAL;
     }
-    tell(s, t, m);
+    tell(s, vector, t, m);
     return CNN_EXIT_OK;
 }

@@ -67,11 +67,13 @@ static void print_memory(FILE *out, const json_t *status)
 {
     const json_t *m = json_object_get(status, "memory");
     fprintf(out,
-            "memory      %s of %s: center %s, snapshot %s, state %s, windows %s, replay %s; resident %s\n",
+            "memory      %s of %s: center %s, snapshot %s, state %s, average %s, windows %s, replay %s; "
+            "resident %s\n",
             ctl_get_bytes(m, "total_bytes").s, ctl_get_bytes(m, "limit_bytes").s,
             ctl_get_bytes(m, "center_bytes").s, ctl_get_bytes(m, "snapshot_bytes").s,
-            ctl_get_bytes(m, "state_bytes").s, ctl_get_bytes(m, "window_bytes").s,
-            ctl_get_bytes(m, "replay_bytes").s, ctl_get_bytes(m, "rss_bytes").s);
+            ctl_get_bytes(m, "state_bytes").s, ctl_get_bytes(m, "average_bytes").s,
+            ctl_get_bytes(m, "window_bytes").s, ctl_get_bytes(m, "replay_bytes").s,
+            ctl_get_bytes(m, "rss_bytes").s);
 }
 
 static void print_checkpoint(FILE *out, const json_t *status)

@@ -8,6 +8,7 @@
 #include "tests/bench/data.h"
 #include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
+#include "tests/bench/rule.h"
 
 struct command {
     const char *name;
@@ -19,6 +20,7 @@ static const struct command commands[] = {
     {"exchange", bench_exchange, bench_exchange_help},
     {"net", bench_net, bench_net_help},
     {"data", bench_data, bench_data_help},
+    {"rule", bench_rule, bench_rule_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];
 

@@ -59,6 +59,11 @@ static int pull(struct psc *c)
     return psc_pull(c, NULL, x);
 }
 
+static int pull_average(struct psc *c)
+{
+    return psc_pull_average(c, NULL, x); /* the job's averaging is none */
+}
+
 static int pull_nowhere(struct psc *c)
 {
     return psc_pull(c, "conv.weight", NULL);
@@ -107,6 +112,11 @@ static int init_start(struct psc *c)
 static int pull_start(struct psc *c)
 {
     return psc_pull_start(c, NULL, x, &ticket);
+}
+
+static int pull_average_start(struct psc *c)
+{
+    return psc_pull_average_start(c, "conv.weight", x, &ticket);
 }
 
 static int pull_start_nowhere(struct psc *c)
@@ -183,6 +193,7 @@ static const struct {
     {init, OWN, "psc_init: "},
     {init_unknown, ANY, "psc_init: "},
     {pull, EARLY, "psc_pull: "},
+    {pull_average, ANY, "psc_pull_average: "},
     {pull_nowhere, ANY, "psc_pull: "},
     {pull_unknown, ANY, "psc_pull: "},
     {push, OWN, "psc_push: "},
@@ -193,6 +204,7 @@ static const struct {
     {exchange_start, OWN, "psc_exchange_start: "},
     {init_start, OWN, "psc_init_start: "},
     {pull_start, EARLY, "psc_pull_start: "},
+    {pull_average_start, ANY, "psc_pull_average_start: "},
     {pull_start_nowhere, ANY, "psc_pull_start: "},
     {push_start, OWN, "psc_push_start: "},
     {push_start_unknown, ANY, "psc_push_start: "},

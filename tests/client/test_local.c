@@ -144,10 +144,12 @@ START_TEST(steps_follow_their_equations)
     ck_assert_int_eq(psc_rank(c), 0);
     ck_assert_int_eq(psc_size(c), 1);
     if (strcmp(methods[_i].averaging, "none") != 0) {
-        assert_ok(c, psc_average(c, z));
+        assert_ok(c, psc_pull_average(c, NULL, z));
         check_close("z", z, ref.z, 0, ref.v);
+        assert_ok(c, psc_pull_average(c, "bn.scale", other)); /* floats 3200 to 3899 */
+        ck_assert_mem_eq(other, z + 3200, 700 * sizeof *z);
     } else {
-        assert_fails(c, psc_average(c, z), PSC_EINVAL, "keeps no average");
+        assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "there is no average");
     }
     psc_close(c);
 }
@@ -173,7 +175,7 @@ START_TEST(going_on_from_a_file_is_going_on)
     }
     memcpy(want, x, sizeof x);
     if (averages)
-        assert_ok(c, psc_average(c, want_z));
+        assert_ok(c, psc_pull_average(c, NULL, want_z));
     psc_close(c);
 
     c = begin(&local, x);
@@ -184,7 +186,7 @@ START_TEST(going_on_from_a_file_is_going_on)
     }
     ck_assert_mem_eq(x, want, sizeof x);
     if (averages) {
-        assert_ok(c, psc_average(c, z));
+        assert_ok(c, psc_pull_average(c, NULL, z));
         ck_assert_mem_eq(z, want_z, sizeof z);
     }
     psc_close(c);
@@ -206,6 +208,7 @@ START_TEST(what_needs_a_server_is_refused)
     assert_fails(c, psc_pull(c, NULL, x), PSC_EUNSUPPORTED, "psc_pull: method 'sgd' has no server");
     assert_fails(c, psc_exchange(c, start, x, 1), PSC_EUNSUPPORTED,
                  "psc_exchange: method 'sgd' has no server");
+    assert_fails(c, psc_pull_start(c, NULL, x, NULL), PSC_EUNSUPPORTED, "no server");
     assert_fails(c, psc_push_start(c, NULL, start, 1, NULL), PSC_EUNSUPPORTED, "no server");
     ck_assert_mem_eq(x, start, sizeof x);
     assert_ok(c, psc_wait(c, PSC_ALL));

@@ -260,12 +260,16 @@ END_TEST
 START_TEST(library_exports_its_functions_and_nothing_else)
 {
     static const char *const functions[] = {
-        "psc_options_init", "psc_open",           "psc_begin",          "psc_step",       "psc_exchange",
-        "psc_pull",         "psc_init",           "psc_push",           "psc_pushpull",   "psc_report",
-        "psc_rank",         "psc_size",           "psc_clock",          "psc_info",       "psc_error",
-        "psc_result_name",  "psc_close",          "psc_exchange_start", "psc_init_start", "psc_pull_start",
-        "psc_push_start",   "psc_pushpull_start", "psc_wait",           "psc_save",       "psc_load",
-        "psc_point",        "psc_average",        "psc_local_init"};
+        "psc_options_init",   "psc_open",         "psc_begin",
+        "psc_step",           "psc_exchange",     "psc_pull",
+        "psc_init",           "psc_push",         "psc_pushpull",
+        "psc_report",         "psc_rank",         "psc_size",
+        "psc_clock",          "psc_info",         "psc_error",
+        "psc_result_name",    "psc_close",        "psc_exchange_start",
+        "psc_init_start",     "psc_pull_start",   "psc_push_start",
+        "psc_pushpull_start", "psc_wait",         "psc_save",
+        "psc_load",           "psc_pull_average", "psc_pull_average_start",
+        "psc_point",          "psc_local_init"};
     char line[400], name[300], type;
     size_t found = 0;
     void *library = dlopen(PSC_TEST_LIBRARY, RTLD_NOW);

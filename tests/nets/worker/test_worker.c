@@ -259,6 +259,28 @@ START_TEST(evaluating_once)
 }
 END_TEST
 
+/* Where the job averages, that is what is evaluated, unless the center is asked for. */
+START_TEST(evaluating_the_average)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256], found[256];
+    close(mkstemp(path));
+    fake_plan.averaging = "mean";
+    snprintf(line, sizeof line, EVALUATE " --once --history %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.averages, 1);
+    fake_seen.closes = 0;
+    snprintf(line, sizeof line, EVALUATE " --once --center --history %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.averages, 1);
+    ck_assert_uint_eq(fake_seen.pulls, 2);
+    FILE *f = fopen(path, "r");
+    ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"average\"}") != NULL);
+    ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"center\"}") != NULL);
+    fclose(f);
+    unlink(path);
+}
+END_TEST
+
 START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
 {
     char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
@@ -289,16 +311,6 @@ START_TEST(evaluating_ends_when_a_drained_server_is_gone)
     ck_assert_uint_eq(fake_seen.pulls, 2);
     ck_assert_int_eq(count_lines(path, &accuracy), 1);
     unlink(path);
-}
-END_TEST
-
-/* An evaluator of a job that averages looks at the average. */
-START_TEST(evaluating_an_average)
-{
-    fake_plan.averaging = "moving";
-    ck_assert_int_eq(run(EVALUATE " --once"), CNN_EXIT_OK);
-    ck_assert_uint_eq(fake_seen.pulls, 0);
-    ck_assert_uint_eq(fake_seen.averages, 1);
 }
 END_TEST
 
@@ -373,6 +385,7 @@ static const struct {
     {"--server tcp://h:1 --seed 18446744073709551616", "--seed", "18446744073709551615"},
     {"--server tcp://h:1 --steps 1 --epochs 1", "both given", "one of them"},
     {"--server tcp://h:1 --once", "--once: given for training", "with --evaluate"},
+    {"--server tcp://h:1 --center", "--center: given for training", "with --evaluate"},
     {"--server tcp://h:1 --history h", "--history", "with --evaluate"},
     {"--server tcp://h:1 --evaluate --steps 3", "--steps", "for training"},
     {"--server tcp://h:1 --evaluate --every 0", "--every: \"0\"", "0.1 to 86400"},
@@ -426,7 +439,7 @@ START_TEST(good_arguments)
     ck_assert_int_eq(a.rank, -1);
     ck_assert_uint_eq(a.prefetch, 4);
     ck_assert_uint_eq(a.data_threads, 1);
-    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0);               /* needs no server */
+    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0); /* needs no server */
     ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
     ck_assert_str_eq(a.method, "mvasgd");
@@ -453,9 +466,9 @@ int main(void)
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
-    tcase_add_test(tc, evaluating_an_average);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
     tcase_add_test(tc, training_alone_evaluates_the_average);

@@ -1,0 +1,21 @@
+/* streams.h: plain loops that read and write vectors, as fast as this machine's memory lets them. */
+#ifndef BENCH_STREAMS_H
+#define BENCH_STREAMS_H
+
+#include <stddef.h>
+
+enum { BENCH_MAX_STREAMS = 4 };
+
+/* For each row of ps_vec_rows, compiled with its flags. run[k]: x[j] += c for each of the first k of the
+ * vectors, in one loop; NULL for k below 2. */
+struct bench_streams {
+    const char *row;
+    void (*run[BENCH_MAX_STREAMS + 1])(float *const *x, float c, size_t n);
+};
+
+extern const struct bench_streams bench_streams_scalar;
+#ifdef __x86_64__
+extern const struct bench_streams bench_streams_avx2, bench_streams_avx512;
+#endif
+
+#endif
