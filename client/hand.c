@@ -43,21 +43,28 @@ static int check(struct psc *c, const struct hand *h)
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
+/* *out: NULL for the whole vector. */
+static int find_tensor(struct psc *c, const struct hand *h, const struct ps_tensor **out)
+{
+    int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
+    if (h->tensor != NULL && index < 0)
+        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
+    *out = h->tensor != NULL ? &c->manifest->tensors[index] : NULL;
+    return PSC_OK;
+}
+
 /* The transfer that the call asks for. */
 static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
 {
-    const struct ps_tensor *t = NULL;
-    int64_t index;
+    const struct ps_tensor *t;
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
     if (psc_is_local(c))
         return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
                         c->carriage.road.method);
-    if (h->tensor != NULL && (index = ps_manifest_find(c->manifest, h->tensor)) < 0)
-        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
-    if (h->tensor != NULL)
-        t = &c->manifest->tensors[index];
+    if ((rc = find_tensor(c, h, &t)) != PSC_OK)
+        return rc;
     *out = (struct psc_transfer){.kind = h->kind,
                                  .tensor = t,
                                  .flags = h->flags,
@@ -79,24 +86,6 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
             out->landed = c->half->land_anew;
     }
     return PSC_OK;
-}
-
-int psc_average(struct psc *c, float *z)
-{
-    struct psc_transfer t = {
-        .kind = PS_FRAME_PULL, .flags = PS_FLAG_AVERAGE, .landed = psc_land_all, .target = z};
-    if (!c->begun || z == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_average: needs psc_begin before it, and a vector");
-    const struct ps_averaging *a = ps_averaging_find(c->carriage.road.averaging);
-    if (a == NULL || a->rate == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_average: method '%s' keeps no average", c->carriage.road.method);
-    c->error.text[0] = 0;
-    if (psc_is_local(c)) {
-        c->vec->copy(z, c->kept[PSC_KEPT_Z], c->shard.n_floats);
-        return PSC_OK;
-    }
-    int rc = psc_move(c, &t);
-    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }
 
 static int move_now(struct psc *c, const struct hand *h)
@@ -135,10 +124,24 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
 }
 
+/* The worker's own, which no road leads to. */
+static int copy_average(struct psc *c, const struct hand *h)
+{
+    const struct ps_tensor *t;
+    struct ps_range scope;
+    int rc = check(c, h);
+    if (rc != PSC_OK || (rc = find_tensor(c, h, &t)) != PSC_OK)
+        return rc;
+    scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+    c->error.text[0] = 0;
+    c->vec->copy(h->answer, c->kept[PSC_KEPT_Z] + scope.begin, scope.count);
+    return PSC_OK;
+}
+
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
-    return move_now(
-        c, &(struct hand){"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE});
+    struct hand h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
+    return psc_is_local(c) ? copy_average(c, &h) : move_now(c, &h);
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)

@@ -135,7 +135,6 @@ struct psc_transfer {
     uint32_t samples;
     uint64_t clock;
     bool patient;  /* nobody waits for it yet */
-    uint8_t flags; /* PS_FLAG_AVERAGE */
     /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
     void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
     float *target; /* [floats of the scope] */

@@ -177,10 +177,6 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * be there; with Nesterov's momentum that array is a little ahead of it. */
 int psc_point(struct psc *c, float *x);
 
-/* Copies z, the average that follows the center, or without a server the worker's x, into z. PSC_EINVAL when
- * the method has none: psc_info's averaging says. */
-int psc_average(struct psc *c, float *z);
-
 /* Moving values by hand. `tensor` is a name of the manifest, and the arrays hold that tensor's values; NULL:
  * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
  * chunks may differ by versions in between. PSC_EVALUE: what was to be sent is not finite; nothing was sent.
@@ -196,8 +192,8 @@ int psc_init(struct psc *c, const char *tensor, const float *x);
  * the first step): the next step starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
-/* Copies the values of z, the average that follows the center, likewise. PSC_EINVAL names the averaging of a
- * job that has none. */
+/* Copies the values of z, the average that follows the center, or without a server the worker's x, likewise.
+ * PSC_EINVAL when there is none: psc_info's averaging says. */
 int psc_pull_average(struct psc *c, const char *tensor, float *z);
 
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over

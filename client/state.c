@@ -63,7 +63,6 @@ int psc_info(const struct psc *c, struct psc_info *info)
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
         snprintf(full.transport, sizeof full.transport, "%s", r->transport);
-        snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
         pthread_mutex_unlock(&open->shared.lock);
     }
     if (psc_is_local(c))

@@ -69,13 +69,13 @@ int psd_config_read_text(struct psd_config *cfg, const char *place, const char *
  * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err);
 
-/* Resolves the method preset: its parameters, and rule, admission, optimizer and averaging, are filled in. One of
- * the four that the user gave and that differs from the preset makes the method "custom"; it keeps those of the
- * preset's parameters that it uses. Then checks what only holds between keys: parts that exist and go together, no
- * key that the method does not use, exactly one of alpha, rho, beta for a rule that has a moving rate, a number of
- * workers for a rule that needs it, and that a non-loopback listen has insecure. Warns through *warning (may be
- * NULL; "" when there is none) when alpha is beyond its stability bound. Call last; calling it again changes
- * nothing. */
+/* Resolves the method preset: its parameters, and rule, admission, optimizer and averaging, are filled in.
+ * One of the four that the user gave and that differs from the preset makes the method "custom"; it keeps
+ * those of the preset's parameters that it uses. Then checks what only holds between keys: parts that exist
+ * and go together, no key that the method does not use, exactly one of alpha, rho, beta for a rule that has a
+ * moving rate, a number of workers for a rule that needs it, and that a non-loopback listen has insecure.
+ * Warns through *warning (may be NULL; "" when there is none) when alpha is beyond its stability bound. Call
+ * last; calling it again changes nothing. */
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 
 /* The whole configuration as a JSON object text, keys as in the file ("none" of a number is null); the caller

@@ -21,8 +21,9 @@ struct part {
 
 #define PART(member, row, table)                                                                             \
     {                                                                                                        \
-#member, offsetof(struct psd_config, member), offsetof(struct ps_method, member), table,             \
-            sizeof(row), offsetof(row, uses)                                                                 \
+        .key = #member, .word = offsetof(struct psd_config, member),                                         \
+        .preset = offsetof(struct ps_method, member), .rows = (table), .row_bytes = sizeof(row),             \
+        .uses = offsetof(row, uses),                                                                         \
     }
 
 static const struct part parts[] = {

@@ -46,8 +46,8 @@ static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
     psd_membership_joined(d);
 }
 
-/* Some rules keep each worker's part in the center: as many as at the start take part, each once. False when
- * the session was refused. */
+/* Some rules keep each worker's part in the center: as many as at the start take part, and one that was lost
+ * has no successor. Who left may go on from the state that it saved. False when the session was refused. */
 static bool has_place(struct psd *d, struct psd_session *s)
 {
     uint32_t p = d->cfg.hyper.workers;
@@ -59,7 +59,7 @@ static bool has_place(struct psd *d, struct psd_session *s)
                  s->client, d->cfg.rule, p, p);
     else if (s->took_part)
         snprintf(why, sizeof why,
-                 "rank %u has taken part and gone: rule %s keeps its part in the center, so that nobody can begin "
+                 "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "
                  "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
                  s->client, d->cfg.rule);
     else
@@ -202,6 +202,7 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
     s->state = PSD_SESSION_VACANT;
+    s->took_part = s->took_part && code != PS__CODE__OK;
     s->ended_ms = uv_now(&d->loop);
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);

@@ -8,14 +8,15 @@
 #include <string.h>
 
 #include "nets/data/data.h"
+#include "nets/worker/local.h"
 
-enum kind { TEXT, NUMBER, RANK, SECONDS, FLAG };
+enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
 
 struct row {
     const char *name;
     enum kind kind;
     size_t offset;            /* of the member of struct cnn_worker_args */
-    uint64_t lowest, highest; /* of NUMBER and RANK */
+    uint64_t lowest, highest; /* of NUMBER and OPTIONAL, which may be -1: not given */
     const char *value, *help;
 };
 
@@ -27,6 +28,7 @@ struct row {
 static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
      "the server: tcp://HOST:PORT, ipc://PATH, or the endpoint file that psd wrote"},
+    {"method", TEXT, AT(method), 0, 0, "NAME", "train by sgd, msgd, asgd or mvasgd, without a server"},
     {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
@@ -38,7 +40,7 @@ static const struct row rows[] = {
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
-    {"rank", RANK, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
+    {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
@@ -46,9 +48,19 @@ static const struct row rows[] = {
      "do not train: run the center, or its average, over the test set, again and again"},
     {"center", FLAG, AT(center), 0, 0, NULL,
      "with --evaluate: the center, also where the job has an average that follows it"},
-    {"every", SECONDS, AT(every_s), 0, 0, "S", "with --evaluate: seconds from one to the next (3)"},
+    {"every", SECONDS, AT(every_s), 0, 0, "S",
+     "with --evaluate or --method: seconds from one evaluation to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
-    {"history", TEXT, AT(history), 0, 0, "FILE", "with --evaluate: append a JSON line for each"},
+    {"history", TEXT, AT(history), 0, 0, "FILE", "and append a JSON line for each"},
+    {"learning-rate", REAL, AT(learning_rate), 0, 0, "ETA", "with --method: the step size"},
+    {"momentum", REAL, AT(momentum), 0, 0, "M", "with --method msgd: 0 to below 1 (0.9)"},
+    {"averaging-rate", REAL, AT(averaging_rate), 0, 0, "R",
+     "with --method mvasgd: z moves this part of the way to x (0.001)"},
+    {"weight-decay", REAL, AT(weight_decay), 0, 0, "L", "with --method: the L2 penalty L/2 |x|^2 (0)"},
+    {"schedule", TEXT, AT(schedule), 0, 0, "KIND",
+     "with --method: constant, step:FACTOR:STEPS or inv-sqrt:GAMMA (constant)"},
+    {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
+     "with --method: steps over which the rate grows linearly (200)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
@@ -60,7 +72,8 @@ enum { N_ROWS = sizeof rows / sizeof *rows };
 void cnn_worker_args_help(FILE *out)
 {
     fputs("psworker trains a net with a parameter server (psd), or evaluates the server's center.\n\n"
-          "usage: psworker --server URL|@FILE [options]\n\n",
+          "usage: psworker --server URL|@FILE [options]\n"
+          "       psworker --method NAME [options]\n\n",
           out);
     for (int i = 0; i < N_ROWS; i++) {
         char left[40];
@@ -100,6 +113,16 @@ static int read_seconds(const struct row *row, const char *text, double *out, st
     return 0;
 }
 
+static int read_real(const struct row *row, const char *text, double *out, struct cnn_error *err)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(v))
+        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number", row->name, text);
+    *out = v;
+    return 0;
+}
+
 static int read_value(const struct row *row, const char *text, struct cnn_worker_args *args,
                       struct cnn_error *err)
 {
@@ -117,29 +140,64 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
         return 0;
     case NUMBER:
         return read_number(row, text, member, err);
-    case RANK:
+    case OPTIONAL:
         rc = read_number(row, text, &number, err);
         if (rc == 0)
             *(int64_t *)member = (int64_t)number;
         return rc;
     case SECONDS:
         return read_seconds(row, text, member, err);
+    case REAL:
+        return read_real(row, text, member, err);
     }
     return -EINVAL;
+}
+
+/* Training by itself or with others: what is only for one of them. */
+static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } with_server[] = {{"server", a->server != NULL},
+                       {"evaluate", a->evaluate},
+                       {"once", a->once},
+                       {"rank", a->rank >= 0},
+                       {"name", a->name != NULL}},
+      with_method[] = {{"learning-rate", !isnan(a->learning_rate)},
+                       {"momentum", !isnan(a->momentum)},
+                       {"averaging-rate", !isnan(a->averaging_rate)},
+                       {"weight-decay", !isnan(a->weight_decay)},
+                       {"schedule", a->schedule != NULL},
+                       {"warmup", a->warmup >= 0}};
+    struct psc_local local;
+    for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
+        if (with_server[i].given)
+            return cnn_fail(err, -EINVAL, "--%s and --method: both given; allowed: one of them",
+                            with_server[i].name);
+    for (size_t i = 0; a->method == NULL && i < sizeof with_method / sizeof *with_method; i++)
+        if (with_method[i].given)
+            return cnn_fail(err, -EINVAL, "--%s: given without --method; allowed: with it, else psd's config",
+                            with_method[i].name);
+    return a->method != NULL ? cnn_local_options(a, &local, err) : 0;
 }
 
 /* What only holds between options. */
 static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
 {
-    if (a->describe == NULL && a->server == NULL)
+    int rc = check_method(a, err);
+    if (rc != 0)
+        return rc;
+    if (a->describe == NULL && a->server == NULL && a->method == NULL)
         return cnn_fail(err, -EINVAL,
                         "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
-    if (!a->evaluate && (a->once || a->center || a->history != NULL || a->every_s != 0))
+    if (a->center && !a->evaluate)
+        return cnn_fail(err, -EINVAL, "--center: given for training; allowed: with --evaluate");
+    if (!a->evaluate && a->method == NULL && (a->once || a->history != NULL || a->every_s != 0))
         return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                         a->once              ? "once"
-                        : a->center          ? "center"
                         : a->history != NULL ? "history"
                                              : "every");
     if (a->evaluate && (a->epochs != 0 || a->steps != 0 || a->rank >= 0))
@@ -181,7 +239,12 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .threads = 1,
                                 .prefetch = 4,
                                 .data_threads = 1,
-                                .rank = -1};
+                                .rank = -1,
+                                .warmup = -1,
+                                .learning_rate = NAN,
+                                .momentum = NAN,
+                                .averaging_rate = NAN,
+                                .weight_decay = NAN};
     struct option options[N_ROWS + 1] = {{0}};
     int rc = 0, found;
 

@@ -9,12 +9,14 @@
 #include "nets/net.h"
 
 struct cnn_worker_args {
-    const char *server, *net, *backend, *data, *name, *history, *state,
+    const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule,
         *describe;                                /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    int64_t rank; /* -1: any */
+    int64_t rank;   /* -1: any */
+    int64_t warmup; /* of --method; -1: its own */
     double every_s;
+    double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
     bool evaluate, center, once, json, help, version;
 };
 

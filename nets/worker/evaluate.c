@@ -2,13 +2,10 @@
  * set. */
 #include "nets/worker/worker.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "nets/worker/progress.h"
+#include "nets/worker/score.h"
 #include "proto/log.h"
 
 #define LEAVE_S 5.0 /* workers of a draining job leave within a step */
@@ -16,108 +13,12 @@
 
 struct evaluation {
     struct cnn_job *job;
-    float *images; /* the whole test set */
-    uint8_t *labels;
-    uint64_t n;
+    struct cnn_scorer scorer;
     double started;
-    FILE *history;      /* NULL: none */
     const char *vector; /* what is evaluated: "center" or "average" */
 };
 
-static int load_test_set(struct evaluation *e)
-{
-    struct cnn_job *job = e->job;
-    struct cnn_stream *stream = NULL;
-    struct cnn_error err;
-    struct cnn_stream_options opt = {.split = CNN_TEST,
-                                     .batch = (uint32_t)job->args->batch,
-                                     .height = job->model->height,
-                                     .width = job->model->width};
-    int got = 0;
-    e->images = calloc(job->info.n_test, job->n_pixels * sizeof *e->images);
-    e->labels = calloc(job->info.n_test, sizeof *e->labels);
-    if (e->images == NULL || e->labels == NULL)
-        cnn_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
-    else if (cnn_stream_create(job->data, &opt, &stream, &err) == 0) {
-        while ((got = cnn_stream_next(stream, e->images + e->n * job->n_pixels, e->labels + e->n)) > 0)
-            e->n += (uint32_t)got;
-        if (got < 0)
-            cnn_fail(&err, got, "%s", cnn_stream_error(stream));
-        cnn_stream_destroy(stream);
-        if (got == 0)
-            return CNN_EXIT_OK;
-    }
-    ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
-    return got < 0 ? CNN_EXIT_DATA : CNN_EXIT_INTERNAL;
-}
-
-static int evaluation_init(struct evaluation *e, struct cnn_job *job)
-{
-    *e = (struct evaluation){.job = job, .started = cnn_now()};
-    int rc = load_test_set(e);
-    const char *path = job->args->history;
-    if (rc != CNN_EXIT_OK || path == NULL)
-        return rc;
-    e->history = fopen(path, "ae");
-    if (e->history == NULL) {
-        ps_log(PS_LOG_ERROR, "history.failed", "--history %s: cannot be opened: %s", path, strerror(errno));
-        return CNN_EXIT_USAGE;
-    }
-    return CNN_EXIT_OK;
-}
-
-static void evaluation_finish(struct evaluation *e)
-{
-    if (e->history != NULL)
-        fclose(e->history);
-    free(e->images);
-    free(e->labels);
-}
-
-static int score_center(struct evaluation *e, double *loss, double *accuracy)
-{
-    struct cnn_job *job = e->job;
-    double loss_sum = 0;
-    uint64_t correct = 0;
-    for (uint64_t at = 0; at < e->n;) {
-        uint64_t n = e->n - at < job->args->batch ? e->n - at : job->args->batch;
-        struct cnn_score score;
-        int rc = cnn_net_score(job->net, job->x, e->images + at * job->n_pixels, e->labels + at, (uint32_t)n,
-                               &score);
-        if (rc != 0)
-            return rc;
-        loss_sum += score.loss * (double)n;
-        correct += score.n_correct;
-        at += n;
-    }
-    *loss = loss_sum / (double)e->n;
-    *accuracy = (double)correct / (double)e->n;
-    return 0;
-}
-
-static void write_json(FILE *out, double t, const char *vector, const struct psc_metrics *m)
-{
-    fprintf(out, "{\"t\":%.3f,\"center_version\":%" PRIu64, t, m->center_version);
-    cnn_json_number(out, "test_loss", m->test_loss);
-    cnn_json_number(out, "test_accuracy", m->test_accuracy);
-    fprintf(out, ",\"vector\":\"%s\"}\n", vector);
-    fflush(out);
-}
-
-static void tell(struct evaluation *e, double t, const struct psc_metrics *m)
-{
-    if (e->job->args->json) {
-        write_json(stdout, t, e->vector, m);
-    } else {
-        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, e->vector, m->center_version,
-               m->test_accuracy, m->test_loss);
-        fflush(stdout);
-    }
-    if (e->history != NULL)
-        write_json(e->history, t, e->vector, m);
-}
-
-/* The average where the job has one: it is what averaging is for. */
+/* Into job->x: the average where the job has one, which is what averaging is for. */
 static int pull(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
@@ -136,11 +37,9 @@ static int evaluate_center(struct evaluation *e)
     double t = cnn_now() - e->started;
     psc_info(e->job->psc, &info);
     m.center_version = info.center_version;
-    if (score_center(e, &m.test_loss, &m.test_accuracy) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
-        return CNN_EXIT_INTERNAL;
-    }
-    tell(e, t, &m);
+    int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
+    if (rc != CNN_EXIT_OK)
+        return rc;
     psc_report(e->job->psc,
                &m); /* a lost report is no reason to stop; the next pull learns of a lost server */
     return CNN_EXIT_OK;
@@ -188,10 +87,10 @@ static int loop(struct evaluation *e, bool last)
 
 int cnn_evaluate(struct cnn_job *job, bool drained)
 {
-    struct evaluation e;
-    int rc = evaluation_init(&e, job);
+    struct evaluation e = {.job = job, .started = cnn_now()};
+    int rc = cnn_scorer_open(&e.scorer, job);
     if (rc == CNN_EXIT_OK)
         rc = loop(&e, drained);
-    evaluation_finish(&e);
+    cnn_scorer_close(&e.scorer);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "nets/worker/local.h"
 #include "proto/log.h"
 
 double cnn_now(void)
@@ -107,7 +108,16 @@ static int begin(struct cnn_job *job)
 static int open_session(struct cnn_job *job, bool *drained)
 {
     struct psc_options opt;
+    struct psc_local local;
+    struct cnn_error err;
     psc_options_init(&opt, sizeof opt);
+    if (job->args->method != NULL) {
+        if (cnn_local_options(job->args, &local, &err) != 0) {
+            ps_log(PS_LOG_ERROR, "start.failed", "%s", err.text);
+            return CNN_EXIT_USAGE;
+        }
+        opt.local = &local;
+    }
     opt.server = job->args->server;
     opt.kind = job->args->evaluate ? PSC_OBSERVER : PSC_WORKER;
     opt.rank = (int32_t)job->args->rank;

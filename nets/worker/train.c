@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "nets/worker/exam.h"
 #include "nets/worker/place.h"
 #include "nets/worker/progress.h"
 #include "proto/log.h"
@@ -25,9 +26,22 @@ struct training {
     unsigned bad_in_a_row;  /* steps without a finite loss or vector */
     bool data_failed;
     double started, data_s, compute_s;
+    double aside_s; /* spent on exams: no part of training */
+    struct cnn_exam exam;
     struct cnn_meter shown, reported, whole;
     struct cnn_progress progress;
 };
+
+/* The clock of training. */
+static double now_of(const struct training *t)
+{
+    return cnn_now() - t->aside_s;
+}
+
+static bool is_alone(const struct training *t)
+{
+    return t->job->args->method != NULL;
+}
 
 static uint32_t batch_of(const struct training *t)
 {
@@ -48,6 +62,8 @@ static void training_finish(struct training *t)
     free(t->images);
     free(t->g);
     cnn_stream_destroy(t->stream);
+    if (is_alone(t))
+        cnn_exam_close(&t->exam);
 }
 
 static struct cnn_place place_of(const struct training *t)
@@ -133,6 +149,8 @@ static int training_init(struct training *t, struct cnn_job *job)
         return CNN_EXIT_INTERNAL;
     }
     int rc = resume(t);
+    if (rc == CNN_EXIT_OK && is_alone(t))
+        rc = cnn_exam_open(&t->exam, job);
     if (rc != CNN_EXIT_OK)
         return rc;
     /* Workers of one job drop different elements. */
@@ -199,6 +217,13 @@ static int start_over(struct training *t, const char *what)
                what, t->step, t->bad_in_a_row);
         return PSC_EVALUE;
     }
+    if (is_alone(t)) {
+        ps_log(PS_LOG_ERROR, "train.diverged",
+               "%s at step %" PRIu64
+               ": training has diverged; a smaller --learning-rate or --warmup may help",
+               what, t->step);
+        return PSC_EVALUE;
+    }
     ps_log(PS_LOG_WARN, "train.not_finite", "%s at step %" PRIu64 ": going on from the center", what,
            t->step);
     return psc_pull(t->job->psc, NULL, t->job->x);
@@ -245,7 +270,7 @@ static int train_step(struct training *t)
 
 static void say_end(struct training *t, const char *how)
 {
-    double now = cnn_now();
+    double now = now_of(t);
     struct cnn_progress_state s = state_of(t, t->shown.steps > 0 ? &t->shown : &t->whole, now);
     s.rate = cnn_meter_rate(&t->whole, now);
     if (t->reported.steps > 0)
@@ -266,10 +291,21 @@ static void leave_well(struct training *t)
         save(t);
 }
 
+/* Without a server: the test set, when it is time. An enum cnn_exit. */
+static int examine(struct training *t, bool last)
+{
+    if (!is_alone(t))
+        return CNN_EXIT_OK;
+    double begin = cnn_now();
+    int rc = cnn_exam_take(&t->exam, t->step, now_of(t) - t->started, last);
+    t->aside_s += cnn_now() - begin;
+    return rc;
+}
+
 /* Until the last step, a drain, a signal or a failure. */
 static int loop(struct training *t, bool drained)
 {
-    int rc = PSC_OK;
+    int rc = PSC_OK, failed = CNN_EXIT_OK;
     const char *how = "finished";
     while (!drained && t->step < t->last_step) {
         if (cnn_stop_asked(t->job->stop)) {
@@ -283,17 +319,23 @@ static int loop(struct training *t, bool drained)
             break;
         drained = rc == PSC_DRAINED;
         save_if_asked(t);
-        tell(t, cnn_now());
+        tell(t, now_of(t));
+        if ((failed = examine(t, false)) != CNN_EXIT_OK)
+            break;
     }
-    if (rc >= 0)
+    if (rc >= 0 && failed == CNN_EXIT_OK) {
         leave_well(t);
+        failed = examine(t, true);
+    }
     if (drained) {
         ps_log(PS_LOG_INFO, "train.drained", "the server is draining: stopped after %" PRIu64 " steps",
                t->step);
         how = "drained";
     }
-    say_end(t, rc < 0 ? "failed" : how);
-    if (rc == PSC_EVALUE && t->bad_in_a_row >= MAX_BAD_IN_A_ROW)
+    say_end(t, rc < 0 || failed != CNN_EXIT_OK ? "failed" : how);
+    if (failed != CNN_EXIT_OK)
+        return failed;
+    if (rc == PSC_EVALUE)
         return CNN_EXIT_DIVERGED;
     if (t->data_failed)
         return CNN_EXIT_DATA;

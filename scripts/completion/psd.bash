@@ -77,6 +77,7 @@ _psd_values() {
     psd:--state-dir) compgen -d -S / -- "$3" ;;
     psctl:--socket) _psd_files "$3" -S ;;
     psworker:--server) _psd_urls "$3" @ ;;
+    psworker:--method) _psd_allowed psworker --method unknown ;;
     psworker:--net | psworker:--describe | psbench:--net) psworker --help 2>/dev/null | sed -n 's/^nets: //p' | tr ' ' '\n' ;;
     psworker:--backend | psbench:--backend) _psd_allowed psworker --server tcp://0:1 --backend unknown ;;
     psworker:--data | psbench:--data)

@@ -313,6 +313,26 @@ START_TEST(welcome_that_cannot_be_worked_with_is_refused)
 }
 END_TEST
 
+static void with_admm_overlapped(Ps__Welcome *w)
+{
+    w->method->rule = "admm";
+    w->method->rho = 1;
+    w->method->overlap = true;
+}
+
+/* What admm sends needs the gradient of the same step: nothing could travel meanwhile. */
+START_TEST(overlap_that_cannot_be_is_refused)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.spoil = with_admm_overlapped});
+    ck_assert_int_eq(join(&fake, &c), PSC_OK);
+    ck_assert_int_eq(psc_begin(c, &model, 1, x), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "rule admm cannot exchange while the worker computes; allowed: overlap: false");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 static void with_odd_chunks(Ps__Welcome *w)
 {
     w->chunk_floats = 1000;
@@ -412,6 +432,7 @@ int main(void)
     tcase_add_test(tc, other_protocol_version_is_told);
     tcase_add_test(tc, bytes_that_are_no_message_end_the_session);
     tcase_add_loop_test(tc, welcome_that_cannot_be_worked_with_is_refused, 0, ROWS(spoilers));
+    tcase_add_test(tc, overlap_that_cannot_be_is_refused);
     tcase_add_loop_test(tc, lane_map_that_is_not_possible_is_refused, 0, ROWS(bad_cuts));
     tcase_add_test(tc, answers_may_lie_at_odd_addresses);
     tcase_add_test(tc, lost_answers_are_asked_for_again);

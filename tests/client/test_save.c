@@ -58,7 +58,21 @@ static const char *const eamsgd_ahead[] = {"method=eamsgd", "alpha=0.3",        
                                            "overlap=true",  "weight_decay=0.01", SETTINGS};
 static const char *const sgd[] = {"method=async-sgd", SETTINGS};
 static const char *const sgd_ahead[] = {"method=async-sgd", "overlap=true", SETTINGS};
-static const char *const *const methods[] = {easgd, easgd_ahead, eamsgd, eamsgd_ahead, sgd, sgd_ahead};
+#define CUSTOM "method=custom", "admission=fcfs", "averaging=none"
+static const char *const measgd[] = {
+    CUSTOM, "rule=elastic", "optimizer=heavy-ball", "alpha=0.3", "momentum=0.5", "period=2", SETTINGS};
+static const char *const measgd_ahead[] = {CUSTOM,         "rule=elastic", "optimizer=heavy-ball",
+                                           "alpha=0.3",    "momentum=0.5", "period=1",
+                                           "overlap=true", SETTINGS};
+static const char *const add[] = {CUSTOM, "rule=add", "optimizer=sgd", "period=3", SETTINGS};
+static const char *const add_ahead[] = {CUSTOM,         "rule=add", "optimizer=sgd", "period=5",
+                                        "overlap=true", SETTINGS}; /* lands after the file was written */
+static const char *const add_nesterov[] = {
+    CUSTOM, "rule=add", "optimizer=nesterov", "momentum=0.5", "period=5", "overlap=true", SETTINGS};
+static const char *const admm[] = {CUSTOM, "rule=admm", "optimizer=none", "rho=2", "workers=1", SETTINGS};
+static const char *const *const methods[] = {easgd, easgd_ahead, eamsgd,       eamsgd_ahead,
+                                             sgd,   sgd_ahead,   measgd,       measgd_ahead,
+                                             add,   add_ahead,   add_nesterov, admm};
 
 static void steps(struct psc *c, uint64_t until, bool compare)
 {

@@ -55,6 +55,7 @@ nets=$(psworker --help | sed -n 's/^nets: //p')
 # shellcheck disable=SC2086
 offers 'psworker --net ' $nets
 offers 'psworker --net len' lenet
+offers 'psworker --method ' sgd msgd asgd mvasgd
 offers 'psworker --data mn' mnist:
 offers 'psworker --data ' digits mnist: cifar10:
 offers 'psworker --steps '

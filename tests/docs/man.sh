@@ -1,7 +1,7 @@
 #!/bin/bash
 # man.sh PAGES PSD PSCTL PSWORKER PSBENCH HEADER YAML PRESETS: the pages say what the programs do. Each option of
 # --help stands in its page and each option of the page in --help; psctl's commands, the library's functions, return
-# codes and option members, the presets, likewise.
+# codes and option members, the presets, likewise; the tables of methods are those of the presets.
 set -u
 pages=$1 psd=$2 psctl=$3 psworker=$4 psbench=$5 header=$6 yaml=$7 presets=$8
 failed=0
@@ -53,6 +53,14 @@ same "libpsclient(3) options" "$(sed -n '/^struct psc_options {/,/^}/p' "$header
 for preset in "$presets"/*.yaml; do
     name=$(basename "$preset" .yaml)
     grep -qF "*$name*:" "$yaml" || { echo "psd.yaml(5): lacks the method $name" && failed=1; }
+done
+# The tables of methods in README.md and docs/METHODS.md: name and parts as the page lists them.
+for table in "$pages/../../README.md" "$pages/../METHODS.md"; do
+    rows=$(sed 's/\\//g' "$yaml" | sed -nE \
+        -e 's/^- \*([a-z-]+)\*: rule ([a-z-]+), admission ([a-z-]+), optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | \2 | \3 | \4 | \5 |/p' \
+        -e 's/^- \*([a-z-]+)\*: optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | | | \2 | \3 |/p')
+    # shellcheck disable=SC2016 # backticks of Markdown
+    same "$(basename "$table") methods" "$rows" "$(sed -nE 's/^(\| `[a-z-]+` \|[a-z -]*\|[a-z -]*\|[a-z -]*\|[a-z -]*\|).*/\1/p' "$table")"
 done
 while read -r key; do
     sed 's/\\//g' "$yaml" | grep -qE "^\*([a-z_]+\.)*$key\*\$" || { echo "psd.yaml(5): lacks the key $key" && failed=1; }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/admissions/admissions.h"
 #include "server/config_table.h"
 
 static const char file_name[] = "test-config.yaml";
@@ -289,6 +290,20 @@ START_TEST(manual_gives_every_key_its_default)
 }
 END_TEST
 
+/* What a configuration may name, the lanes have, and the other way round. */
+START_TEST(admissions_are_those_of_both_ends)
+{
+    size_t n = 0, known = 0;
+    while (psd_admissions[n] != NULL)
+        ck_assert_msg(ps_admission_find(psd_admissions[n++]->name) != NULL,
+                      "ps_admissions lacks admission '%s'", psd_admissions[n - 1]->name);
+    for (; ps_admissions[known].name != NULL; known++)
+        ck_assert_msg(psd_admission_find(ps_admissions[known].name) != NULL, "psd has no admission '%s'",
+                      ps_admissions[known].name);
+    ck_assert_uint_eq(n, known);
+}
+END_TEST
+
 START_TEST(set_changes_one_key)
 {
     struct psd_config cfg;
@@ -395,6 +410,7 @@ int main(void)
     tcase_add_test(tc, good_file_is_read);
     tcase_add_test(tc, empty_file_is_the_defaults);
     tcase_add_test(tc, manual_gives_every_key_its_default);
+    tcase_add_test(tc, admissions_are_those_of_both_ends);
     tcase_add_test(tc, set_changes_one_key);
     tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
     tcase_add_test(tc, json_has_every_key);

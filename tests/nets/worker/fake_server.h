@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/psclient.h"
+
 struct fake_plan {
     int open, begin; /* what psc_open, psc_begin return */
     int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
@@ -14,14 +16,15 @@ struct fake_plan {
     uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */
     int load;              /* what psc_load returns */
     const char *error;     /* what psc_error says; NULL: "" */
-    float rate;            /* of plain SGD; NaN makes every vector not finite */
     const char *averaging; /* what psc_info says; NULL: "none" */
+    float rate;            /* of plain SGD; NaN makes every vector not finite */
 };
 
 struct fake_seen {
-    uint64_t steps, pulls, averages, reports, closes, waits, saves, loads;
+    uint64_t averages, points, steps, pulls, reports, closes, waits, saves, loads;
     int32_t kind, rank;
     size_t n_tensors;
+    struct psc_local local;
     double test_accuracy; /* of the last report */
     float x_sum;          /* of the vector after the last step */
 };

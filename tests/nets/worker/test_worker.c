@@ -272,7 +272,7 @@ START_TEST(evaluating_the_average)
     snprintf(line, sizeof line, EVALUATE " --once --center --history %s", path);
     ck_assert_int_eq(run(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.averages, 1);
-    ck_assert_uint_eq(fake_seen.pulls, 2);
+    ck_assert_uint_eq(fake_seen.pulls, 1);
     FILE *f = fopen(path, "r");
     ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"average\"}") != NULL);
     ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"center\"}") != NULL);
@@ -314,6 +314,54 @@ START_TEST(evaluating_ends_when_a_drained_server_is_gone)
 }
 END_TEST
 
+#define ALONE "--net linear --batch 32 --steps 40 --every 3600"
+
+/* What is said of the method reaches the library, and the worker evaluates itself, at the end at least. */
+START_TEST(training_alone)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
+    double accuracy = NAN;
+    close(mkstemp(path));
+    snprintf(line, sizeof line,
+             "--method msgd --momentum 0.7 --learning-rate 0.2 --weight-decay 0.5 --schedule step:0.3:900 "
+             "--warmup 7 --history %s " ALONE,
+             path);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    ck_assert_int_eq(count_lines(path, &accuracy), 1);
+    ck_assert_uint_eq(fake_seen.points, 1); /* x, not what Nesterov looks at */
+    ck_assert_uint_eq(fake_seen.averages, 0);
+    ck_assert_str_eq(fake_seen.local.method, "msgd");
+    ck_assert_str_eq(fake_seen.local.schedule, "step");
+    ck_assert_double_eq(fake_seen.local.momentum, 0.7);
+    ck_assert_double_eq(fake_seen.local.learning_rate, 0.2);
+    ck_assert_double_eq(fake_seen.local.weight_decay, 0.5);
+    ck_assert_double_eq(fake_seen.local.gamma, 0.3);
+    ck_assert_uint_eq(fake_seen.local.step_steps, 900);
+    ck_assert_uint_eq(fake_seen.local.warmup_steps, 7);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(training_alone_evaluates_the_average)
+{
+    fake_plan.averaging = "mean";
+    ck_assert_int_eq(run("--method asgd " ALONE), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.averages, 1);
+    ck_assert_uint_eq(fake_seen.points, 0);
+}
+END_TEST
+
+/* There is no center to take. */
+START_TEST(divergence_ends_training_alone)
+{
+    fake_plan.rate = NAN;
+    ck_assert_int_eq(run("--method sgd " ALONE), CNN_EXIT_DIVERGED);
+    ck_assert_uint_eq(fake_seen.steps, 1);
+    ck_assert_uint_eq(fake_seen.pulls, 0);
+}
+END_TEST
+
 START_TEST(evaluating_without_a_server)
 {
     fake_plan.pull = PSC_EGONE;
@@ -346,6 +394,23 @@ static const struct {
     {"--server tcp://h:1 --data-threads 0", "--data-threads: \"0\"", "1 to 64"},
     {"--describe vgg", "--describe: \"vgg\"", "allowed: lenet"},
     {"--server tcp://h:1 --evaluate --once --every 2", "both given", "one of them"},
+    {"--server tcp://h:1 --method sgd", "--server and --method: both given", "one of them"},
+    {"--method sgd --evaluate", "--evaluate and --method", "one of them"},
+    {"--method sgd --rank 0", "--rank and --method", "one of them"},
+    {"--method downpour", "--method: \"downpour\"", "allowed: sgd, msgd, asgd, mvasgd"},
+    {"--server tcp://h:1 --warmup 5", "--warmup: given without --method", "allowed: with it"},
+    {"--server tcp://h:1 --learning-rate 1", "--learning-rate: given without", "allowed: with it"},
+    {"--method sgd --learning-rate 0", "--learning-rate: 0", "above 0"},
+    {"--method sgd --learning-rate inf", "--learning-rate: \"inf\"", "a number"},
+    {"--method sgd --momentum 0.5", "--momentum: given for sgd", "with msgd"},
+    {"--method msgd --momentum 1", "--momentum: 1", "0 to below 1"},
+    {"--method asgd --averaging-rate 0.5", "--averaging-rate: given for asgd", "with mvasgd"},
+    {"--method sgd --weight-decay 2", "--weight-decay: 2", "0 to 1"},
+    {"--method sgd --schedule cosine", "--schedule: \"cosine\"", "inv-sqrt:GAMMA"},
+    {"--method sgd --schedule step:0.3", "--schedule", "step:FACTOR:STEPS"},
+    {"--method sgd --schedule step:0.3:0", "--schedule", "step:FACTOR:STEPS"},
+    {"--method sgd --schedule step:0.3:9:9", "--schedule", "step:FACTOR:STEPS"},
+    {"--method sgd --schedule constant:1", "--schedule", "constant"},
 };
 
 START_TEST(bad_arguments_are_named)
@@ -374,8 +439,10 @@ START_TEST(good_arguments)
     ck_assert_int_eq(a.rank, -1);
     ck_assert_uint_eq(a.prefetch, 4);
     ck_assert_uint_eq(a.data_threads, 1);
-    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0); /* needs no server */
+    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0);               /* needs no server */
     ck_assert_str_eq(a.describe, "lenet");
+    ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
+    ck_assert_str_eq(a.method, "mvasgd");
     ck_assert_int_eq(parse("--help --nonsense", &a, &err), 0);
     ck_assert(a.help);
 }
@@ -403,6 +470,9 @@ int main(void)
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
+    tcase_add_test(tc, training_alone);
+    tcase_add_test(tc, training_alone_evaluates_the_average);
+    tcase_add_test(tc, divergence_ends_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);
     tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
     tcase_add_test(tc, good_arguments);

@@ -1,0 +1,11 @@
+/* local.h: training without a server: what the options say of the method. */
+#ifndef CNN_WORKER_LOCAL_H
+#define CNN_WORKER_LOCAL_H
+
+#include "client/psclient.h"
+#include "nets/worker/args.h"
+
+/* args->method is given. Fills *out, which points to static text and into *args. -EINVAL with a sentence. */
+int cnn_local_options(const struct cnn_worker_args *args, struct psc_local *out, struct cnn_error *err);
+
+#endif

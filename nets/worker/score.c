@@ -1,0 +1,113 @@
+/* Runs the whole test set and tells what came of it. */
+#include "nets/worker/score.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nets/worker/progress.h"
+#include "proto/log.h"
+
+static int load_test_set(struct cnn_scorer *s)
+{
+    struct cnn_job *job = s->job;
+    struct cnn_stream *stream = NULL;
+    struct cnn_error err;
+    struct cnn_stream_options opt = {.split = CNN_TEST,
+                                     .batch = (uint32_t)job->args->batch,
+                                     .height = job->model->height,
+                                     .width = job->model->width};
+    int got = 0;
+    s->images = calloc(job->info.n_test, job->n_pixels * sizeof *s->images);
+    s->labels = calloc(job->info.n_test, sizeof *s->labels);
+    if (s->images == NULL || s->labels == NULL)
+        cnn_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
+    else if (cnn_stream_create(job->data, &opt, &stream, &err) == 0) {
+        while ((got = cnn_stream_next(stream, s->images + s->n * job->n_pixels, s->labels + s->n)) > 0)
+            s->n += (uint32_t)got;
+        if (got < 0)
+            cnn_fail(&err, got, "%s", cnn_stream_error(stream));
+        cnn_stream_destroy(stream);
+        if (got == 0)
+            return CNN_EXIT_OK;
+    }
+    ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
+    return got < 0 ? CNN_EXIT_DATA : CNN_EXIT_INTERNAL;
+}
+
+int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
+{
+    *s = (struct cnn_scorer){.job = job};
+    int rc = load_test_set(s);
+    const char *path = job->args->history;
+    if (rc != CNN_EXIT_OK || path == NULL)
+        return rc;
+    s->history = fopen(path, "ae");
+    if (s->history == NULL) {
+        ps_log(PS_LOG_ERROR, "history.failed", "--history %s: cannot be opened: %s", path, strerror(errno));
+        return CNN_EXIT_USAGE;
+    }
+    return CNN_EXIT_OK;
+}
+
+void cnn_scorer_close(struct cnn_scorer *s)
+{
+    if (s->history != NULL)
+        fclose(s->history);
+    free(s->images);
+    free(s->labels);
+}
+
+static int score_all(struct cnn_scorer *s, const float *x, double *loss, double *accuracy)
+{
+    struct cnn_job *job = s->job;
+    double loss_sum = 0;
+    uint64_t correct = 0;
+    for (uint64_t at = 0; at < s->n;) {
+        uint64_t n = s->n - at < job->args->batch ? s->n - at : job->args->batch;
+        struct cnn_score score;
+        int rc =
+            cnn_net_score(job->net, x, s->images + at * job->n_pixels, s->labels + at, (uint32_t)n, &score);
+        if (rc != 0)
+            return rc;
+        loss_sum += score.loss * (double)n;
+        correct += score.n_correct;
+        at += n;
+    }
+    *loss = loss_sum / (double)s->n;
+    *accuracy = (double)correct / (double)s->n;
+    return 0;
+}
+
+static void write_json(FILE *out, double t, const char *vector, const struct psc_metrics *m)
+{
+    fprintf(out, "{\"t\":%.3f,\"center_version\":%" PRIu64, t, m->center_version);
+    cnn_json_number(out, "test_loss", m->test_loss);
+    cnn_json_number(out, "test_accuracy", m->test_accuracy);
+    fprintf(out, ",\"vector\":\"%s\"}\n", vector);
+    fflush(out);
+}
+
+static void tell(struct cnn_scorer *s, double t, const char *vector, const struct psc_metrics *m)
+{
+    if (s->job->args->json) {
+        write_json(stdout, t, vector, m);
+    } else {
+        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, vector, m->center_version,
+               m->test_accuracy, m->test_loss);
+        fflush(stdout);
+    }
+    if (s->history != NULL)
+        write_json(s->history, t, vector, m);
+}
+
+int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m)
+{
+    if (score_all(s, x, &m->test_loss, &m->test_accuracy) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
+        return CNN_EXIT_INTERNAL;
+    }
+    tell(s, t, vector, m);
+    return CNN_EXIT_OK;
+}

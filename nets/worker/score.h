@@ -1,0 +1,24 @@
+/* score.h: a vector over the whole test set, and where the result is told. */
+#ifndef CNN_WORKER_SCORE_H
+#define CNN_WORKER_SCORE_H
+
+#include "nets/worker/worker.h"
+
+struct cnn_scorer {
+    struct cnn_job *job;
+    float *images; /* the whole test set */
+    uint8_t *labels;
+    uint64_t n;
+    FILE *history; /* NULL: none */
+};
+
+/* Loads the test set and opens the history. An enum cnn_exit, having logged why. Close it whatever came
+ * back. */
+int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
+void cnn_scorer_close(struct cnn_scorer *s);
+
+/* Fills m's test_loss and test_accuracy with those of x, prints them and appends them to the history. vector:
+ * what x is, "center", "average" or "x". t: seconds since the start. An enum cnn_exit. */
+int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m);
+
+#endif

@@ -1,0 +1,31 @@
+#!/bin/bash
+# alone.sh PSWORKER: training without a server learns, and a run that was ended and taken up again ends in the same
+# point and average as one that was not.
+set -u
+psworker=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+
+# train METHOD HISTORY STEPS OPTION...
+train() {
+    "$psworker" --method "$1" --net linear --data digits --every 3600 --history "$2" --steps "$3" "${@:4}" >"$dir/out" 2>&1 ||
+        { cat "$dir/out" && failed=1; }
+}
+
+# What the last line of a history says of the point.
+result() { tail -n 1 "$1" | grep -oE '"test_loss":.*'; }
+
+for method in sgd msgd asgd mvasgd; do
+    options=()
+    [[ $method != mvasgd ]] || options=(--averaging-rate 0.05) # or z is still at the start
+    train $method "$dir/straight" 400 "${options[@]}"
+    train $method "$dir/half" 150 --state "$dir/$method.state" "${options[@]}"
+    train $method "$dir/whole" 400 --state "$dir/$method.state" "${options[@]}"
+    [[ $(result "$dir/straight") == "$(result "$dir/whole")" ]] ||
+        { echo "$method: straight $(result "$dir/straight"), taken up again $(result "$dir/whole")" && failed=1; }
+    accuracy=$(result "$dir/whole" | sed -E 's/.*test_accuracy":([0-9.]+).*/\1/')
+    awk -v a="$accuracy" 'BEGIN { exit !(a > 0.8) }' || { echo "$method: accuracy $accuracy" && failed=1; }
+    rm -f "$dir/straight" "$dir/half" "$dir/whole"
+done
+exit $failed
