@@ -128,8 +128,8 @@ static void watch(struct crowd *crowd)
         pthread_barrier_wait(&crowd->arrived);
         if ((rc = psc_pull(observer, NULL, center)) != PSC_OK)
             fail(crowd, "psc_pull", observer, rc);
-        if (job->averages && (rc = psc_average(observer, average)) != PSC_OK)
-            fail(crowd, "psc_average", observer, rc);
+        if (job->averages && (rc = psc_pull_average(observer, NULL, average)) != PSC_OK)
+            fail(crowd, "psc_pull_average", observer, rc);
         job->look(job->arg, job->stops[i], center, job->averages ? average : NULL, crowd->x, job->n);
         pthread_barrier_wait(&crowd->go_on);
     }
