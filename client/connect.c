@@ -254,6 +254,14 @@ static int join(struct psc *c)
     return wait_until(c, is_begun);
 }
 
+/* The first worker's x becomes the center, and the center everybody else's x. */
+static int trade_start(struct psc *c, float *x, bool offer)
+{
+    struct psc_transfer give = {.kind = PS_FRAME_OFFER, .send = x};
+    struct psc_transfer take = {.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x};
+    return psc_move(c, offer ? &give : &take);
+}
+
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     struct psc_shared *s = &c->shared;
@@ -281,11 +289,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     c->optimizer = psc_optimizer_find(carry->road.optimizer);
     if ((rc = set_up_lanes(c)) != PSC_OK)
         return rc;
-    rc =
-        psc_is_local(c) ? PSC_OK
-        : offer
-            ? psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_OFFER, .send = x})
-            : psc_move(c, &(struct psc_transfer){.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x});
+    if (!psc_is_local(c))
+        rc = trade_start(c, x, offer);
     if (rc == PSC_OK)
         set_out(c, x);
     return rc;

@@ -67,8 +67,8 @@ struct psc_shared {
     bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
-    uint64_t save_version;    /* the center's, when the server last asked to save */
-    uint64_t waiting_seq;     /* the exchange that the server last said it holds back chunks of; how many */
+    uint64_t save_version; /* the center's, when the server last asked to save */
+    uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
     bool give_up;             /* the transfer under way is to end */
     struct ps_hyper hyper;    /* of the road that transfers take */
@@ -134,7 +134,7 @@ struct psc_transfer {
     const char *name;               /* of `send`, when its values are to be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
-    bool patient;  /* nobody waits for it yet */
+    bool patient; /* nobody waits for it yet */
     /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
     void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
     float *target; /* [floats of the scope] */

@@ -137,7 +137,7 @@ struct psc_info {
     char optimizer[32];
     char transport[16];
     uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
-    char averaging[32];    /* "none": there is no average to pull */
+    char averaging[32];    /* "none": there is no z */
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
@@ -192,8 +192,8 @@ int psc_init(struct psc *c, const char *tensor, const float *x);
  * the first step): the next step starts over from there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
-/* Copies the values of z, the average that follows the center, or without a server the worker's x, likewise.
- * PSC_EINVAL when there is none: psc_info's averaging says. */
+/* Copies the values of z, the average that follows the center, likewise; without a server, the average of the
+ * worker's own x. PSC_EINVAL names the averaging of a job that has none. */
 int psc_pull_average(struct psc *c, const char *tensor, float *z);
 
 /* Moves the center by the job's rule: `message` is what the rule takes (x for elastic, the gradient over

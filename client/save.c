@@ -304,6 +304,7 @@ static void take(struct psc *c, const struct psc_state_head *h, const struct psc
     size_t len_bytes = c->shard.n_floats * sizeof *x;
     assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
+    c->caller_x = x;
     c->fresh = p->kept[PSC_KEPT_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
         if (p->kept[k] != NULL)

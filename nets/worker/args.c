@@ -193,9 +193,7 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                         "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
-    if (a->center && !a->evaluate)
-        return cnn_fail(err, -EINVAL, "--center: given for training; allowed: with --evaluate");
-    if (!a->evaluate && a->method == NULL && (a->once || a->history != NULL || a->every_s != 0))
+    if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
         return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                         a->once              ? "once"
                         : a->history != NULL ? "history"

@@ -18,7 +18,7 @@ struct evaluation {
     const char *vector; /* what is evaluated: "center" or "average" */
 };
 
-/* Into job->x: the average where the job has one, which is what averaging is for. */
+/* The average where the job has one: it is what averaging is for. */
 static int pull(struct evaluation *e)
 {
     struct cnn_job *job = e->job;

@@ -89,7 +89,7 @@ static void write_json(FILE *out, double t, const char *vector, const struct psc
     fflush(out);
 }
 
-static void tell(struct cnn_scorer *s, double t, const char *vector, const struct psc_metrics *m)
+static void tell(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
 {
     if (s->job->args->json) {
         write_json(stdout, t, vector, m);
@@ -108,6 +108,6 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
         ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
         return CNN_EXIT_INTERNAL;
     }
-    tell(s, t, vector, m);
+    tell(s, vector, t, m);
     return CNN_EXIT_OK;
 }

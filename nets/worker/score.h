@@ -17,8 +17,9 @@ struct cnn_scorer {
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);
 
-/* Fills m's test_loss and test_accuracy with those of x, prints them and appends them to the history. vector:
- * what x is, "center", "average" or "x". t: seconds since the start. An enum cnn_exit. */
-int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m);
+/* Fills m's test_loss and test_accuracy with those of x, which is called `vector`, prints them and appends
+ * them to the history. t: seconds since the start. An enum cnn_exit. */
+int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t,
+                    struct psc_metrics *m);
 
 #endif

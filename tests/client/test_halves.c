@@ -194,6 +194,7 @@ static const struct {
     void (*optimizer)(int w, int i);
     uint64_t period;
     bool overlap;
+    float decay;
 } rows[] = {
     {ELASTIC("heavy-ball", "momentum=0.5", "period=1"), sim_elastic, sim_heavy_ball, 1, false},
     {ELASTIC("heavy-ball", "momentum=0.5", "period=3"), sim_elastic, sim_heavy_ball, 3, false},
@@ -209,8 +210,18 @@ static const struct {
     {ADD("nesterov", "momentum=0.5", "period=1", "overlap=true"), sim_delta_ahead, sim_nesterov, 1, true},
     {ADD("nesterov", "momentum=0.5", "period=3", "overlap=true"), sim_delta_ahead, sim_nesterov, 3, true},
     {{COMMON, "rule=admm", "optimizer=none", "rho=2", "workers=2", NULL}, sim_admm, NULL, 1, false},
+    {ADD("heavy-ball", "momentum=0.5", "period=2", "weight_decay=0.25"), sim_delta, sim_heavy_ball, 2, false,
+     0.25f},
+    {ELASTIC("heavy-ball", "momentum=0.5", "period=2", "weight_decay=0.25"), sim_elastic, sim_heavy_ball, 2,
+     false, 0.25f},
+    {{COMMON, "rule=admm", "optimizer=none", "rho=2", "workers=2", "weight_decay=0.25", NULL},
+     sim_admm,
+     NULL,
+     1,
+     false,
+     0.25f},
 };
-enum { ADMM_ROW = ROWS(rows) - 1, ADD_ROW = 3, ADD_AHEAD_ROW = 9, NESTEROV_ROW = 7 };
+enum { ADMM_ROW = ROWS(rows) - 4, ADD_ROW = 3, ADD_AHEAD_ROW = 9, NESTEROV_ROW = 7 };
 
 /* Values are below 8 in size, where an ulp is 2^-21; a step and its exchange are at most ten roundings of
  * half that, and what they leave is passed on by factors of at most 1, but for the velocity, whose sum
@@ -227,7 +238,10 @@ static void step(int row, struct psc *c, int w)
 {
     uint64_t t = psc_clock(c);
     gradient(x[w], 100 * t + (uint64_t)w);
+    memcpy(found, x[w], sizeof found);
     assert_ok(c, psc_step(c, x[w], g, 1));
+    for (int i = 0; i < N; i++)
+        g[i] += rig_tensor_at((size_t)i)->decay == PSC_DECAY ? rows[row].decay * found[i] : 0;
     if (rows[row].overlap)
         assert_ok(c, psc_wait(c, PSC_ALL));
     rows[row].step(w, t, rows[row].period, rows[row].optimizer);

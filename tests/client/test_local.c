@@ -146,8 +146,10 @@ START_TEST(steps_follow_their_equations)
     if (strcmp(methods[_i].averaging, "none") != 0) {
         assert_ok(c, psc_pull_average(c, NULL, z));
         check_close("z", z, ref.z, 0, ref.v);
+        assert_ok(c, psc_pull_average(c, "bn.scale", other)); /* floats 3200 to 3899 */
+        ck_assert_mem_eq(other, z + 3200, 700 * sizeof *z);
     } else {
-        assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "averaging is none");
+        assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "there is no average");
     }
     psc_close(c);
 }
@@ -206,6 +208,7 @@ START_TEST(what_needs_a_server_is_refused)
     assert_fails(c, psc_pull(c, NULL, x), PSC_EUNSUPPORTED, "psc_pull: method 'sgd' has no server");
     assert_fails(c, psc_exchange(c, start, x, 1), PSC_EUNSUPPORTED,
                  "psc_exchange: method 'sgd' has no server");
+    assert_fails(c, psc_pull_start(c, NULL, x, NULL), PSC_EUNSUPPORTED, "no server");
     assert_fails(c, psc_push_start(c, NULL, start, 1, NULL), PSC_EUNSUPPORTED, "no server");
     ck_assert_mem_eq(x, start, sizeof x);
     assert_ok(c, psc_wait(c, PSC_ALL));

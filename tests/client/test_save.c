@@ -111,6 +111,11 @@ START_TEST(going_on_from_a_file_is_going_on)
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_ge(st.st_size, (off_t)sizeof x);
     psc_close(c);
+    if (methods[_i] == admm) { /* in this life of psd nobody may begin anew in the worker's place */
+        ck_assert(daemon_checkpoint(&psd, 10));
+        daemon_stop(&psd, SIGKILL, 5);
+        ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+    }
 
     c = join();
     assert_ok(c, psc_load(c, path, x, found, sizeof found, &found_bytes));

@@ -129,7 +129,7 @@ static void watch(struct crowd *crowd)
         if ((rc = psc_pull(observer, NULL, center)) != PSC_OK)
             fail(crowd, "psc_pull", observer, rc);
         if (job->averages && (rc = psc_pull_average(observer, NULL, average)) != PSC_OK)
-            fail(crowd, "psc_pull_average", observer, rc);
+            fail(crowd, "psc_average", observer, rc);
         job->look(job->arg, job->stops[i], center, job->averages ? average : NULL, crowd->x, job->n);
         pthread_barrier_wait(&crowd->go_on);
     }

@@ -16,12 +16,12 @@ struct fake_plan {
     uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */
     int load;              /* what psc_load returns */
     const char *error;     /* what psc_error says; NULL: "" */
-    const char *averaging; /* what psc_info says; NULL: "none" */
     float rate;            /* of plain SGD; NaN makes every vector not finite */
+    const char *averaging; /* what psc_info says; NULL: "none" */
 };
 
 struct fake_seen {
-    uint64_t averages, points, steps, pulls, reports, closes, waits, saves, loads;
+    uint64_t steps, pulls, averages, points, reports, closes, waits, saves, loads;
     int32_t kind, rank;
     size_t n_tensors;
     struct psc_local local;

@@ -439,7 +439,7 @@ START_TEST(good_arguments)
     ck_assert_int_eq(a.rank, -1);
     ck_assert_uint_eq(a.prefetch, 4);
     ck_assert_uint_eq(a.data_threads, 1);
-    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0);               /* needs no server */
+    ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0); /* needs no server */
     ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
     ck_assert_str_eq(a.method, "mvasgd");
