@@ -248,8 +248,8 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
         carry->transfer_version = carry->counts.center_version = f.center_version;
     if (psc_transfer_moves(t))
         carry->counts.rate = f.rate;
-    if (f.flags & PS_FLAG_SAVE)
-        carry->save_version = f.center_version;
+    if ((f.flags & PS_FLAG_SAVE) && f.center_version > carry->save_version)
+        carry->save_version = f.center_version; /* of the lane that was the last to end the round */
     carry->counts.bytes_received += m->body_bytes;
     return PSC_OK;
 }

@@ -1,0 +1,230 @@
+/* Who may send what in a round, in which order it is applied, and by how much each counts. Messages are whole
+ * numbers and rates powers of two, so that centers are exact. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/daemon.h"
+#include "tests/support/suite.h"
+#include "tests/support/unit.h"
+#include "tests/system/stepper.h"
+
+enum { FLOATS = 12000, WORKERS = 3, ROUNDS = 5 }; /* two lanes of two chunks */
+
+#define COMMON                                                                                               \
+    "schedule={kind: constant, warmup_steps: 0}", "checkpoint.every_s=0", "chunk_floats=4096", "lanes=2"
+
+static void start(struct daemon *d, const char *const *settings)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+/* Two tensors of half the floats each, offered as zeros. Returns what psc_open or psc_begin does. */
+static int join(const struct daemon *d, int rank, struct psc **c)
+{
+    const struct psc_tensor tensors[] = {{"a", 0, {FLOATS / 2}, 1, PSC_PARAM, PSC_NO_DECAY},
+                                         {"b", FLOATS / 2, {FLOATS / 2}, 1, PSC_PARAM, PSC_NO_DECAY}};
+    float *x = calloc(FLOATS, sizeof *x);
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d->endpoint;
+    opt.rank = rank;
+    opt.timeout_ms = 20000;
+    int rc = psc_open(&opt, c);
+    if (rc == PSC_OK)
+        rc = psc_begin(*c, tensors, 2, x);
+    free(x);
+    return rc;
+}
+
+/* A worker whose messages are one number everywhere. */
+struct talker {
+    const struct daemon *d;
+    int rank;
+    double delay_s; /* before each message */
+    float says;
+    size_t samples;
+    float heard[ROUNDS];
+    pthread_t thread;
+};
+
+static void *talk(void *talker_arg)
+{
+    struct talker *t = talker_arg;
+    struct psc *c = NULL;
+    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer);
+    ck_assert_msg(join(t->d, t->rank, &c) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < FLOATS; i++)
+        message[i] = t->says;
+    for (int k = 0; k < ROUNDS; k++) {
+        test_nap_s(t->delay_s);
+        ck_assert_msg(psc_exchange(c, message, answer, t->samples) == PSC_OK, "%s", psc_error(c));
+        for (int i = 0; i < FLOATS; i++)
+            assert_quick(memcmp(&answer[i], &answer[0], sizeof *answer) == 0);
+        t->heard[k] = answer[0];
+    }
+    psc_close(c);
+    free(message);
+    free(answer);
+    return NULL;
+}
+
+/* The later its rank, the sooner each comes. */
+static void talk_all(struct talker *t, const struct daemon *d)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        t[i].d = d;
+        t[i].rank = i;
+        t[i].delay_s = 0.02 * (WORKERS - i);
+        ck_assert_int_eq(pthread_create(&t[i].thread, NULL, talk, &t[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(t[i].thread, NULL);
+}
+
+START_TEST(round_robin_applies_by_rank)
+{
+    struct daemon d;
+    struct talker t[WORKERS] = {
+        {.says = 8, .samples = 1}, {.says = -4, .samples = 1}, {.says = 6, .samples = 1}};
+    float center = 0;
+    start(&d, (const char *[]){COMMON, "method=original-easgd", "alpha=0.5", "period=1", "workers=3", NULL});
+    talk_all(t, &d);
+    for (int k = 0; k < ROUNDS; k++)
+        for (int i = 0; i < WORKERS; i++) {
+            ck_assert_msg(t[i].heard[k] == center, "round %d, rank %d: %.9g, not %.9g", k, i,
+                          (double)t[i].heard[k], (double)center);
+            center += 0.5f * (t[i].says - center);
+        }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* (1 * 1 + 2 * 2 + 4 * 5) / 8 */
+START_TEST(a_round_of_gradients_is_their_mean_over_samples)
+{
+    struct daemon d;
+    struct talker t[WORKERS] = {
+        {.says = 1, .samples = 1}, {.says = 2, .samples = 2}, {.says = 4, .samples = 5}};
+    start(&d, (const char *[]){COMMON, "method=sync-sgd", "learning_rate=1", "workers=3", NULL});
+    talk_all(t, &d);
+    for (int k = 0; k < ROUNDS; k++)
+        for (int i = 0; i < WORKERS; i++)
+            ck_assert_float_eq(t[i].heard[k], -3.125f * (float)(k + 1));
+    daemon_remove(&d);
+}
+END_TEST
+
+enum { STEPS = 40 };
+
+static void work_in_turns(struct stepper *team, const char *serial)
+{
+    struct daemon d;
+    start(&d, (const char *[]){COMMON, "method=original-easgd", "learning_rate=0.05", "alpha=0.5", "period=1",
+                               "workers=3", serial, NULL});
+    for (int i = 0; i < WORKERS; i++) {
+        struct stepper_task task = {
+            .server = d.endpoint, .rank = i, .floats = FLOATS, .steps = STEPS, .samples = 1, .nap_us = 4000};
+        stepper_start(&team[i], &task);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(stepper_finish(&team[i], 60));
+        ck_assert_msg(team[i].page->rc == PSC_OK, "rank %d: %s", i, team[i].page->error);
+    }
+    daemon_remove(&d);
+}
+
+/* Steps of which another worker's gradient was computed meanwhile; the first are everyone's own. */
+static unsigned steps_beside_others(const struct stepper *team)
+{
+    unsigned n = 0;
+    for (int t = WORKERS; t < WORKERS * STEPS; t++) {
+        const struct stepper_page *p = team[t % WORKERS].page, *before = team[(t - 1) % WORKERS].page;
+        n += p->computes_from[t / WORKERS] < before->until[(t - 1) / WORKERS];
+    }
+    return n;
+}
+
+START_TEST(serial_lets_one_worker_compute_at_a_time)
+{
+    struct stepper team[WORKERS];
+    work_in_turns(team, "serial=true");
+    ck_assert_uint_eq(steps_beside_others(team), 0);
+    work_in_turns(team, "serial=false"); /* where nearly all do */
+    ck_assert_uint_gt(steps_beside_others(team), WORKERS * STEPS / 4);
+}
+END_TEST
+
+static void assert_refused(const struct psc *c, int rc, const char *part)
+{
+    ck_assert_msg(rc < 0, "%s", psc_result_name(rc));
+    ck_assert_msg(rc == PSC_EREFUSED || rc == PSC_EUNSUPPORTED || rc == PSC_EINVAL, "%s: %s",
+                  psc_result_name(rc), psc_error(c));
+    assert_says(psc_error(c), part);
+}
+
+/* A round moves the whole vector: a part of it has no place there, and the job goes on. */
+static void refuses_parts(const char *const *settings)
+{
+    struct daemon d;
+    struct psc *c = NULL;
+    float *g = calloc(FLOATS, sizeof *g), *answer = calloc(FLOATS, sizeof *answer);
+    start(&d, settings);
+    ck_assert_msg(join(&d, 0, &c) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < FLOATS; i++)
+        g[i] = 1;
+    assert_refused(c, psc_push(c, "a", g, 1), "the whole vector");
+    assert_refused(c, psc_pushpull(c, "b", g, answer, 1), "the whole vector");
+    ck_assert_int_eq(psc_pull(c, "b", answer), PSC_OK);
+    ck_assert_float_eq(answer[0], 0);
+    ck_assert_msg(psc_exchange(c, g, answer, 1) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_pull(c, NULL, answer) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < FLOATS; i++)
+        assert_quick(answer[i] == -1);
+    psc_close(c);
+    daemon_remove(&d);
+    free(g);
+    free(answer);
+}
+
+START_TEST(a_round_takes_no_part_of_the_vector)
+{
+    refuses_parts((const char *[]){COMMON, "method=sync-sgd", "learning_rate=1", "workers=1", NULL});
+    refuses_parts((const char *[]){COMMON, "method=async-sgd", "admission=round-robin", "learning_rate=1",
+                                   "workers=1", NULL});
+}
+END_TEST
+
+/* Each worker of ADMM has its part in the center: p stays. */
+START_TEST(admm_takes_no_fifth_worker)
+{
+    enum { P = 4 };
+    struct daemon d;
+    struct psc *c[P + 1] = {NULL};
+    start(&d, (const char *[]){COMMON, "method=admm", "learning_rate=0.05", "rho=2.5", "workers=4", NULL});
+    for (int i = 0; i < P; i++)
+        ck_assert_msg(join(&d, -1, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
+    int rc = join(&d, -1, &c[P]);
+    ck_assert_msg(rc < 0, "a fifth has joined");
+    assert_says(psc_error(c[P]), "admm");
+    assert_says(psc_error(c[P]), "4");
+    for (int i = 0; i <= P; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        serial_lets_one_worker_compute_at_a_time,
+        round_robin_applies_by_rank,
+        a_round_of_gradients_is_their_mean_over_samples,
+        a_round_takes_no_part_of_the_vector,
+        admm_takes_no_fifth_worker,
+    };
+    return suite_run("turns", tests, sizeof tests / sizeof *tests, 120);
+}
