@@ -243,6 +243,11 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
  * PSC_EDAMAGED says what is wrong with the file; PSC_EVALUE; PSC_ESYSTEM, also when there is no such file. */
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
 
+/* The version of the center that a saved state goes with, from the file's head: under rounds it is to be the
+ * center's (psc_info's center_version after psc_begin), or going on is not what going on without would have
+ * been. Errors as psc_load's, but of the head alone. */
+int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
+
 /* Reports metrics; does not wait for an answer. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 

@@ -254,49 +254,82 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
     return check_vectors(c, path, h->flags);
 }
 
+static int fail_read(struct psc *c, const char *call, const char *path, int err)
+{
+    return psc_fail(c, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
+                    err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
+}
+
+/* Opens the file and reads its head. *fd: to be closed; -1 on failure. */
+static int open_file(struct psc *c, const char *call, const char *path, int *fd, size_t *file_bytes,
+                     unsigned char head[PSC_STATE_HEAD_BYTES], struct psc_state_head *h)
+{
+    struct ps_error why;
+    struct stat st;
+    size_t n;
+    int rc = PSC_OK, err;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, &st) < 0) {
+        rc = psc_fail(c, PSC_ESYSTEM, "%s: '%.300s': %s", call, path, strerror(errno));
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        rc = psc_fail(c, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
+        goto out;
+    }
+    *file_bytes = (size_t)st.st_size;
+    n = *file_bytes < PSC_STATE_HEAD_BYTES ? *file_bytes : PSC_STATE_HEAD_BYTES;
+    if ((err = read_all(*fd, head, n)) < 0)
+        rc = fail_read(c, call, path, err);
+    else if (psc_state_parse(h, head, n, *file_bytes, &why) < 0)
+        rc = psc_fail(c, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
+out:
+    if (rc != PSC_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
 /* Reads and checks the whole file. *bytes: to be freed. */
 static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigned char **bytes,
                      struct psc_state_head *h, struct psc_state_parts *parts)
 {
     unsigned char head[PSC_STATE_HEAD_BYTES];
     struct ps_error why;
-    struct stat st;
-    size_t n;
-    int rc = PSC_OK, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        rc = psc_fail(c, PSC_ESYSTEM, "psc_load: '%.300s': %s", path, strerror(errno));
+    size_t file_bytes;
+    int fd, err, rc = open_file(c, "psc_load", path, &fd, &file_bytes, head, h);
+    if (rc != PSC_OK || (rc = check_fit(c, path, h, room_bytes)) != PSC_OK)
+        goto out;
+    if ((*bytes = malloc(file_bytes)) == NULL) {
+        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for the %zu bytes of '%.300s'", file_bytes, path);
         goto out;
     }
-    if (!S_ISREG(st.st_mode)) {
-        rc = psc_fail(c, PSC_EINVAL, "psc_load: '%.300s' is no regular file", path);
-        goto out;
-    }
-    n = (size_t)st.st_size < sizeof head ? (size_t)st.st_size : sizeof head;
-    if ((err = read_all(fd, head, n)) < 0)
-        goto out;
-    if (psc_state_parse(h, head, n, (uint64_t)st.st_size, &why) < 0) {
-        rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
-        goto out;
-    }
-    if ((rc = check_fit(c, path, h, room_bytes)) != PSC_OK)
-        goto out;
-    if ((*bytes = malloc((size_t)st.st_size)) == NULL) {
-        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for the %llu bytes of '%.300s'",
-                      (unsigned long long)st.st_size, path);
-        goto out;
-    }
-    memcpy(*bytes, head, n);
-    if ((err = read_all(fd, *bytes + n, (size_t)st.st_size - n)) < 0)
-        goto out;
-    if (psc_state_decode(h, parts, *bytes, (size_t)st.st_size, &why) < 0)
+    memcpy(*bytes, head, sizeof head);
+    if ((err = read_all(fd, *bytes + sizeof head, file_bytes - sizeof head)) < 0)
+        rc = fail_read(c, "psc_load", path, err);
+    else if (psc_state_decode(h, parts, *bytes, file_bytes, &why) < 0)
         rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
 out:
-    if (err < 0)
-        rc = psc_fail(c, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "psc_load: '%.300s': %s", path,
-                      err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
     if (fd >= 0)
         close(fd);
     return rc;
+}
+
+int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
+{
+    unsigned char head[PSC_STATE_HEAD_BYTES];
+    struct psc_state_head h = {.flags = 0};
+    size_t file_bytes;
+    int fd, rc;
+    if (path == NULL || center_version == NULL)
+        return psc_fail(c, PSC_EINVAL, "psc_saved_version: a path and a place for the version are needed");
+    if ((rc = open_file(c, "psc_saved_version", path, &fd, &file_bytes, head, &h)) != PSC_OK)
+        return rc;
+    close(fd);
+    c->error.text[0] = 0;
+    *center_version = h.center_version;
+    return PSC_OK;
 }
 
 static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)

@@ -1,7 +1,11 @@
 #include "nets/worker/place.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nets/worker/worker.h"
 #include "proto/log.h"
@@ -25,11 +29,41 @@ static struct cnn_place unpack(const unsigned char *bytes)
     return (struct cnn_place){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}};
 }
 
+static int name_before(char *before, size_t size, const char *path)
+{
+    return snprintf(before, size, "%s.before", path) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
 int cnn_place_save(struct psc *psc, const char *path, const float *x, const struct cnn_place *place)
 {
     unsigned char bytes[8 * N_FIELDS];
+    char before[PATH_MAX];
     pack(place, bytes);
+    if (name_before(before, sizeof before, path) == 0)
+        rename(path, before); /* the first time there is none */
     return psc_save(psc, path, x, bytes, sizeof bytes);
+}
+
+static bool goes_with(struct psc *psc, const char *path, uint64_t version)
+{
+    uint64_t saved;
+    return access(path, F_OK) == 0 && psc_saved_version(psc, path, &saved) == PSC_OK && saved == version;
+}
+
+bool cnn_place_exists(const char *path)
+{
+    char before[PATH_MAX];
+    return access(path, F_OK) == 0 ||
+           (name_before(before, sizeof before, path) == 0 && access(before, F_OK) == 0);
+}
+
+/* The newest, unless the one before is the center's. */
+static const char *choose(struct psc *psc, const char *path, const char *before)
+{
+    struct psc_info info = {.size = sizeof info};
+    if (psc_info(psc, &info) != PSC_OK || goes_with(psc, path, info.center_version))
+        return path;
+    return goes_with(psc, before, info.center_version) || access(path, F_OK) != 0 ? before : path;
 }
 
 static int load_failed(struct psc *psc, int rc)
@@ -50,7 +84,10 @@ static int load_failed(struct psc *psc, int rc)
 int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place)
 {
     unsigned char bytes[8 * N_FIELDS] = {0};
+    char before[PATH_MAX];
     size_t n_bytes = 0;
+    if (name_before(before, sizeof before, path) == 0)
+        path = choose(psc, path, before);
     int rc = psc_load(psc, path, x, bytes, sizeof bytes, &n_bytes);
     if (rc < 0)
         return load_failed(psc, rc);

@@ -3,6 +3,8 @@
 #ifndef CNN_WORKER_PLACE_H
 #define CNN_WORKER_PLACE_H
 
+#include <stdbool.h>
+
 #include "client/psclient.h"
 #include "nets/data/data.h"
 
@@ -14,10 +16,14 @@ struct cnn_place {
     struct cnn_position position; /* in the data */
 };
 
-/* Writes `path` by psc_save, whose result it returns. */
+/* Writes `path` by psc_save, whose result it returns. What was there is PATH.before then: psd may have been
+ * stopped between a round's answers and its checkpoint. */
 int cnn_place_save(struct psc *psc, const char *path, const float *x, const struct cnn_place *place);
 
-/* Reads `path` by psc_load into x and *place, of which seed, batch and rank are given. An enum cnn_exit,
+/* Whether there is either. */
+bool cnn_place_exists(const char *path);
+
+/* Reads `path`, or PATH.before where that goes with the center's version and `path` does not, by psc_load into x and *place, of which seed, batch and rank are given. An enum cnn_exit,
  * having logged why. */
 int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place);
 

@@ -107,7 +107,7 @@ static int resume(struct training *t)
     const char *path = t->job->args->state;
     struct cnn_place place = place_of(t);
     struct cnn_error err;
-    if (path == NULL || access(path, F_OK) != 0)
+    if (path == NULL || !cnn_place_exists(path))
         return CNN_EXIT_OK;
     int rc = cnn_place_load(t->job->psc, path, t->job->x, &place);
     if (rc != CNN_EXIT_OK)

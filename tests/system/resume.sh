@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# resume: psd and its workers are killed some time after a checkpoint and started again; under rounds the center then
+# ends with the bytes of a run that nobody killed. $1: psd, $2: psworker, $3: psctl.
+set -euo pipefail
+
+psd=$1
+psworker=$2
+psctl=$3
+steps=1000
+folder=$(mktemp -d)
+cd "$folder"
+trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; rm -rf "$folder"' EXIT
+
+start() { # STATE_DIR PSD_OPTION...
+    local state=$1 rank waited
+    shift
+    rm -f endpoint
+    "$psd" --method "$method" --set workers=3 --set checkpoint.every_s=0 --set chunk_floats=16384 --state-dir "$state" \
+        --endpoint-file endpoint "${more[@]}" "$@" >>psd.log 2>&1 &
+    server=$!
+    for ((waited = 0; waited < 100; waited++)); do
+        [[ ! -s endpoint ]] || break
+        sleep 0.1
+    done
+    workers=()
+    for rank in 0 1 2; do
+        "$psworker" --server @endpoint --net linear --data digits --batch 16 --steps "$steps" --seed 7 --rank "$rank" \
+            --state "$state/worker-$rank" >>"worker-$rank.log" 2>&1 &
+        workers+=($!)
+    done
+}
+
+finish() { # STATE_DIR; sum: of the last center's values
+    wait "${workers[@]}"
+    kill -TERM "$server"
+    wait "$server"
+    local files=("$1"/checkpoints/center-*.safetensors)
+    local file=${files[-1]}
+    # Eight bytes: the length of the header, which says when the file was written.
+    local header
+    header=$(od -An -tu8 -N8 "$file")
+    sum=$(tail -c +$((header + 9)) "$file" | sha256sum)
+}
+
+fail() {
+    echo "resume: $method ${more[*]}: $1" >&2
+    tail -n 5 ./*.log >&2
+    exit 1
+}
+
+check() { # METHOD PSD_OPTION...
+    method=$1
+    shift
+    more=("$@")
+    rm -rf whole cut
+    mkdir -m 0700 whole cut
+    start whole
+    finish whole
+    local whole=$sum waited
+
+    steps_wanted=$steps
+    steps=1000000 # as long as it takes
+    start cut
+    for ((waited = 0; waited < 500; waited++)); do
+        [[ ! $("$psctl" --socket cut/psd.sock status 2>/dev/null) =~ version\ [0-9]{2} ]] || break
+        sleep 0.02
+    done
+    "$psctl" --socket cut/psd.sock checkpoint >/dev/null
+    for ((waited = 0; waited < 500; waited++)); do
+        ! compgen -G 'cut/checkpoints/*.safetensors' >/dev/null || break
+        sleep 0.02
+    done
+    kill -KILL "$server" "${workers[@]}"
+    wait "$server" "${workers[@]}" || true
+    steps=$steps_wanted
+    compgen -G 'cut/checkpoints/*.safetensors' >/dev/null || fail "no checkpoint was written"
+    start cut --resume
+    finish cut
+    grep -q state.loaded worker-0.log || fail "worker 0 did not go on from its state"
+    [[ $whole == "$sum" ]] || fail "the center differs from that of a run without a kill"
+}
+
+check sync-sgd
+check sync-easgd
+check sync-easgd --set overlap=true
+check original-easgd
+echo "resume: same bytes"
