@@ -61,6 +61,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         full.alpha = c->rule != NULL && (c->rule->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
+        snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
         snprintf(full.transport, sizeof full.transport, "%s", r->transport);
         pthread_mutex_unlock(&open->shared.lock);
     }

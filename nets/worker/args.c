@@ -196,6 +196,7 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
     if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
         return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                         a->once              ? "once"
+                        : a->center          ? "center"
                         : a->history != NULL ? "history"
                                              : "every");
     if (a->evaluate && (a->epochs != 0 || a->steps != 0 || a->rank >= 0))

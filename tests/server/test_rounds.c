@@ -418,18 +418,16 @@ START_TEST(a_round_robin_round_ends_when_the_last_has_gone)
     struct rig r;
     struct reply reply;
     open_job(&r, "elastic", round_robin);
-    for (uint32_t rank = 0; rank < P; rank++)
-        send_chunk(&r, rank, 1, 0, 0);
-    for (uint32_t rank = 0; rank < P; rank++)
+    play_round(&r, 1, orders[0], P, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        send_chunk(&r, rank, 2, 0, 0);
         recv_answer(&r, 0, &reply);
-    for (uint64_t seq = 2; seq < 4; seq++) {
-        for (uint32_t rank = 0; rank < 2; rank++) {
-            send_chunk(&r, rank, seq, 0, 0);
-            recv_answer(&r, 0, &reply);
-            ck_assert_uint_eq(reply.f.client, rank);
-        }
-        if (seq == 2) /* its turn has come */
-            rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    }
+    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        send_chunk(&r, rank, 3, 0, 0);
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, rank);
     }
     rig_close(&r);
 }
@@ -448,7 +446,7 @@ START_TEST(serial_answers_when_the_turn_has_come_again)
     for (uint32_t rank = 0; rank + 1 < P; rank++)
         send_chunk(&r, rank, 1, 0, 0);
     assert_silent(&r, 0);
-    ck_assert_uint_eq(atomic_load(&r.shared.version), 0); /* a job's first round begins with everyone */
+    ck_assert_uint_eq(atomic_load(&r.shared.version), 0); /* the first round begins when all have come */
     send_chunk(&r, 2, 1, 0, 0);
     for (uint64_t turn = P; turn < 4 * P; turn++) { /* whoever is answered is the only one that computes */
         recv_answer(&r, 0, &reply);

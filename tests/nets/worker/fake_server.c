@@ -81,8 +81,10 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
 
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
+    (void)tensor;
     fake_seen.averages++;
-    return psc_pull(c, tensor, z);
+    memcpy(z, c->center, c->n * sizeof *z);
+    return PSC_OK;
 }
 
 int psc_point(struct psc *c, float *x)
