@@ -60,7 +60,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if (psc_is_local(c) && (h->flags & PS_FLAG_AVERAGE) == 0)
+    if (psc_is_local(c))
         return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
                         c->carriage.road.method);
     if ((rc = find_tensor(c, h, &t)) != PSC_OK)
@@ -88,19 +88,11 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     return PSC_OK;
 }
 
-static void take_average(struct psc *c, const struct psc_transfer *t)
-{
-    struct ps_range r = t->tensor != NULL ? ps_tensor_range(t->tensor) : ps_shard_whole(&c->shard);
-    c->vec->copy(t->target, c->kept[PSC_KEPT_Z] + r.begin, r.count);
-}
-
 static int move_now(struct psc *c, const struct hand *h)
 {
     struct psc_transfer t;
     int rc = make(c, h, &t);
-    if (rc == PSC_OK && psc_is_local(c)) /* all that there is: z */
-        take_average(c, &t);
-    else if (rc == PSC_OK)
+    if (rc == PSC_OK)
         rc = psc_move(c, &t);
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }
@@ -109,9 +101,6 @@ static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
 {
     struct psc_transfer t;
     int rc = make(c, h, &t);
-    if (rc == PSC_OK && psc_is_local(c))
-        return psc_fail(c, PSC_EUNSUPPORTED,
-                        "%s: nothing travels without a server: there is psc_pull_average", h->call);
     if (rc != PSC_OK || (rc = psc_mover_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_mover_put(c, &t, NULL);
