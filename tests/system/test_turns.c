@@ -118,6 +118,58 @@ START_TEST(a_round_of_gradients_is_their_mean_over_samples)
 }
 END_TEST
 
+/* Both exchanges of one round at once; answers are the center before. */
+static void exchange_two(struct psc **c, const float *says, float *heard)
+{
+    float *message[2], *answer[2];
+    for (int i = 0; i < 2; i++) {
+        message[i] = calloc(FLOATS, sizeof *message[i]);
+        answer[i] = calloc(FLOATS, sizeof *answer[i]);
+        for (int k = 0; k < FLOATS; k++)
+            message[i][k] = says[i];
+        ck_assert_int_eq(psc_exchange_start(c[i], message[i], answer[i], 1, NULL), PSC_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(psc_wait(c[i], PSC_ALL) == PSC_OK, "%s", psc_error(c[i]));
+        heard[i] = answer[i][FLOATS - 1];
+        free(message[i]);
+        free(answer[i]);
+    }
+}
+
+/* beta = 1/2: alpha is 1/2 alone and 1/4 of two. The loop has told the lanes who takes part soon after it has
+ * logged it. */
+START_TEST(alpha_follows_the_members)
+{
+    struct daemon d;
+    struct psc *c[2];
+    float says[2] = {8, 12}, heard[2], *x = calloc(FLOATS, sizeof *x),
+          *answer = calloc(FLOATS, sizeof *answer);
+    start(&d, (const char *[]){COMMON, "method=sync-easgd", "beta=0.5", "period=1", "workers=1", NULL});
+    ck_assert_int_eq(join(&d, 0, &c[0]), PSC_OK);
+    for (int i = 0; i < FLOATS; i++)
+        x[i] = 8;
+    ck_assert_msg(psc_exchange(c[0], x, answer, 1) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_int_eq(join(&d, 1, &c[1]), PSC_OK);
+    ck_assert(daemon_will_log(&d, "2 workers take part", 10));
+    test_nap_s(0.3);
+    exchange_two(c, says, heard);
+    ck_assert_float_eq(heard[0], 4); /* 0 + (8 - 0) / 2 */
+    ck_assert_float_eq(heard[1], 4);
+    exchange_two(c, says, heard);
+    ck_assert_float_eq(heard[0], 7); /* 4 + (8 - 4) / 4 + (12 - 4) / 4 */
+    psc_close(c[1]);                 /* rounds that are not complete lack it */
+    ck_assert_msg(psc_exchange(c[0], x, answer, 1) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_float_eq(answer[0], 8.5f); /* 7 + (8 - 7) / 4 + (12 - 7) / 4 */
+    ck_assert_int_eq(psc_pull(c[0], NULL, answer), PSC_OK);
+    ck_assert_float_eq(answer[0], 8.25f); /* 8.5 + (8 - 8.5) / 2 */
+    psc_close(c[0]);
+    daemon_remove(&d);
+    free(x);
+    free(answer);
+}
+END_TEST
+
 enum { STEPS = 40 };
 
 static void work_in_turns(struct stepper *team, const char *serial)
@@ -223,6 +275,7 @@ int main(void)
         serial_lets_one_worker_compute_at_a_time,
         round_robin_applies_by_rank,
         a_round_of_gradients_is_their_mean_over_samples,
+        alpha_follows_the_members,
         a_round_takes_no_part_of_the_vector,
         admm_takes_no_fifth_worker,
     };

@@ -46,8 +46,8 @@ static void look(void *arg, uint64_t t, const float *center, const float *averag
     memcpy(f->before, center, n * sizeof *center);
 }
 
-/* Each step of z rounds values below 8 some three times, and forgets at its rate: 1/t keeps all t roundings
- * at a weight of at most 1. */
+/* Each step of z rounds some three times, values below 2; independent roundings add up as the root of their
+ * number. */
 static void check(struct table *table, const char *averaging)
 {
     uint64_t stops[STEPS];
@@ -78,8 +78,8 @@ static void check(struct table *table, const char *averaging)
                           .offer = offer,
                           .gradient = gradient,
                           .look = look});
-    table_near(table, 0, f.worst, 3 * STEPS * 8 * 0x1p-24, "rounding",
-               "averaging %s of sync-easgd, %d rounds: z to double precision", averaging, STEPS);
+    table_near(table, 0, f.worst, (struct tolerance){sqrt(3 * STEPS) * 2 * 0x1p-24, 1, "rounding"},
+               "averaging %s, %d rounds of sync-easgd, to double precision", averaging, STEPS);
     free(f.before);
     free(f.z);
 }

@@ -149,15 +149,14 @@ static void check_stability(struct table *table, unsigned p, double eta, double 
                           .gradient = quadratic,
                           .look = measure});
     double got = s.norm / start;
-    static const char *const name = "original-easgd p=%u eta=%g alpha=%g of bound, %lu rounds: %s";
+    static const char *const name = "original-easgd p=%u eta=%g, %g of the bound, %lu rounds: |s|/|s0|";
     if (of_bound < 1)
-        table_below(table, 0.01, got, name, p, eta, of_bound, (unsigned long)rounds, "|s|/|s0|");
+        table_below(table, 0.01, got, name, p, eta, of_bound, (unsigned long)rounds);
     else
-        table_above(table, 100, got, name, p, eta, of_bound, (unsigned long)rounds, "|s|/|s0|");
-    /* Rounding is relative to values of the start's size and less than 2^-24 in each of some 10 operations a
-     * round: it cannot matter more than this. */
-    table_near(table, simulated, got, 1e-3 * simulated + 10 * 0x1p-24 * (double)rounds, "rounding",
-               "  the same in double precision");
+        table_above(table, 100, got, name, p, eta, of_bound, (unsigned long)rounds);
+    /* Some 10 operations a round, each relative to the state's size, all in one direction at worst. */
+    struct tolerance rounding = {10 * (double)rounds * 0x1p-24 * simulated, 1, "rounding"};
+    table_near(table, simulated, got, rounding, "  the same in double precision");
 }
 
 void theory_stability(struct table *table)
@@ -259,7 +258,8 @@ static void check_admm(struct table *table, unsigned p, double stated)
     struct crossing admm = {.p = p}, easgd = {.p = p};
     double first, expected = admm_crossing(p, &first).step;
     uint64_t round = (uint64_t)expected / p, rounds = round + 100;
-    table_near(table, stated, first, 50, "the hundred", "admm p=%u passes 1e9 in double precision, step", p);
+    table_near(table, stated, first, (struct tolerance){1, 50, "steps"},
+               "admm p=%u passes 1e9 in double precision, step", p);
 
     settings_init(&settings, "admm");
     settings_add(&settings, "learning_rate=%.17g", admm_eta);
@@ -267,15 +267,15 @@ static void check_admm(struct table *table, unsigned p, double stated)
     settings_add(&settings, "workers=%u", p);
     run_crossing(&settings, &admm, round, rounds);
     /* Should rounding keep a peak below, then the next passes. */
-    table_near(table, expected, admm.step, 64.0 * p, "half a swing",
+    table_near(table, expected, admm.step, (struct tolerance){p, 64, "rounds"},
                "admm p=%u passes 1e9, end of round at step", p);
 
     easgd_settings(&settings, p, admm_eta, admm_eta * admm_rho);
     run_crossing(&settings, &easgd, round, rounds);
     /* Single precision: each of 10^4 exchanges rounds by 2^-24, in the same direction at worst. */
     double end = easgd_end(p, rounds, admm_eta * admm_rho);
-    table_near(table, end, easgd.last, 5 * (double)rounds * 0x1p-24 * end, "rounding",
-               "original-easgd p=%u, alpha=0.0025, center at step %lu", p, (unsigned long)(rounds * p));
+    table_near(table, end, easgd.last, (struct tolerance){5 * (double)rounds * 0x1p-24 * end, 1, "rounding"},
+               "original-easgd p=%u alpha=0.0025, center at step %lu", p, (unsigned long)(rounds * p));
     table_below(table, 1e-3 * x0, fabs(easgd.last), "original-easgd p=%u converges", p);
 }
 

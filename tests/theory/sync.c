@@ -201,19 +201,20 @@ static void compare(struct table *table, const struct sync_run *run, size_t stop
     uint64_t t = s->stops[stop];
     double n = (double)s->n, mean = closed_mean(s, t), variance = closed_variance(s, t);
     struct moments m = moments_of(run->centers + stop * s->n, s->n);
-    table_near(table, mean, m.mean, 4 * sqrt(variance / n) + 0x1p-22, "4 s.e.",
+    table_near(table, mean, m.mean, (struct tolerance){sqrt(variance / n) + 0x1p-24, 4, "s.e."},
                "sync-easgd p=%u x0=%g t=%lu mean", s->p, s->x0, (unsigned long)t);
-    table_near(table, variance, m.variance, 4 * variance * sqrt(2 / (n - 1)) + 0x1p-44, "4 s.e.",
+    table_near(table, variance, m.variance,
+               (struct tolerance){variance * sqrt(2 / (n - 1)) + 0x1p-46, 4, "s.e."},
                "sync-easgd p=%u x0=%g t=%lu variance", s->p, s->x0, (unsigned long)t);
 }
 
-/* A step rounds some six times, values below 32 (5 standard deviations of x and less of its offset), and what
- * it leaves shrinks by gamma a step. */
+/* A step rounds some six times, values below 16 (5 standard deviations of x), and what it leaves shrinks by
+ * gamma a step: independent roundings add up as the root of their number. */
 static void compare_rounding(struct table *table, struct sync_run *run)
 {
-    double allowed = 6 * 32 * 0x1p-24 / (1 - closed_form(run->s->p).gamma);
-    table_near(table, 0, simulate(run), allowed, "rounding", "sync-easgd p=%u x0=%g to double precision",
-               run->s->p, run->s->x0);
+    double gamma = closed_form(run->s->p).gamma, allowed = sqrt(6 / (1 - gamma * gamma)) * 16 * 0x1p-24;
+    table_near(table, 0, simulate(run), (struct tolerance){allowed, 1, "rounding"},
+               "sync-easgd p=%u x0=%g to double precision", run->s->p, run->s->x0);
 }
 
 void theory_sync(struct table *table)
@@ -242,7 +243,8 @@ void theory_asymptotic(struct table *table)
     run_case(&s, &run);
     compare(table, &run, 0);
     double got = moments_of(run.centers, s.n).variance, want = corollary_variance(s.p);
-    table_near(table, want, got, 0.03 * want, "3 %", "sync-easgd p=%u variance of Corollary 7.1", s.p);
+    table_near(table, want, got, (struct tolerance){0.01 * want, 3, "%"},
+               "sync-easgd p=%u variance of Corollary 7.1", s.p);
     compare_rounding(table, &run);
     run_free(&run);
 }

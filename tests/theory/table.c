@@ -17,7 +17,7 @@ static void print_row(struct table *table, bool ok, const char *name, const char
                "\"ok\":%s}\n",
                name, relation, expected, got, allowed, ok ? "true" : "false");
     else
-        printf("%-58s %2s %12.6g  got %12.6g  %-28s %s\n", name, relation, expected, got, allowed,
+        printf("%-64s %s %10.6g  got %12.6g  %-26s %s\n", name, relation, expected, got, allowed,
                ok ? "ok" : "FAILED");
     fflush(stdout);
 }
@@ -29,14 +29,14 @@ static void print_row(struct table *table, bool ok, const char *name, const char
     vsnprintf(name, sizeof name, format, args);                                                              \
     va_end(args)
 
-void table_near(struct table *table, double expected, double got, double allowed, const char *unit,
+void table_near(struct table *table, double expected, double got, struct tolerance allowed,
                 const char *format, ...)
 {
     NAME_OF(format);
     char text[80];
-    double off = fabs(got - expected);
-    snprintf(text, sizeof text, "off %.2g of %.2g (%s)", off, allowed, unit);
-    print_row(table, off <= allowed, name, "=", expected, got, text);
+    double off = fabs(got - expected) / allowed.unit;
+    snprintf(text, sizeof text, "off %.2g of %g %s", off, allowed.times, allowed.name);
+    print_row(table, off <= allowed.times, name, "=", expected, got, text);
 }
 
 void table_below(struct table *table, double limit, double got, const char *format, ...)
@@ -59,6 +59,6 @@ void table_same(struct table *table, const float *expected, const float *got, si
     for (size_t i = 0; i < n; i++)
         differ += memcmp(&expected[i], &got[i], sizeof *got) != 0;
     char text[80];
-    snprintf(text, sizeof text, "of %zu floats, bit for bit", n);
+    snprintf(text, sizeof text, "of %zu bit patterns differ", n);
     print_row(table, differ == 0, name, "=", 0, (double)differ, text);
 }

@@ -10,9 +10,15 @@ struct table {
     unsigned rows, failed;
 };
 
-/* `unit`: what `allowed` is made of, such as "4 s.e."; the rest names the check. */
-void table_near(struct table *table, double expected, double got, double allowed, const char *unit,
-                const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* `times` units are allowed, such as 4 standard errors. */
+struct tolerance {
+    double unit, times;
+    const char *name; /* of the unit */
+};
+
+/* The format names the check. */
+void table_near(struct table *table, double expected, double got, struct tolerance allowed,
+                const char *format, ...) __attribute__((format(printf, 5, 6)));
 void table_below(struct table *table, double limit, double got, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void table_above(struct table *table, double limit, double got, const char *format, ...)
