@@ -231,6 +231,7 @@ int psc_wait(struct psc *c, uint64_t ticket);
 /* Saves the worker's own part of the job: x, the array as psc_step last returned it, what the library keeps
  * beside it (own point and momentum, t), and extra_bytes of the caller's own, such as generators and the
  * place in the data. The center is psd's to save: worth doing when psc_info's save_version has changed. Under
+ * rounds that is right after the psc_step in which it did: center and workers are then of one round. Under
  * overlap the exchange on its way is waited for and becomes part of the state. The file is replaced
  * atomically by way of PATH.tmp. Errors: PSC_EVALUE for values that are not finite, PSC_ESYSTEM; the file
  * that was there stays. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 
 static void tell_lanes(struct psd *d, const struct psd_note *note)
 {
@@ -16,7 +17,7 @@ static void tell_lanes(struct psd *d, const struct psd_note *note)
 void psd_job_update_rates(struct psd *d)
 {
     uint32_t p = psd_sessions_count(&d->sessions, false);
-    bool sync = strcmp(d->cfg.admission, "sync") == 0;
+    bool sync = psd_admission_find(d->cfg.admission)->merges;
     float alpha =
         ps_rule_find(d->cfg.rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&d->cfg.hyper, p, sync) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);

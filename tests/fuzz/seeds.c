@@ -1,6 +1,6 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
  * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
- * DIR/cifar and DIR/lane. */
+ * DIR/cifar, DIR/lane and DIR/rounds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +218,40 @@ static void make_lane(void)
     }
 }
 
+/* Three rounds of both chunks that move by two clients, with what the loop does between. */
+static void make_rounds(void)
+{
+    enum { JOBS = 8, ROUNDS = 3, CLIENTS = 2, CHUNKS = 2, N = ROUNDS * CLIENTS * CHUNKS };
+    static const uint16_t acts[] = {0, FUZZ_MEMBERS_AFTER, FUZZ_SNAPSHOT_AFTER, FUZZ_END_AFTER};
+    static struct {
+        uint8_t choice;
+        struct fuzz_record records[N];
+    } __attribute__((packed)) seed;
+    const struct ps_shard shard = {3000, 1, 1024};
+    char name[24];
+
+    for (uint32_t k = 0; k < JOBS * sizeof acts / sizeof *acts; k++) {
+        for (uint32_t i = 0; i < N; i++) {
+            struct ps_range r = ps_shard_chunk(&shard, 0, i / CLIENTS % CHUNKS);
+            struct ps_frame f = {.kind = PS_FRAME_EXCHANGE,
+                                 .client = i % CLIENTS,
+                                 .incarnation = FUZZ_INCARNATION,
+                                 .seq = 1 + i / (CLIENTS * CHUNKS),
+                                 .begin = r.begin,
+                                 .count = (uint32_t)r.count,
+                                 .samples = 8};
+            struct fuzz_record record = {.value = 1, .odd = -2.5f};
+            record.shape = i % 5 == 2 ? acts[k / JOBS] : 0;
+            record.length = 7 << 2 | 1; /* clients 0 to 2, or client 1 */
+            ps_frame_pack(&f, record.head);
+            memcpy(&seed.records[i], &record, sizeof record);
+        }
+        seed.choice = (uint8_t)(k % JOBS);
+        snprintf(name, sizeof name, "job-%u-%u", k % JOBS, k / JOBS);
+        write_seed("rounds", name, &seed, sizeof seed);
+    }
+}
+
 /* Of a plain optimizer, of one with momentum, and with an exchange made ahead. The target seals what it is
  * given. */
 static void make_state(void)
@@ -252,7 +286,7 @@ static void make_state(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane", "state"};
+    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane", "rounds", "state"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -266,6 +300,7 @@ int main(int argc, char **argv)
     make_idx();
     make_cifar();
     make_lane();
+    make_rounds();
     make_state();
     return 0;
 }

@@ -1,0 +1,178 @@
+/* A lane under rounds: the input's first byte chooses rule and admission, then come struct fuzz_record, each a
+ * request, and after it what the loop may do. Whatever comes, the center stays finite, a message is answered,
+ * dropped or staged and never two of these, no client stages more than its window, and a chunk's rounds never
+ * go back. */
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/log.h"
+#include "server/lane_rounds.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/road.h"
+
+enum { N_FLOATS = 3000, N_FROZEN_FROM = 1700, N_SLOTS = 4, N_CHUNKS = 3 };
+
+static struct psd_shared shared;
+static struct psd_center *center;
+static struct psd_lane *lane;
+static int served;
+
+static const struct {
+    const char *rule, *admission;
+    bool serial;
+} jobs[] = {
+    {"elastic", "sync", false},        {"sgd", "sync", false},         {"add", "sync", false},
+    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},   {"elastic", "round-robin", true},
+    {"momentum", "sync", false},       {"add", "round-robin", false},
+};
+enum { N_JOBS = sizeof jobs / sizeof *jobs };
+
+static void check_answer(struct ps_message *m)
+{
+    struct ps_frame f;
+    promise(ps_frame_parse(&f, m->head, m->head_bytes, NULL) == 0);
+    promise(f.kind == PS_FRAME_ANSWER || f.kind == PS_FRAME_ERROR);
+    promise(f.kind == PS_FRAME_ANSWER || (f.code > 0 && m->body_bytes > 0 && m->body_bytes <= PS_MAX_SENTENCE));
+    fuzz_message_free(m);
+}
+
+static uint64_t hear(void)
+{
+    struct psd_note out;
+    uint64_t held = 0;
+    while (psd_ring_take(lane->out, &out))
+        if (out.kind == PSD_NOTE_HELD)
+            held = out.a;
+    return held;
+}
+
+static uint64_t tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
+{
+    psd_ring_push(lane->in, &(struct psd_note){
+                                .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
+    psd_lane_take_notes(lane);
+    return hear();
+}
+
+/* Made once for each job: its vectors are huge pages. */
+static struct psd_center *center_of(unsigned job)
+{
+    static struct psd_center *made[N_JOBS];
+    struct psd_center **c = &made[job];
+    const struct ps_tensor tensors[] = {
+        {(char[]){"a"}, 0, {FUZZ_FIRST_TENSOR}, 1, PS_ROLE_PARAM},
+        {(char[]){"b"}, FUZZ_FIRST_TENSOR, {300}, 1, PS_ROLE_BUFFER},
+        {(char[]){"c"}, 1200, {N_FROZEN_FROM - 1200}, 1, PS_ROLE_PARAM},
+        {(char[]){"d"}, N_FROZEN_FROM, {N_FLOATS - N_FROZEN_FROM}, 1, PS_ROLE_FROZEN}};
+    struct ps_manifest *manifest;
+    struct psd_config cfg;
+    if (*c == NULL) {
+        psd_config_defaults(&cfg);
+        snprintf(cfg.rule, sizeof cfg.rule, "%s", jobs[job].rule);
+        snprintf(cfg.admission, sizeof cfg.admission, "%s", jobs[job].admission);
+        snprintf(cfg.averaging, sizeof cfg.averaging, "none");
+        cfg.hyper.alpha = 0.5;
+        cfg.hyper.serial = jobs[job].serial;
+        cfg.lanes = 1;
+        cfg.chunk_floats = 1024;
+        promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) == 0);
+        promise(psd_center_create(&cfg, manifest, c, NULL) == 0);
+    }
+    memset((*c)->x, 0, N_FLOATS * sizeof(float));
+    for (uint32_t i = 0; i < (*c)->rule->n_state; i++)
+        memset((*c)->state[i], 0, N_FLOATS * sizeof(float));
+    return *c;
+}
+
+static void publish(uint64_t from, unsigned bits)
+{
+    static uint32_t ranks[N_SLOTS];
+    struct psd_members members = {.from = from, .ranks = ranks};
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        if (bits & 1u << i)
+            ranks[members.n++] = i;
+    tell(PSD_NOTE_MEMBERS, 0, 0, &members);
+    tell(PSD_NOTE_GO, 0, 0, NULL);
+}
+
+static void open_lane(unsigned job)
+{
+    struct ps_error err = {""};
+    center = center_of(job);
+    promise(psd_shared_init(&shared, N_SLOTS, 1) == 0);
+    shared.alpha = 0.5f;
+    shared.mean_rate = 0.5f;
+    const struct psd_lane_options opt = {.transport = &fuzz_road, .limits = {8192, 4}, .shared = &shared};
+    promise(psd_lane_create(&opt, &lane, &err) == 0);
+    tell(PSD_NOTE_SLICE, 0, 0, center);
+    promise(lane->rounds != NULL && lane->n_chunks == N_CHUNKS);
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        tell(PSD_NOTE_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
+    publish(0, 3);
+}
+
+static int count_staged(void)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        uint32_t waiting = atomic_load(&lane->clients[i].waiting_chunks);
+        promise(waiting <= center->window_chunks);
+        n += (int)waiting;
+    }
+    return n;
+}
+
+/* What the loop may do between two messages. */
+static void act(const struct fuzz_record *r)
+{
+    uint32_t client = r->length % N_SLOTS;
+    if (r->shape & FUZZ_ADMIT_AFTER)
+        tell(PSD_NOTE_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
+    if (r->shape & FUZZ_END_AFTER)
+        tell(PSD_NOTE_END, client, PS__CODE__NO_SESSION, NULL);
+    if (r->shape & FUZZ_MEMBERS_AFTER)
+        publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), r->length >> 2 & 15);
+    if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving) {
+        uint64_t first = tell(PSD_NOTE_HOLD, 0, 0, NULL);
+        tell(PSD_NOTE_SNAPSHOT, 0, first + 1, &center->snapshot);
+        tell(PSD_NOTE_GO, 0, 0, NULL);
+    }
+}
+
+static void serve(const struct fuzz_record *r)
+{
+    uint64_t done[N_CHUNKS];
+    struct psd_arrival a = {0};
+    memcpy(done, lane->rounds->done, sizeof done);
+    fuzz_message_of(&a.message, r);
+    served++;
+    psd_lane_serve(lane, &a, r->shape & FUZZ_PARTS_BAD ? -EBADMSG : 0);
+    hear();
+    act(r);
+    promise(fuzz_far.replies + fuzz_far.drops + count_staged() == served);
+    for (int k = 0; k < N_CHUNKS; k++)
+        promise(lane->rounds->done[k] >= done[k]);
+    for (int i = 0; i < N_FLOATS; i++)
+        promise(isfinite(center->x[i]));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct fuzz_record record;
+    if (len < 1)
+        return 0;
+    ps_log_setup("fuzz", PS_LOG_ERROR);
+    fuzz_far = (struct fuzz_far){.answered = check_answer};
+    served = 0;
+    open_lane(bytes[0] % N_JOBS);
+    for (size_t at = 1; at + sizeof record <= len; at += sizeof record) {
+        memcpy(&record, bytes + at, sizeof record);
+        serve(&record);
+    }
+    psd_lane_destroy(lane);
+    promise(fuzz_far.replies + fuzz_far.drops == served);
+    psd_shared_finish(&shared);
+    return 0;
+}
