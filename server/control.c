@@ -149,21 +149,6 @@ static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_sess
     psd_job_begin(d, s, manifest);
 }
 
-/* What of this client's exchange the lanes hold back until others have come. */
-static void tell_waiting(const struct psd *d, uint32_t client, Ps__Alive *alive)
-{
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        uint64_t seq = atomic_load_explicit(&c->waiting_seq, memory_order_relaxed);
-        if (seq < alive->waiting_seq)
-            continue;
-        if (seq > alive->waiting_seq)
-            alive->waiting_chunks = 0;
-        alive->waiting_seq = seq;
-        alive->waiting_chunks += atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed);
-    }
-}
-
 static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
                          const Ps__ToServer *m)
 {
@@ -173,7 +158,7 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     alive.workers = psd_sessions_count(&d->sessions, false);
     alive.center_version = psd_version(d);
     alive.draining = d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING;
-    tell_waiting(d, s->client, &alive);
+    alive.waiting_chunks = psd_stats_waiting(d, s->client, &alive.waiting_seq);
     answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
     answer.alive = &alive;
     psd_control_send_to(d, peer->id, peer->id_bytes, &answer);

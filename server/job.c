@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "proto/log.h"
 #include "server/admissions/admissions.h"

@@ -242,6 +242,8 @@ uint64_t psd_stats_window_bytes(const struct psd *d);
 /* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not
  * tell or there was none. Returns whether either is known. Loop's thread. */
 bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update);
+/* Chunks of the client's exchange *seq that lanes hold back, under rounds, until others' have come. */
+uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq);
 double psd_stats_center_norm(const struct psd *d); /* ‖x̃‖; NaN: not known */
 int psd_history_open(struct psd *d, struct ps_error *err);
 void psd_history_close(struct psd *d);

@@ -30,6 +30,22 @@ bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, dou
     return !isnan(squares);
 }
 
+uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq)
+{
+    uint32_t chunks = 0;
+    *seq = 0;
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        uint64_t here = atomic_load_explicit(&c->waiting_seq, memory_order_relaxed);
+        if (here < *seq)
+            continue;
+        chunks = here > *seq ? 0 : chunks;
+        chunks += atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed);
+        *seq = here;
+    }
+    return chunks;
+}
+
 double psd_stats_center_norm(const struct psd *d)
 {
     double squares = NAN;

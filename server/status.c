@@ -216,9 +216,13 @@ static void client_counters(const struct psd *d, uint32_t client, uint64_t *cloc
 
 static const char *state_of(const struct psd *d, const struct psd_session *s, uint64_t silent_ms)
 {
+    uint64_t seq;
     if (s->state == PSD_SESSION_VACANT)
         return "ended";
-    return silent_ms > 500ull * d->cfg.limits.silence_s ? "silent" : session_names[s->state];
+    if (silent_ms > 500ull * d->cfg.limits.silence_s)
+        return "silent";
+    bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(d, s->client, &seq) > 0;
+    return waits ? "waits" : session_names[s->state];
 }
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
