@@ -250,6 +250,43 @@ START_TEST(a_round_takes_no_part_of_the_vector)
 }
 END_TEST
 
+static bool is_in_state(const struct daemon *d, const char *rank, const char *want, double seconds)
+{
+    char path[32], found[32] = "";
+    double end = unit_now_s() + seconds;
+    snprintf(path, sizeof path, "workers.%s.state", rank);
+    while (!daemon_text(d, "/workers", path, found, sizeof found) || strcmp(found, want) != 0) {
+        if (unit_now_s() > end)
+            return false;
+        test_nap_s(0.02);
+    }
+    return true;
+}
+
+/* What psctl workers says of a round that is not complete. */
+START_TEST(who_waits_is_told_from_who_is_waited_for)
+{
+    struct daemon d;
+    struct psc *c[2];
+    uint64_t ticket;
+    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer);
+    start(&d, (const char *[]){COMMON, "method=sync-sgd", "learning_rate=1", "workers=2", NULL});
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(join(&d, i, &c[i]), PSC_OK);
+    ck_assert_msg(psc_exchange_start(c[0], message, answer, 1, &ticket) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert(is_in_state(&d, "0", "waits", 10));
+    ck_assert(is_in_state(&d, "1", "active", 0.1));
+    ck_assert_msg(psc_exchange(c[1], message, answer, 1) == PSC_OK, "%s", psc_error(c[1]));
+    ck_assert_int_eq(psc_wait(c[0], ticket), PSC_OK);
+    ck_assert(is_in_state(&d, "0", "active", 10));
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+    free(message);
+    free(answer);
+}
+END_TEST
+
 /* Each worker of ADMM has its part in the center: p stays. */
 START_TEST(admm_takes_no_fifth_worker)
 {
@@ -273,6 +310,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         serial_lets_one_worker_compute_at_a_time,
+        who_waits_is_told_from_who_is_waited_for,
         round_robin_applies_by_rank,
         a_round_of_gradients_is_their_mean_over_samples,
         alpha_follows_the_members,
