@@ -125,6 +125,7 @@ void psd_lane_destroy(struct psd_lane *lane)
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
+    free(lane->moves);
     free(lane->offered);
     free(lane->scratch);
     free(lane->clients);

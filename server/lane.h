@@ -119,6 +119,7 @@ struct psd_lane {
     uint32_t n_moving;               /* chunks that are not frozen whole */
     struct psd_lane_client *clients; /* [n_slots] */
     uint64_t *bitmaps;               /* [n_slots][n_words] */
+    uint64_t *moves;                 /* [n_chunks]: times that the rule has moved values of it */
     uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
     struct {

@@ -22,9 +22,9 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
 }
 
 /* What the exchange measured, for the loop to read. */
-static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct ps_frame *f)
+static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_arrival *a)
 {
-    struct psd_move move = psd_lane_move_of(lane, f);
+    struct psd_move move = psd_lane_move_of(lane, a);
     atomic_store_explicit(&c->last_squares, c->norms.squares, memory_order_relaxed);
     atomic_store_explicit(&lane->stats.center_squares, c->norms.center_squares, memory_order_relaxed);
     atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
@@ -41,19 +41,19 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
         return;
     psd_count(&lane->stats.clock, !merged);
     if (f->kind != PS_FRAME_SET && (f->flags & PS_FLAG_TENSOR) == 0)
-        publish_norms(lane, c, f);
+        publish_norms(lane, c, a);
     if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
     }
 }
 
-struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f)
+struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct ps_hyper *h = &lane->center->hyper;
-    double eta = ps_schedule_rate(&h->schedule, h->learning_rate, f->clock), pull = eta * h->rho;
-    const _Atomic uint64_t *updates = lane->whole ? &lane->shared->version : &lane->stats.clock;
-    uint64_t t = atomic_load_explicit(updates, memory_order_relaxed);
+    double eta = ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock), pull = eta * h->rho;
+    uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed)
+                             : lane->moves[a->chunk];
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
@@ -193,7 +193,7 @@ struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range pi
 
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 {
-    struct psd_move move = psd_lane_move_of(lane, &a->frame);
+    struct psd_move move = psd_lane_move_of(lane, a);
     struct ps_range piece = {a->frame.begin, a->frame.count};
     uint64_t at = 0; /* about where the first value that was refused lies */
     size_t n_bad = 0;
@@ -211,6 +211,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
     }
     if (a->frame.kind == PS_FRAME_EXCHANGE)
         psd_lane_floats_back(lane, a);
+    lane->moves[a->chunk]++;
     psd_lane_land(lane, a);
     return true;
 }
@@ -225,7 +226,7 @@ void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float r
 
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
 {
-    struct psd_move move = psd_lane_move_of(lane, &a->frame);
+    struct psd_move move = psd_lane_move_of(lane, a);
     if (psd_lane_move(lane, a))
         psd_lane_answer_moved(lane, a, lane->center->rule->rate(&move), 0);
 }

@@ -37,7 +37,7 @@ void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float 
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 
 /* lane_apply.c */
-struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct ps_frame *f);
+struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
 /* Where the floats of a body are worked on: in place where it may hold floats; else in the lane's scratch,
  * from which they go back. */
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);

@@ -40,7 +40,7 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
     psd_count(&lane->stats.replays, 1);
-    move = psd_lane_move_of(lane, &a->frame);
+    move = psd_lane_move_of(lane, a);
     if (a->frame.kind == PS_FRAME_EXCHANGE)
         psd_lane_answer_center(lane, a, lane->center->rule->rate(&move), PS_FLAG_REPLAYED);
     else

@@ -18,9 +18,10 @@ static void free_tables(struct psd_lane *lane)
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
+    free(lane->moves);
     free(lane->offered);
     free(lane->scratch);
-    lane->bitmaps = lane->snap_bitmaps = lane->offered = NULL;
+    lane->bitmaps = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
     lane->snap_replay = NULL;
     lane->scratch = NULL;
 }
@@ -54,8 +55,11 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         if (c->n_landed == lane->n_chunks)
             psd_lane_whole(lane, e->client, e->incarnation, e->seq, lane->center->lanes_moving);
     }
-    if (lane->index < s->lanes)
-        atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
+    if (lane->index >= s->lanes)
+        return;
+    atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        lane->moves[k] = s->lane_clocks[lane->index];
 }
 
 /* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved,
@@ -78,12 +82,14 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
+    lane->moves = calloc(lane->n_chunks, sizeof(uint64_t));
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
     lane->center = center;
     if (center->admission->rounds)
         lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
-    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->offered || !lane->scratch ||
+    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
+        !lane->scratch ||
         (center->admission->rounds && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);

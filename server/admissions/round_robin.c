@@ -33,7 +33,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     struct psd_staged *s = psd_rounds_find(lane, members->ranks[r->turn[chunk]], chunk);
     if (s == NULL || !may_move(lane, members, chunk))
         return false;
-    struct psd_move move = psd_lane_move_of(lane, &s->arrival.frame);
+    struct psd_move move = psd_lane_move_of(lane, &s->arrival);
     float rate = lane->center->rule->rate(&move);
     if (s->moved) { /* its turn has come again */
         psd_rounds_answer(lane, s, rate);

@@ -141,7 +141,7 @@ static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, u
 static struct psd_move move_of(const struct psd_lane *lane, const struct psd_arrival *first, uint32_t n)
 {
     const struct psd_center *c = lane->center;
-    struct psd_move move = psd_lane_move_of(lane, &first->frame);
+    struct psd_move move = psd_lane_move_of(lane, first);
     move.n_moves = n;
     if (c->info->uses & PS_USES_RATE)
         move.alpha = (float)ps_hyper_alpha(&c->hyper, n, true);
@@ -179,6 +179,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         p.m[i] = psd_lane_floats_of(lane, p.arrivals[i]);
     struct ps_range piece = {p.arrivals[0]->frame.begin, p.arrivals[0]->frame.count};
     size_t n_bad = move_round(&p, piece, &at);
+    lane->moves[chunk]++;
     if (n_bad > 0)
         note_overflow(lane, r->done[chunk], n_bad, at);
     land_and_answer(lane, members, chunk, lane->center->rule->rate(&p.move));
