@@ -58,10 +58,11 @@ static bool has_place(struct psd *d, struct psd_session *s)
         snprintf(why, sizeof why, "rank %u: rule %s has %u workers from the start to the end (workers: %u)",
                  s->client, d->cfg.rule, p, p);
     else if (s->took_part)
-        snprintf(why, sizeof why,
-                 "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "
-                 "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
-                 s->client, d->cfg.rule);
+        snprintf(
+            why, sizeof why,
+            "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "
+            "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
+            s->client, d->cfg.rule);
     else
         return true;
     psd_control_error(d, s, PS__CODE__RANK_RANGE, true, why);

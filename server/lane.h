@@ -42,7 +42,7 @@ struct psd_shared {
     _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
     _Atomic uint32_t generation;
     _Atomic uint64_t rounds; /* that lanes have been through, all together */
-    uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
+    uint32_t n_slots;        /* limits.clients + PSD_OBSERVERS */
     uint32_t n_lanes;
     pthread_barrier_t
         snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */

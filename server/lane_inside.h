@@ -68,7 +68,8 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n);
  * were not finite; none of those was stored. */
 size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                          struct psd_run r);
-/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r)) */
+/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r))
+ */
 struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
 struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r);
 

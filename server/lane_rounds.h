@@ -24,15 +24,15 @@ struct psd_rounds {
     struct psd_staged *staged; /* [n_slots][window] */
     struct psd_members now, next;
     bool has_next;
-    uint64_t begin; /* rounds that the center had been through when the lane got its slice */
-    uint64_t *done; /* [n_chunks]: rounds that the chunk has been through */
-    uint32_t *turn; /* [n_chunks]: members of the round under way that it has served, in order of rank */
-    uint64_t round; /* that every chunk has been through */
+    uint64_t begin;  /* rounds that the center had been through when the lane got its slice */
+    uint64_t *done;  /* [n_chunks]: rounds that the chunk has been through */
+    uint32_t *turn;  /* [n_chunks]: members of the round under way that it has served, in order of rank */
+    uint64_t round;  /* that every chunk has been through */
     uint32_t n_done; /* chunks that have been through one more */
     uint32_t last;   /* the last chunk that moves: an exchange ends with it */
     bool held;
-    bool wake; /* chunks other than the one at work may go on */
-    bool saving;      /* the slice is to be copied after `save_at` rounds */
+    bool wake;   /* chunks other than the one at work may go on */
+    bool saving; /* the slice is to be copied after `save_at` rounds */
     uint64_t save_at;
     struct psd_snapshot *snapshot;
     struct psd_arrival **party; /* [n_slots]: for an admission to gather a round in */

@@ -89,8 +89,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     if (center->admission->rounds)
         lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
-        !lane->scratch ||
-        (center->admission->rounds && lane->rounds == NULL)) {
+        !lane->scratch || (center->admission->rounds && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);

@@ -116,8 +116,8 @@ void psd_membership_held(struct psd *d, uint64_t first)
         publish(d, m->first);
     if (m->save_due) {
         d->saver.round = m->first + 1;
-        tell_lanes(d, &(struct psd_note){
-                          .kind = PSD_NOTE_SNAPSHOT, .a = d->saver.round, .p = &d->center->snapshot});
+        tell_lanes(
+            d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = d->saver.round, .p = &d->center->snapshot});
     }
     m->holding = m->join_due = m->save_due = false;
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});

@@ -55,7 +55,7 @@ enum { PSD_SAVE_NEWEST = 1, PSD_SAVE_BEST = 2 };
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
-    uint64_t round; /* of a snapshot under merged rounds: after how many */
+    uint64_t round;               /* of a snapshot under merged rounds: after how many */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
     struct psd_best best;         /* on disk; accuracy NaN: none */
     struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */

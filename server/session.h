@@ -37,7 +37,7 @@ struct psd_session {
     uint64_t
         reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
     uint64_t clock;
-    bool took_part; /* a worker of this rank takes part in this run of psd, or did and was lost */
+    bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
 };

@@ -23,8 +23,8 @@ int cnn_place_save(struct psc *psc, const char *path, const float *x, const stru
 /* Whether there is either. */
 bool cnn_place_exists(const char *path);
 
-/* Reads `path`, or PATH.before where that goes with the center's version and `path` does not, by psc_load into x and *place, of which seed, batch and rank are given. An enum cnn_exit,
- * having logged why. */
+/* Reads `path`, or PATH.before where that goes with the center's version and `path` does not, by psc_load
+ * into x and *place, of which seed, batch and rank are given. An enum cnn_exit, having logged why. */
 int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place);
 
 #endif

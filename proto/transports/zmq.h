@@ -28,7 +28,8 @@ int ps_zmq_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
     .hub_create = ps_zmq_hub_create, .hub_destroy = ps_zmq_hub_destroy, .port_open = ps_zmq_port_open,       \
     .port_close = ps_zmq_port_close, .port_url = ps_zmq_port_url, .port_fd = ps_zmq_port_fd,                 \
     .port_recv = ps_zmq_port_recv, .message_body = ps_zmq_message_body, .port_reply = ps_zmq_port_reply,     \
-    .message_drop = ps_zmq_message_drop, .message_move = ps_zmq_message_move, .link_open = ps_zmq_link_open, .link_close = ps_zmq_link_close,     \
-    .link_send = ps_zmq_link_send, .link_recv = ps_zmq_link_recv, .links_wait = ps_zmq_links_wait
+    .message_drop = ps_zmq_message_drop, .message_move = ps_zmq_message_move, .link_open = ps_zmq_link_open, \
+    .link_close = ps_zmq_link_close, .link_send = ps_zmq_link_send, .link_recv = ps_zmq_link_recv,           \
+    .links_wait = ps_zmq_links_wait
 
 #endif

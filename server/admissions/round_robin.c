@@ -1,9 +1,9 @@
 /* Round-robin (Original EASGD: You, Buluc, Demmel 2017, Algorithm 1): exchanges are applied in order of rank,
  * one of each worker a round, on every chunk.
  *
- * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time computes,
- * as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with it, and the
- * others have gone. */
+ * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time
+ * computes, as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with
+ * it, and the others have gone. */
 #include "server/lane_rounds.h"
 
 static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)

@@ -1,6 +1,6 @@
-/* Sync: a round has one message of every member, and is one update (sync EASGD: You, Buluc, Demmel 2017, eq. 2;
- * sync SGD: the mean of the gradients, weighted by samples). Messages are added in a fixed tree over ranks,
- * whatever order they came in, so that the same messages give the same center, bit for bit. */
+/* Sync: a round has one message of every member, and is one update (sync EASGD: You, Buluc, Demmel 2017, eq.
+ * 2; sync SGD: the mean of the gradients, weighted by samples). Messages are added in a fixed tree over
+ * ranks, whatever order they came in, so that the same messages give the same center, bit for bit. */
 #include "proto/log.h"
 #include "server/lane_rounds.h"
 
@@ -148,7 +148,8 @@ static struct psd_move move_of(const struct psd_lane *lane, const struct psd_arr
     return move;
 }
 
-static void land_and_answer(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk, float rate)
+static void land_and_answer(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk,
+                            float rate)
 {
     uint32_t n = members->n;
     uint16_t flags = psd_rounds_flags(lane, chunk);

@@ -269,8 +269,7 @@ START_TEST(library_exports_its_functions_and_nothing_else)
         "psc_init_start",     "psc_pull_start",   "psc_push_start",
         "psc_pushpull_start", "psc_wait",         "psc_save",
         "psc_load",           "psc_pull_average", "psc_pull_average_start",
-        "psc_point",          "psc_local_init",
-        "psc_saved_version"};
+        "psc_point",          "psc_local_init",   "psc_saved_version"};
     char line[400], name[300], type;
     size_t found = 0;
     void *library = dlopen(PSC_TEST_LIBRARY, RTLD_NOW);

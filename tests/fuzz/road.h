@@ -1,4 +1,5 @@
-/* road.h: the road of the targets that drive a lane without sockets: what the lane answers comes to fuzz_far. */
+/* road.h: the road of the targets that drive a lane without sockets: what the lane answers comes to fuzz_far.
+ */
 #ifndef FUZZ_ROAD_H
 #define FUZZ_ROAD_H
 

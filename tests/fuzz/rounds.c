@@ -1,7 +1,7 @@
-/* A lane under rounds: the input's first byte chooses rule and admission, then come struct fuzz_record, each a
- * request, and after it what the loop may do. Whatever comes, the center stays finite, a message is answered,
- * dropped or staged and never two of these, no client stages more than its window, and a chunk's rounds never
- * go back. */
+/* A lane under rounds: the input's first byte chooses rule and admission, then come struct fuzz_record, each
+ * a request, and after it what the loop may do. Whatever comes, the center stays finite, a message is
+ * answered, dropped or staged and never two of these, no client stages more than its window, and a chunk's
+ * rounds never go back. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -23,8 +23,8 @@ static const struct {
     const char *rule, *admission;
     bool serial;
 } jobs[] = {
-    {"elastic", "sync", false},        {"sgd", "sync", false},         {"add", "sync", false},
-    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},   {"elastic", "round-robin", true},
+    {"elastic", "sync", false},        {"sgd", "sync", false},        {"add", "sync", false},
+    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},  {"elastic", "round-robin", true},
     {"momentum", "sync", false},       {"add", "round-robin", false},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
@@ -34,7 +34,8 @@ static void check_answer(struct ps_message *m)
     struct ps_frame f;
     promise(ps_frame_parse(&f, m->head, m->head_bytes, NULL) == 0);
     promise(f.kind == PS_FRAME_ANSWER || f.kind == PS_FRAME_ERROR);
-    promise(f.kind == PS_FRAME_ANSWER || (f.code > 0 && m->body_bytes > 0 && m->body_bytes <= PS_MAX_SENTENCE));
+    promise(f.kind == PS_FRAME_ANSWER ||
+            (f.code > 0 && m->body_bytes > 0 && m->body_bytes <= PS_MAX_SENTENCE));
     fuzz_message_free(m);
 }
 
@@ -50,8 +51,9 @@ static uint64_t hear(void)
 
 static uint64_t tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
 {
-    psd_ring_push(lane->in, &(struct psd_note){
-                                .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
+    psd_ring_push(
+        lane->in,
+        &(struct psd_note){.kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
     psd_lane_take_notes(lane);
     return hear();
 }
@@ -77,7 +79,8 @@ static struct psd_center *center_of(unsigned job)
         cfg.hyper.serial = jobs[job].serial;
         cfg.lanes = 1;
         cfg.chunk_floats = 1024;
-        promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) == 0);
+        promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) ==
+                0);
         promise(psd_center_create(&cfg, manifest, c, NULL) == 0);
     }
     memset((*c)->x, 0, N_FLOATS * sizeof(float));

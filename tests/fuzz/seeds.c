@@ -286,7 +286,8 @@ static void make_state(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "control", "checkpoint", "idx", "cifar", "lane", "rounds", "state"};
+    static const char *const targets[] = {"frame", "control", "checkpoint", "idx",
+                                          "cifar", "lane",    "rounds",     "state"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)

@@ -1,4 +1,5 @@
-/* Rounds in real lanes: what is staged, when it is applied, who takes part. The test is the loop and the clients. */
+/* Rounds in real lanes: what is staged, when it is applied, who takes part. The test is the loop and the
+ * clients. */
 #include <math.h>
 #include <stdio.h>
 
