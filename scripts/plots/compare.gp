@@ -12,5 +12,9 @@ set key outside right noenhanced
 set xlabel "seconds"
 set ylabel "test error"
 set xrange [0:*]
-plot for [i = 1:words(files)] word(files, i) using 1:2 with linespoints pointsize 0.5 linetype i pointtype i \
-     title word(names, i)
+set yrange [*:1] noextend
+n = words(files)
+# As many hues as methods, light and dark in turn, so that neighbours differ.
+colour(i) = hsv2rgb((i - 1.0) / n, 0.9, i % 2 == 1 ? 0.85 : 0.5)
+plot for [i = 1:n] word(files, i) using 1:2 with linespoints pointsize 0.5 linewidth 1.3 linecolor rgb colour(i) \
+     dashtype 1 + (i - 1) % 3 pointtype 1 + (i - 1) % 13 title word(names, i)
