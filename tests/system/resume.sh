@@ -3,9 +3,9 @@
 # ends with the bytes of a run that nobody killed. $1: psd, $2: psworker, $3: psctl.
 set -euo pipefail
 
-psd=$1
-psworker=$2
-psctl=$3
+psd=$(realpath "$1")
+psworker=$(realpath "$2")
+psctl=$(realpath "$3")
 steps=1000
 folder=$(mktemp -d)
 cd "$folder"
