@@ -13,6 +13,9 @@ const struct ps_rule_info ps_rules[] = {
     {"adagrad", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_EPSILON},
     {"adam", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_BETA2 | PS_USES_EPSILON},
     {"admm", PS_MESSAGE_ADMM, PS_HALF_ADMM, PS_USES_RHO | PS_USES_WORKERS, .fixed_workers = true},
+    {"outer-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER, .worker_steps = true},
+    {"delayed-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DELAY,
+     .worker_steps = true, .counts_moves = true},
     {.name = NULL},
 };
 
@@ -70,6 +73,9 @@ const struct ps_method ps_methods[] = {
     {"mvadownpour", "add", "fcfs", "sgd", "moving", ZHANG "section 5"},
     {"mdownpour", "mdownpour", "fcfs", "none", "none", ZHANG "Algorithms 4-5"},
     {"admm", "admm", "round-robin", "none", "none", ZHANG "eq. 9-11"},
+    {"diloco", "outer-nesterov", "sync", "nesterov", "none", "Douillard et al. 2023 (DiLoCo), Algorithm 1"},
+    {"async-local-sgd", "delayed-nesterov", "fcfs", "nesterov", "none",
+     "Liu et al. 2024, Delayed Nesterov of Asynchronous Local-SGD"},
     {"sgd", NULL, NULL, "sgd", "none", "Robbins, Monro 1951"},
     {"msgd", NULL, NULL, "nesterov", "none", "Nesterov 1983; " ZHANG "section 5"},
     {"asgd", NULL, NULL, "sgd", "mean", "Polyak, Juditsky 1992; " ZHANG "section 5"},

@@ -18,28 +18,32 @@ enum ps_message_kind {
     PS_MESSAGE_X,        /* x */
     PS_MESSAGE_GRADIENT, /* g, of the step just taken */
     PS_MESSAGE_DELTA,    /* x - start: what the steps since the last answer made of it */
-    PS_MESSAGE_ADMM,     /* A - (x - lambda), A = (x - eta g + eta rho (lambda - x)) / (1 + eta rho) - lambda + x */
+    PS_MESSAGE_ADMM, /* A - (x - lambda), A = (x - eta g + eta rho (lambda - x)) / (1 + eta rho) - lambda + x
+                      */
 };
 
 /* What it does with the answer. */
 enum ps_half {
     PS_HALF_ELASTIC, /* exchange, then step: x <- x - alpha (x - answer) */
     PS_HALF_ADOPT,   /* step, then exchange: x <- answer */
-    PS_HALF_ADMM,    /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta rho) */
+    PS_HALF_ADMM, /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta
+                     rho) */
 };
 
 /* Which hyper-parameters a row reads, beyond learning_rate, weight_decay, overlap and schedule. A config that
  * gives one that nothing reads is refused. */
 enum ps_uses {
-    PS_USES_RATE = 1u << 0,           /* exactly one of alpha, rho, beta */
-    PS_USES_RHO = 1u << 1,            /* rho itself */
-    PS_USES_PERIOD = 1u << 2,         /* else every step is exchanged */
-    PS_USES_MOMENTUM = 1u << 3,       /* above 0, below 1; a rule allows 0 */
+    PS_USES_RATE = 1u << 0,     /* exactly one of alpha, rho, beta */
+    PS_USES_RHO = 1u << 1,      /* rho itself */
+    PS_USES_PERIOD = 1u << 2,   /* else every step is exchanged */
+    PS_USES_MOMENTUM = 1u << 3, /* above 0, below 1; a rule allows 0 */
     PS_USES_BETA2 = 1u << 4,
     PS_USES_EPSILON = 1u << 5,
     PS_USES_AVERAGING_RATE = 1u << 6,
     PS_USES_SERIAL = 1u << 7,
     PS_USES_WORKERS = 1u << 8, /* the number that the job starts with */
+    PS_USES_OUTER = 1u << 9,   /* outer_learning_rate and outer_momentum: the center's own */
+    PS_USES_DELAY = 1u << 10,
 };
 
 /* What both ends must know of a rule. */
@@ -47,9 +51,10 @@ struct ps_rule_info {
     const char *name;
     enum ps_message_kind message;
     enum ps_half half;
-    unsigned uses;       /* enum ps_uses */
-    bool fixed_workers;  /* p stays what it was at the start: nobody joins later */
-    bool worker_steps;   /* the worker's optimizer moves x: any but none */
+    unsigned uses;      /* enum ps_uses */
+    bool fixed_workers; /* p stays what it was at the start: nobody joins later */
+    bool worker_steps;  /* the worker's optimizer moves x: any but none */
+    bool counts_moves;  /* every so many moves of a value are something else: none may be lost to a race */
 };
 
 /* When an exchange may be applied, as both ends must know it. */
@@ -115,12 +120,14 @@ double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
 struct ps_hyper {
     double learning_rate; /* eta, initial */
     double alpha, rho, beta;
-    uint32_t period; /* tau: local steps between exchanges, at least 1 */
-    double momentum;       /* delta, mu; beta1 of adam */
-    double beta2, epsilon; /* adam; epsilon also of adagrad */
-    double averaging_rate; /* of averaging moving */
-    uint32_t workers;      /* p at the start of a job that needs to know; 0: any */
-    bool serial;           /* round-robin: one worker computes at a time */
+    uint32_t period;                            /* tau: local steps between exchanges, at least 1 */
+    double momentum;                            /* delta, mu; beta1 of adam */
+    double beta2, epsilon;                      /* adam; epsilon also of adagrad */
+    double averaging_rate;                      /* of averaging moving */
+    double outer_learning_rate, outer_momentum; /* the center's own step by what workers' steps came to */
+    uint32_t delay;      /* delayed-nesterov: moves of the center between two of its momentum, at least 1 */
+    uint32_t workers;    /* p at the start of a job that needs to know; 0: any */
+    bool serial;         /* round-robin: one worker computes at a time */
     double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;

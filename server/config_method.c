@@ -94,7 +94,7 @@ static int check_parts(const struct psd_config *cfg, struct ps_error *err)
 
 static int check_method(const char *found, struct ps_error *err)
 {
-    char allowed[300] = "";
+    char allowed[420] = "";
     size_t used = 0;
     const struct ps_method *row = ps_method_find(found);
     if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
@@ -276,6 +276,18 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
     return 0;
 }
 
+static int check_races(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if ((!rule->fixed_workers && !rule->counts_moves) || admission == NULL || !admission->whole_lanes)
+        return 0;
+    return ps_fail(err, -EINVAL,
+                   "admission: found %s, where a message may be lost to a race; rule %s %s, so "
+                   "allowed are fcfs, round-robin and sync",
+                   cfg->admission, rule->name,
+                   rule->counts_moves ? "counts the moves of each value" : "needs every one");
+}
+
 static int check_workers(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     if (rule->fixed_workers && cfg->hyper.workers == 0)
@@ -286,13 +298,6 @@ static int check_workers(const struct psd_config *cfg, const struct ps_rule_info
     if (cfg->hyper.workers > cfg->limits.clients)
         return ps_fail(err, -EINVAL, "workers: found %u; allowed are at most the %u of limits.clients",
                        cfg->hyper.workers, cfg->limits.clients);
-    const struct psd_admission *admission = psd_admission_find(cfg->admission);
-    if (rule->fixed_workers && admission != NULL && admission->whole_lanes)
-        return ps_fail(
-            err, -EINVAL,
-            "admission: found %s, where a message may be lost to a race; rule %s needs every one, so "
-            "allowed are fcfs, round-robin and sync",
-            cfg->admission, rule->name);
     return 0;
 }
 
@@ -307,7 +312,8 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
-        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0)
+        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0 ||
+        (rc = check_races(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

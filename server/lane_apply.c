@@ -61,6 +61,9 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .momentum = (float)h->momentum,
                              .beta2 = (float)h->beta2,
                              .epsilon = (float)h->epsilon,
+                             .outer_eta = (float)h->outer_learning_rate,
+                             .outer_momentum = (float)h->outer_momentum,
+                             .delay = h->delay,
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
                              .n_moves = 1,
@@ -119,8 +122,8 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
     while (r.n > 0) {
         struct psd_run block = r;
         block.n = r.n < BLOCK ? r.n : BLOCK;
-        norms->squares += takes_x ? lane->vec->squared_distance(r.m, r.center, block.n)
-                                  : lane->vec->squares(r.m, block.n);
+        norms->squares +=
+            takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
         norms->center_squares += lane->vec->squares(r.center, block.n);
         psd_lane_follow(lane, move, &block);
         n_bad += rule->apply(move, r.center, r.state, r.m, block.n);
@@ -156,7 +159,7 @@ static size_t keep_frozen(struct psd_lane *lane, struct psd_norms *norms, const 
 size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                          struct psd_run r)
 {
-    static size_t (*const movers[])(struct psd_lane *lane, struct psd_norms *norms,
+    static size_t (*const movers[])(struct psd_lane * lane, struct psd_norms * norms,
                                     const struct psd_move *move, struct psd_run r) = {
         [PS_ROLE_PARAM] = move_params,
         [PS_ROLE_BUFFER] = move_buffers,
@@ -170,8 +173,11 @@ static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segmen
 {
     const struct psd_center *center = lane->center;
     struct ps_range part = ps_range_meet(s->range, piece);
-    struct psd_run r = {
-        .role = (uint8_t)s->role, .at = part.begin, .center = center->x + part.begin, .m = m, .n = part.count};
+    struct psd_run r = {.role = (uint8_t)s->role,
+                        .at = part.begin,
+                        .center = center->x + part.begin,
+                        .m = m,
+                        .n = part.count};
     for (uint32_t i = 0; i < center->rule->n_state; i++)
         r.state[i] = center->state[i] + part.begin;
     r.z = center->z != NULL ? center->z + part.begin : NULL;

@@ -16,6 +16,8 @@ struct psd_move {
     float eta;      /* learning rate at the worker's t */
     float momentum; /* mu, delta; adam's beta1 */
     float beta2, epsilon;
+    float outer_eta, outer_momentum;
+    uint32_t delay;   /* delayed-nesterov's N */
     float share;      /* 1/p, of rules with fixed workers */
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
     uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
@@ -45,7 +47,8 @@ struct psd_rule {
 };
 
 extern const struct psd_rule psd_rule_elastic, psd_rule_add, psd_rule_sgd, psd_rule_momentum,
-    psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm;
+    psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm, psd_rule_outer_nesterov,
+    psd_rule_delayed_nesterov;
 
 /* NULL: no such rule. */
 const struct psd_rule *psd_rule_find(const char *name);

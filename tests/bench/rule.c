@@ -143,6 +143,9 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
                                   .momentum = 0.9f,
                                   .beta2 = 0.999f,
                                   .epsilon = 1e-8f,
+                                  .outer_eta = 1e-3f,
+                                  .outer_momentum = 0.9f,
+                                  .delay = 1, /* every move is the dear one */
                                   .share = 0.25f,
                                   .kappa = -0.6f,
                                   .n_moves = 1,
