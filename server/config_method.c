@@ -140,14 +140,29 @@ static unsigned uses_of(const struct psd_config *cfg)
     size_t i;
     for (const struct part *p = parts; p < parts + N_PARTS; p++)
         uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
-    return uses;
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+    return admission != NULL ? uses & ~admission->drops : uses;
+}
+
+/* The index that stands in a PSD_CONFIG_CHOICE key. */
+static unsigned choice_of(const struct psd_config_key *key, const struct psd_config *cfg)
+{
+    unsigned choice;
+    memcpy(&choice, (const char *)cfg + key->offset, sizeof choice);
+    return choice;
+}
+
+static const struct psd_config_key *chooser_of(const struct psd_config_key *key)
+{
+    return key->chooser != NULL ? psd_config_key_find(key->chooser, strlen(key->chooser)) : NULL;
 }
 
 bool psd_config_key_used(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     if (key->uses != 0)
         return (key->uses & uses_of(cfg)) != 0;
-    return key->schedules == 0 || (key->schedules & 1u << cfg->hyper.schedule.kind) != 0;
+    const struct psd_config_key *chooser = chooser_of(key);
+    return chooser == NULL || (key->chosen & 1u << choice_of(chooser, cfg)) != 0;
 }
 
 /* "rules momentum and adam, optimizer nesterov": the rows of the four tables that use one of these. */
@@ -173,17 +188,20 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
     char users[200] = "";
     size_t used = 0;
     if (key->uses != 0) {
+        const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+        bool dropped = (key->uses & admission->drops) != 0;
         list_users(key->uses, users, sizeof users);
         return ps_fail(err, -EINVAL,
-                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would",
-                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users);
+                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would%s%s",
+                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users,
+                       dropped ? ", but not under admission " : "", dropped ? cfg->admission : "");
     }
-    for (unsigned kind = 0; key->schedules >> kind != 0; kind++)
-        if (key->schedules & 1u << kind)
-            used = append(users, sizeof users, used, used > 0 ? " and " : "",
-                          ps_schedule_name((enum ps_schedule_kind)kind));
-    return ps_fail(err, -EINVAL, "%s: schedule %s does not use it; %s would", key->name,
-                   ps_schedule_name(cfg->hyper.schedule.kind), users);
+    const struct psd_config_key *chooser = chooser_of(key);
+    for (unsigned i = 0; key->chosen >> i != 0; i++)
+        if (key->chosen & 1u << i)
+            used = append(users, sizeof users, used, used > 0 ? " and " : "", chooser->choices[i]);
+    return ps_fail(err, -EINVAL, "%s: %s %s does not use it; %s would", key->name, chooser->name,
+                   chooser->choices[choice_of(chooser, cfg)], users);
 }
 
 /* A key that the method does not use is refused where somebody gave it, but for a value that only says so

@@ -42,7 +42,7 @@ struct psd_shared {
     _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
     _Atomic uint32_t generation;
     _Atomic uint64_t rounds; /* that lanes have been through, all together */
-    uint32_t n_slots; /* limits.clients + PSD_OBSERVERS */
+    uint32_t n_slots;        /* limits.clients + PSD_OBSERVERS */
     uint32_t n_lanes;
     pthread_barrier_t
         snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */
@@ -69,7 +69,8 @@ struct psd_lane_client {
     uint64_t seq;                      /* the last exchange begun here */
     uint32_t n_landed;                 /* its chunks that have landed */
     uint64_t *landed;                  /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t version_seen;             /* when it was last answered */
+    int64_t others_seen;               /* others' exchanges when it was last answered */
+    double weight;                     /* of the exchange under way: what its staleness leaves of eta */
     struct psd_norms norms;            /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
     /* Under rounds, for the loop: chunks of this exchange that wait here for others'. */

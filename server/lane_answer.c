@@ -71,7 +71,7 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     f.flags = flags;
     f.rate = rate;
     f.center_version = version_of(lane, a);
-    a->client->version_seen = f.center_version;
+    a->client->others_seen = psd_lane_others(lane, f.client);
     ps_frame_pack(&f, a->message.head);
     psd_count(&lane->stats.bytes_out, a->message.body_bytes);
     int rc = lane->transport->port_reply(lane->port, &a->message);

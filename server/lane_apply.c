@@ -51,7 +51,8 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct ps_hyper *h = &lane->center->hyper;
-    double eta = ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock), pull = eta * h->rho;
+    double eta = a->client->weight * ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock);
+    double pull = eta * h->rho;
     uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed)
                              : lane->moves[a->chunk];
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;

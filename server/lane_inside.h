@@ -68,9 +68,18 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n);
  * were not finite; none of those was stored. */
 size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                          struct psd_run r);
-/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r)) */
+/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r))
+ */
 struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
 struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r);
+
+/* Exchanges that landed but the client's own. */
+static inline int64_t psd_lane_others(const struct psd_lane *lane, uint32_t client)
+{
+    const struct psd_shared *s = lane->shared;
+    return (int64_t)(atomic_load_explicit(&s->version, memory_order_relaxed) -
+                     atomic_load_explicit(&s->exchanges[client], memory_order_relaxed));
+}
 
 static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {

@@ -50,6 +50,7 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         c->seq = e->seq;
         memcpy(c->landed, e->landed, lane->n_words * sizeof *c->landed);
         c->n_landed = 0;
+        c->weight = 1; /* of what is still to come of it: psd has stood still since */
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
         if (c->n_landed == lane->n_chunks)
@@ -89,8 +90,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     if (center->admission->rounds)
         lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
-        !lane->scratch ||
-        (center->admission->rounds && lane->rounds == NULL)) {
+        !lane->scratch || (center->admission->rounds && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
@@ -117,8 +117,9 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
     }
     c->incarnation = note->incarnation;
     c->phase = (enum psd_phase)note->a;
-    c->version_seen = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    c->others_seen = psd_lane_others(lane, note->client);
     if (!keep) {
+        c->weight = 1;
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);

@@ -104,6 +104,8 @@ START_TEST(unused_keys_are_refused)
         {"parameters.outer_learning_rate", "0.7", NULL, "rules outer-nesterov and delayed-nesterov would"},
         {"parameters.outer_momentum", "0.9", NULL, "rules outer-nesterov and delayed-nesterov would"},
         {"parameters.delay", "4", NULL, "rule delayed-nesterov would"},
+        {"parameters.weight", "inverse", "const", "rules sgd, momentum, mdownpour, adagrad and adam would"},
+        {"parameters.weight_power", "0.5", NULL, "does not use it; power would"},
         {"parameters.serial", "true", "false", "admission round-robin would"},
         {"parameters.schedule.gamma", "0.1", NULL, "step and inv-sqrt would"},
         {"parameters.schedule.step_steps", "10000", NULL, "step would"},
@@ -115,7 +117,7 @@ START_TEST(unused_keys_are_refused)
 
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         size_t i = 0;
-        if (k->uses == 0 && k->schedules == 0)
+        if (k->uses == 0 && k->chooser == NULL)
             continue;
         while (i < sizeof keys / sizeof *keys && strcmp(keys[i].key, k->name) != 0)
             i++;
@@ -295,7 +297,7 @@ static const struct {
      NULL},
     {"method: lookahead\n",
      {"method: 'lookahead' is not built", "async-easgd, async-measgd, eamsgd",
-      ", async-local-sgd, and custom"},
+      "-sgd, and custom (rule"},
      NULL},
     {"method: diloco\nadmission: hogwild\n", {NULL}, NULL},
     {"method: diloco\noptimizer: none\n", {"optimizer: found none", "rule outer-nesterov", "sgd"}, NULL},
@@ -306,6 +308,19 @@ static const struct {
       "fcfs, round-robin and sync"},
      NULL},
     {"method: async-local-sgd\nadmission: sync\n", {NULL}, NULL},
+    {"method: staleness-sgd\nparameters: {weight: power, weight_power: 1.5}\n", {NULL}, NULL},
+    {"method: staleness-sgd\nparameters: {weight_power: 1.5}\n",
+     {"parameters.weight_power: parameters.weight inverse does not use it; power would"},
+     NULL},
+    {"method: staleness-sgd\nadmission: round-robin\n", {NULL}, NULL},
+    {"method: staleness-sgd\nadmission: sync\n", {NULL}, NULL}, /* the preset's weight is left out */
+    {"method: sync-sgd\nparameters: {weight: inverse}\n",
+     {"parameters.weight: rule sgd, admission sync", "adam would, but not under admission sync"},
+     NULL},
+    {"method: sync-sgd\nparameters: {weight: const}\n", {NULL}, NULL},
+    {"method: downpour\nparameters: {weight: inverse}\n",
+     {"parameters.weight: rule add", "adam would"},
+     NULL},
     {"method: mvasgd\n", {"method: mvasgd is for one worker without psd: psworker --method mvasgd"}, NULL},
     {"method: eamsgd\nparameters: {momentum: 0}\n",
      {"parameters.momentum: found 0", "optimizer nesterov needs one above 0 and below 1"},
