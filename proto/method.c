@@ -17,6 +17,8 @@ const struct ps_rule_info ps_rules[] = {
     {"outer-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER, .worker_steps = true},
     {"delayed-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DELAY,
      .worker_steps = true, .counts_moves = true},
+    {"dc-asgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT | PS_USES_COMPENSATION | PS_USES_WORKERS,
+     .keeps_seen = true},
     {.name = NULL},
 };
 
@@ -79,6 +81,7 @@ const struct ps_method ps_methods[] = {
      "Liu et al. 2024, Delayed Nesterov of Asynchronous Local-SGD"},
     {"staleness-sgd", "sgd", "fcfs", "none", "none",
      "Zhang, Gupta, Lian, Liu 2016, staleness-aware async-SGD"},
+    {"dc-asgd", "dc-asgd", "fcfs", "none", "none", "Zheng et al. 2017 (DC-ASGD)"},
     {"sgd", NULL, NULL, "sgd", "none", "Robbins, Monro 1951"},
     {"msgd", NULL, NULL, "nesterov", "none", "Nesterov 1983; " ZHANG "section 5"},
     {"asgd", NULL, NULL, "sgd", "mean", "Polyak, Juditsky 1992; " ZHANG "section 5"},

@@ -45,6 +45,7 @@ enum ps_uses {
     PS_USES_OUTER = 1u << 9,   /* outer_learning_rate and outer_momentum: the center's own */
     PS_USES_DELAY = 1u << 10,
     PS_USES_WEIGHT = 1u << 11, /* weight: eta by the staleness of the gradient */
+    PS_USES_COMPENSATION = 1u << 12,
 };
 
 /* What both ends must know of a rule. */
@@ -55,6 +56,7 @@ struct ps_rule_info {
     unsigned uses;      /* enum ps_uses */
     bool fixed_workers; /* p stays what it was at the start: nobody joins later */
     bool worker_steps;  /* the worker's optimizer moves x: any but none */
+    bool keeps_seen;    /* psd keeps what each of `workers` clients last saw of the center */
     bool counts_moves;  /* every so many moves of a value are something else: none may be lost to a race */
 };
 
@@ -131,6 +133,7 @@ struct ps_hyper {
     double beta2, epsilon;                      /* adam; epsilon also of adagrad */
     double averaging_rate;                      /* of averaging moving */
     double outer_learning_rate, outer_momentum; /* the center's own step by what workers' steps came to */
+    double compensation;                        /* lambda of dc-asgd, at least 0 */
     uint32_t delay; /* delayed-nesterov: moves of the center between two of its momentum, at least 1 */
     enum ps_weight_kind weight;
     double weight_power; /* of weight power, at least 0 */

@@ -50,6 +50,10 @@ struct ps_vec {
      * would not be finite, neither is stored. */
     size_t (*exchange_momentum)(float *restrict center, float *restrict v, float *restrict m, float mu,
                                 float eta, float pull, size_t n);
+    /* center <- center - eta (g + lambda g^2 (center - seen)); m holds g and receives the center after.
+     * Masked and counted. */
+    size_t (*exchange_compensate)(float *restrict center, const float *restrict seen, float *restrict m,
+                                  float eta, float lambda, size_t n);
     /* s <- s + g^2; center <- center - eta g / (sqrt(s) + epsilon); both or neither, m as above. */
     size_t (*exchange_adagrad)(float *restrict center, float *restrict s, float *restrict m, float eta,
                                float epsilon, size_t n);

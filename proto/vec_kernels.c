@@ -83,6 +83,22 @@ static size_t exchange_descend(float *restrict center, float *restrict m, float 
     return bad;
 }
 
+static size_t exchange_compensate(float *restrict center, const float *restrict seen, float *restrict m,
+                                  float eta, float lambda, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], g = m[i];
+        float after = before - eta * (g + lambda * (g * g) * (before - seen[i]));
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
 static size_t exchange_mean(float *restrict center, float *restrict m, float a, size_t n)
 {
     uint32_t bad = 0;
@@ -367,6 +383,7 @@ const struct ps_vec PS_VEC_ROW = {
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
     .exchange_descend = exchange_descend,
+    .exchange_compensate = exchange_compensate,
     .exchange_mean = exchange_mean,
     .exchange_momentum = exchange_momentum,
     .exchange_adagrad = exchange_adagrad,

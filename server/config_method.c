@@ -306,9 +306,22 @@ static int check_races(const struct psd_config *cfg, const struct ps_rule_info *
                    rule->counts_moves ? "counts the moves of each value" : "needs every one");
 }
 
+/* In a merged round everybody's gradient is of the center that it moves: nothing to compensate. */
+static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if (!rule->keeps_seen || admission == NULL || !admission->merges)
+        return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "admission: found %s, where all workers saw the same center and rule %s would be sgd; allowed "
+        "are fcfs, hogwild and round-robin",
+        cfg->admission, rule->name);
+}
+
 static int check_workers(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
-    if (rule->fixed_workers && cfg->hyper.workers == 0)
+    if ((rule->uses & PS_USES_WORKERS) != 0 && cfg->hyper.workers == 0)
         return ps_fail(
             err, -EINVAL,
             "workers: found any; rule %s is for a number of workers that stays, so allowed is 1 to 1024",
@@ -331,7 +344,7 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
         (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0 ||
-        (rc = check_races(cfg, rule, err)) < 0)
+        (rc = check_races(cfg, rule, err)) < 0 || (rc = check_seen(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

@@ -74,6 +74,9 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.delay", PSD_CONFIG_U32, RELOAD, AT(hyper.delay), .min = 1, .max = 1000000, .value = "preset",
      .fallback = "4", .uses = PS_USES_DELAY,
      .help = "delayed-nesterov: N, moves of the center between two of its momentum"},
+    {"parameters.compensation", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.compensation), .min = 0, .max = 1000,
+     .value = "preset", .fallback = "0.04", .uses = PS_USES_COMPENSATION,
+     .help = "dc-asgd: lambda, how much of g^2 (center - seen) is added to g"},
     {"parameters.weight", PSD_CONFIG_CHOICE, RELOAD, AT(hyper.weight), .choices = weight_kinds,
      .value = "preset", .fallback = "const", .uses = PS_USES_WEIGHT, .off = true,
      .help = "how the staleness of a gradient, sigma, sets its rate: eta; eta / max(sigma, 1); eta / "

@@ -64,6 +64,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .epsilon = (float)h->epsilon,
                              .outer_eta = (float)h->outer_learning_rate,
                              .outer_momentum = (float)h->outer_momentum,
+                             .compensation = (float)h->compensation,
                              .delay = h->delay,
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
@@ -106,7 +107,7 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
     r->center += n;
     r->m += n;
     r->z = r->z != NULL ? r->z + n : NULL;
-    for (uint32_t i = 0; i < lane->center->rule->n_state; i++)
+    for (uint32_t i = 0; i < lane->center->rule->n_state + lane->center->rule->takes_seen; i++)
         r->state[i] += n;
     r->n -= n;
 }
@@ -207,6 +208,8 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 
     for (struct psd_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
+        if (lane->center->n_seen > 0)
+            r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;
         size_t more = psd_lane_move_run(lane, &a->client->norms, &move, r);
         if (n_bad == 0 && more > 0)
             at = r.at;
@@ -216,8 +219,10 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_refuse_values(lane, a, n_bad, at);
         return false;
     }
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
+    if (a->frame.kind == PS_FRAME_EXCHANGE) {
+        psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
         psd_lane_floats_back(lane, a);
+    }
     lane->moves[a->chunk]++;
     psd_lane_land(lane, a);
     return true;

@@ -87,6 +87,8 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
     if (n_bad > 0)
         psd_lane_refuse_values(lane, a, n_bad, a->frame.begin);
     overwrite_average(lane, &a->frame);
+    psd_lane_see(lane, a->frame.client, (struct ps_range){a->frame.begin, a->frame.count},
+                 psd_lane_center_of(lane, a));
     return n_bad == 0;
 }
 

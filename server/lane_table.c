@@ -118,6 +118,8 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
     c->incarnation = note->incarnation;
     c->phase = (enum psd_phase)note->a;
     c->others_seen = psd_lane_others(lane, note->client);
+    if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, note->client))
+        psd_lane_see(lane, note->client, lane->slice, lane->center->x + lane->slice.begin);
     if (!keep) {
         c->weight = 1;
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);

@@ -143,6 +143,7 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
                                   .momentum = 0.9f,
                                   .beta2 = 0.999f,
                                   .epsilon = 1e-8f,
+                                  .compensation = 0.04f,
                                   .outer_eta = 1e-3f,
                                   .outer_momentum = 0.9f,
                                   .delay = 1, /* every move is the dear one */
@@ -198,7 +199,7 @@ static double median(double *of, int n)
 static double measure(const struct options *o, const struct psd_rule *rule, struct vectors *v)
 {
     static double times[2][MAX_ROUNDS];
-    uint32_t n_streams = 2 + rule->n_state;
+    uint32_t n_streams = 2 + rule->n_state + rule->takes_seen;
     double bytes = 2.0 * n_streams * (double)v->n * sizeof(float), end = now() + o->seconds;
     int n = 0;
 

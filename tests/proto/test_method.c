@@ -177,7 +177,7 @@ START_TEST(rules_are_consistent)
                          !r->worker_steps);
         ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT, (r->uses & PS_USES_WEIGHT) != 0);
         ck_assert_int_eq(r->half == PS_HALF_ELASTIC, (r->uses & PS_USES_RATE) != 0);
-        ck_assert_int_eq(r->fixed_workers, (r->uses & PS_USES_WORKERS) != 0);
+        ck_assert_int_eq(r->fixed_workers || r->keeps_seen, (r->uses & PS_USES_WORKERS) != 0);
     }
     ck_assert_ptr_null(ps_rule_find(""));
     ck_assert_ptr_null(ps_rule_find("elasti"));

@@ -103,6 +103,7 @@ static const struct {
     {"parameters:\n  outer_momentum: 1\n", 2, {"outer_momentum: found 1; ", "from 0, below 1"}},
     {"parameters:\n  delay: 0\n", 2, {"parameters.delay: found 0; ", "from 1 to 1000000"}},
     {"parameters:\n  delay: 1000001\n", 2, {"parameters.delay: found 1000001; "}},
+    {"parameters:\n  compensation: -1\n", 2, {"compensation: found -1; ", "from 0 to 1000"}},
     {"parameters:\n  weight: age\n", 2, {"parameters.weight: found age; ", "const, inverse, power"}},
     {"parameters:\n  weight_power: -1\n", 2, {"weight_power: found -1; ", "from 0 to 10"}},
     {"parameters:\n  serial: 1\n", 2, {"parameters.serial: found 1; allowed is true or false"}},

@@ -26,7 +26,7 @@ static void assert_says(const struct ps_error *err, const char *part)
 static void give_what_a_job_must(struct psd_config *cfg, const struct ps_method *m)
 {
     struct ps_error err;
-    if (m->rule != NULL && ps_rule_find(m->rule)->fixed_workers)
+    if (m->rule != NULL && (ps_rule_find(m->rule)->uses & PS_USES_WORKERS))
         ck_assert_msg(psd_config_set(cfg, "workers=4", &err) == 0, "%s", err.text);
 }
 
@@ -91,7 +91,7 @@ START_TEST(unused_keys_are_refused)
     static const struct {
         const char *key, *value, *off, *would;
     } keys[] = {
-        {"workers", "3", "any", "rule admm, admissions round-robin and sync would"},
+        {"workers", "3", "any", "rules admm and dc-asgd, admissions round-robin and sync would"},
         {"parameters.alpha", "0.1", "none", "rule elastic would"},
         {"parameters.rho", "0.1", "none", "rules elastic and admm would"},
         {"parameters.beta", "0.1", "none", "rule elastic would"},
@@ -104,8 +104,10 @@ START_TEST(unused_keys_are_refused)
         {"parameters.outer_learning_rate", "0.7", NULL, "rules outer-nesterov and delayed-nesterov would"},
         {"parameters.outer_momentum", "0.9", NULL, "rules outer-nesterov and delayed-nesterov would"},
         {"parameters.delay", "4", NULL, "rule delayed-nesterov would"},
-        {"parameters.weight", "inverse", "const", "rules sgd, momentum, mdownpour, adagrad and adam would"},
+        {"parameters.weight", "inverse", "const",
+         "rules sgd, momentum, mdownpour, adagrad, adam and dc-asgd would"},
         {"parameters.weight_power", "0.5", NULL, "does not use it; power would"},
+        {"parameters.compensation", "0.04", NULL, "rule dc-asgd would"},
         {"parameters.serial", "true", "false", "admission round-robin would"},
         {"parameters.schedule.gamma", "0.1", NULL, "step and inv-sqrt would"},
         {"parameters.schedule.step_steps", "10000", NULL, "step would"},
@@ -296,8 +298,7 @@ static const struct {
      {NULL},
      NULL},
     {"method: lookahead\n",
-     {"method: 'lookahead' is not built", "async-easgd, async-measgd, eamsgd",
-      "-sgd, and custom (rule"},
+     {"method: 'lookahead' is not built", "async-easgd, async-measgd, eamsgd", "sgd, and custom (rule"},
      NULL},
     {"method: diloco\nadmission: hogwild\n", {NULL}, NULL},
     {"method: diloco\noptimizer: none\n", {"optimizer: found none", "rule outer-nesterov", "sgd"}, NULL},
@@ -308,6 +309,12 @@ static const struct {
       "fcfs, round-robin and sync"},
      NULL},
     {"method: async-local-sgd\nadmission: sync\n", {NULL}, NULL},
+    {"method: dc-asgd\n", {"workers: found any", "rule dc-asgd", "allowed is 1 to 1024"}, NULL},
+    {"method: dc-asgd\nworkers: 4\nparameters: {weight: inverse, compensation: 0}\n", {NULL}, NULL},
+    {"method: dc-asgd\nworkers: 4\nadmission: hogwild\n", {NULL}, NULL},
+    {"method: dc-asgd\nworkers: 4\nadmission: sync\n",
+     {"admission: found sync", "rule dc-asgd would be sgd", "fcfs, hogwild and round-robin"},
+     NULL},
     {"method: staleness-sgd\nparameters: {weight: power, weight_power: 1.5}\n", {NULL}, NULL},
     {"method: staleness-sgd\nparameters: {weight_power: 1.5}\n",
      {"parameters.weight_power: parameters.weight inverse does not use it; power would"},
@@ -315,11 +322,11 @@ static const struct {
     {"method: staleness-sgd\nadmission: round-robin\n", {NULL}, NULL},
     {"method: staleness-sgd\nadmission: sync\n", {NULL}, NULL}, /* the preset's weight is left out */
     {"method: sync-sgd\nparameters: {weight: inverse}\n",
-     {"parameters.weight: rule sgd, admission sync", "adam would, but not under admission sync"},
+     {"parameters.weight: rule sgd, admission sync", "dc-asgd would, but not under admission sync"},
      NULL},
     {"method: sync-sgd\nparameters: {weight: const}\n", {NULL}, NULL},
     {"method: downpour\nparameters: {weight: inverse}\n",
-     {"parameters.weight: rule add", "adam would"},
+     {"parameters.weight: rule add", "dc-asgd would"},
      NULL},
     {"method: mvasgd\n", {"method: mvasgd is for one worker without psd: psworker --method mvasgd"}, NULL},
     {"method: eamsgd\nparameters: {momentum: 0}\n",

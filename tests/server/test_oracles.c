@@ -203,6 +203,28 @@ START_TEST(delayed_nesterov_by_hand)
 }
 END_TEST
 
+/* Bit for bit, whatever the client saw: g + 0 is g. */
+START_TEST(compensation_zero_is_sgd)
+{
+    struct dice dice = {28};
+    struct vectors a, b;
+    struct psd_move move = {.vec = ps_vec_best(), .eta = 0.3f, .compensation = 0};
+    vectors_init(&a, &dice);
+    dice.state = 28;
+    vectors_init(&b, &dice);
+    for (int step = 0; step < 20; step++) {
+        for (size_t i = 0; i < N; i++) {
+            a.m[i] = b.m[i] = dice_float(&dice);
+            a.first[i] = dice_float(&dice);
+        }
+        apply("dc-asgd", &move, &a);
+        apply("sgd", &move, &b);
+        ck_assert_mem_eq(a.center, b.center, sizeof a.center);
+        ck_assert_mem_eq(a.m, b.m, sizeof a.m);
+    }
+}
+END_TEST
+
 /* One coordinate of ADMM: workers with losses h/2 (x - goal)^2, in double precision by eq. 9-11 as they
  * stand, and by our one trip with the center in floats at the server. */
 enum { WORKERS = 3 };
@@ -298,6 +320,7 @@ int main(void)
     tcase_add_test(tc, adam_moves_by_eta_under_a_constant_gradient);
     tcase_add_test(tc, delayed_nesterov_of_one_is_outer_nesterov);
     tcase_add_test(tc, delayed_nesterov_by_hand);
+    tcase_add_test(tc, compensation_zero_is_sgd);
     tcase_add_loop_test(tc, admm_in_one_trip_is_zhangs_equations, 0, (int)ROWS(trips_of));
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -119,6 +119,14 @@ static void apply_admm(const struct psd_move *move, struct value *v)
     v->slack = share * (2 * fabs(pull) + 2 * fabs(sum));
 }
 
+/* The square, its product with lambda, the difference, their product; the sum with g, the product with eta.
+ */
+static void apply_dc_asgd(const struct psd_move *move, struct value *v)
+{
+    double g = v->m, more = (double)move->compensation * g * g * (v->center - v->state[0]);
+    step_to(v, -(double)move->eta * (g + more), (double)move->eta * (4 * fabs(more) + 2 * fabs(g + more)));
+}
+
 static float rate_outer(const struct psd_move *move)
 {
     return move->outer_eta;
@@ -166,6 +174,7 @@ static const struct reference references[] = {
     {"adagrad", apply_adagrad, rate_eta},
     {"adam", apply_adam, rate_eta},
     {"admm", apply_admm, rate_eta},
+    {"dc-asgd", apply_dc_asgd, rate_eta},
     {"outer-nesterov", apply_outer_nesterov, rate_outer},
     {"delayed-nesterov", apply_delayed_nesterov, rate_outer},
 };
@@ -233,6 +242,7 @@ static struct psd_move move_by_dice(struct dice *dice, const struct ps_vec *vec)
                              .epsilon = 1e-3f * fabsf(dice_float(dice)) + 1e-8f,
                              .outer_eta = fabsf(dice_float(dice)),
                              .outer_momentum = fabsf(dice_float(dice)) / 2,
+                             .compensation = fabsf(dice_float(dice)),
                              .delay = 1 + (uint32_t)dice_below(dice, 3),
                              .share = 1 / (float)(1 + dice_below(dice, 8)),
                              .kappa = dice_float(dice) / 2,
@@ -244,13 +254,13 @@ static void check_value(const struct psd_rule *rule, const struct reference *ref
                         const struct vectors *before, const struct vectors *after, size_t i)
 {
     struct value v = {.center = (double)before->center[i], .m = (double)before->m[i]};
-    for (uint32_t k = 0; k < rule->n_state; k++)
+    for (uint32_t k = 0; k < rule->n_state + rule->takes_seen; k++)
         v.state[k] = (double)before->state_space[k][i];
     ref->apply(move, &v);
     double bound = 1.01 * 0x1p-24 * (fabs(v.center) + v.slack); /* 1.01: products of roundings */
     assert_quick(fabs((double)after->center[i] - v.center) <= bound);
     assert_quick(fabs((double)after->m[i] - v.m) <= bound);
-    for (uint32_t k = 0; k < rule->n_state; k++)
+    for (uint32_t k = 0; k < rule->n_state + rule->takes_seen; k++)
         assert_quick(fabs((double)after->state_space[k][i] - v.state[k]) <=
                      1.01 * 0x1p-24 * (fabs(v.state[k]) + v.state_slack[k]));
 }
@@ -272,6 +282,8 @@ static void check_steps(const struct psd_rule *rule, const struct reference *ref
         same.vec = row(0);
         for (size_t i = 0; i < n; i++)
             before.m[i] = v.m[i] = dice_float(&dice);
+        for (size_t i = 0; i < n && rule->takes_seen; i++)
+            before.state_space[rule->n_state][i] = v.state_space[rule->n_state][i] = dice_float(&dice);
         vectors_copy(&plain, &v);
         ck_assert_uint_eq(rule->apply(&move, v.center, v.state, v.m, n), 0);
         ck_assert_uint_eq(rule->apply(&same, plain.center, plain.state, plain.m, n), 0);
