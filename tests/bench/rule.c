@@ -219,7 +219,7 @@ static double measure(const struct options *o, const struct psd_rule *rule, stru
                rule->name, v->n, n_streams, bytes * 1e-9 / rule_s, bytes * 1e-9 / plain_s, ratio);
     else
         printf(
-            "  %-12s reads and writes %u vectors  %7.2f GB/s, plain loop %7.2f GB/s  %.2f times its time\n",
+            "  %-16s reads and writes %u vectors  %7.2f GB/s, plain loop %7.2f GB/s  %.2f times its time\n",
             rule->name, n_streams, bytes * 1e-9 / rule_s, bytes * 1e-9 / plain_s, ratio);
     fflush(stdout);
     return ratio;
