@@ -7,12 +7,18 @@
 const struct ps_rule_info ps_rules[] = {
     {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true},
     {"add", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD, .worker_steps = true},
-    {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, 0},
-    {"momentum", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM},
-    {"mdownpour", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM},
-    {"adagrad", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_EPSILON},
-    {"adam", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_BETA2 | PS_USES_EPSILON},
+    {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT},
+    {"momentum", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_WEIGHT},
+    {"mdownpour", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_WEIGHT},
+    {"adagrad", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_EPSILON | PS_USES_WEIGHT},
+    {"adam", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT,
+     PS_USES_MOMENTUM | PS_USES_BETA2 | PS_USES_EPSILON | PS_USES_WEIGHT},
     {"admm", PS_MESSAGE_ADMM, PS_HALF_ADMM, PS_USES_RHO | PS_USES_WORKERS, .fixed_workers = true},
+    {"outer-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER, .worker_steps = true},
+    {"delayed-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DELAY,
+     .worker_steps = true, .counts_moves = true},
+    {"dc-asgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT | PS_USES_COMPENSATION | PS_USES_WORKERS,
+     .keeps_seen = true},
     {.name = NULL},
 };
 
@@ -20,7 +26,7 @@ const struct ps_admission_info ps_admissions[] = {
     {"fcfs", 0, .rounds = false},
     {"hogwild", 0, .rounds = false},
     {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .rounds = true},
-    {"sync", PS_USES_WORKERS, .rounds = true},
+    {"sync", PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .rounds = true}, /* every gradient is of its round */
     {.name = NULL},
 };
 
@@ -70,6 +76,12 @@ const struct ps_method ps_methods[] = {
     {"mvadownpour", "add", "fcfs", "sgd", "moving", ZHANG "section 5"},
     {"mdownpour", "mdownpour", "fcfs", "none", "none", ZHANG "Algorithms 4-5"},
     {"admm", "admm", "round-robin", "none", "none", ZHANG "eq. 9-11"},
+    {"diloco", "outer-nesterov", "sync", "nesterov", "none", "Douillard et al. 2023 (DiLoCo), Algorithm 1"},
+    {"async-local-sgd", "delayed-nesterov", "fcfs", "nesterov", "none",
+     "Liu et al. 2024, Delayed Nesterov of Asynchronous Local-SGD"},
+    {"staleness-sgd", "sgd", "fcfs", "none", "none",
+     "Zhang, Gupta, Lian, Liu 2016, staleness-aware async-SGD"},
+    {"dc-asgd", "dc-asgd", "fcfs", "none", "none", "Zheng et al. 2017 (DC-ASGD)"},
     {"sgd", NULL, NULL, "sgd", "none", "Robbins, Monro 1951"},
     {"msgd", NULL, NULL, "nesterov", "none", "Nesterov 1983; " ZHANG "section 5"},
     {"asgd", NULL, NULL, "sgd", "mean", "Polyak, Juditsky 1992; " ZHANG "section 5"},
@@ -134,11 +146,6 @@ static const struct {
     [PS_SCHEDULE_INV_SQRT] = {"inv-sqrt", rate_inv_sqrt},
 };
 
-const char *ps_schedule_name(enum ps_schedule_kind kind)
-{
-    return schedules[kind].name;
-}
-
 int ps_schedule_parse(const char *name)
 {
     for (int i = 0; i < (int)(sizeof schedules / sizeof *schedules); i++)
@@ -153,6 +160,13 @@ double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t)
     if (t < s->warmup_steps)
         rate *= (double)(t + 1) / (double)s->warmup_steps;
     return rate;
+}
+
+double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness)
+{
+    if (kind == PS_WEIGHT_CONST || staleness <= 1)
+        return 1;
+    return kind == PS_WEIGHT_INVERSE ? 1 / (double)staleness : pow((double)staleness, -power);
 }
 
 double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync)

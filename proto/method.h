@@ -42,6 +42,10 @@ enum ps_uses {
     PS_USES_AVERAGING_RATE = 1u << 6,
     PS_USES_SERIAL = 1u << 7,
     PS_USES_WORKERS = 1u << 8, /* the number that the job starts with */
+    PS_USES_OUTER = 1u << 9,   /* outer_learning_rate and outer_momentum: the center's own */
+    PS_USES_DELAY = 1u << 10,
+    PS_USES_WEIGHT = 1u << 11, /* weight: eta by the staleness of the gradient */
+    PS_USES_COMPENSATION = 1u << 12,
 };
 
 /* What both ends must know of a rule. */
@@ -52,13 +56,16 @@ struct ps_rule_info {
     unsigned uses;      /* enum ps_uses */
     bool fixed_workers; /* p stays what it was at the start: nobody joins later */
     bool worker_steps;  /* the worker's optimizer moves x: any but none */
+    bool keeps_seen;    /* psd keeps what each of `workers` clients last saw of the center */
+    bool counts_moves;  /* every so many moves of a value are something else: none may be lost to a race */
 };
 
 /* When an exchange may be applied, as both ends must know it. */
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    bool rounds; /* each member's exchange once a round, whole vectors only; alpha = beta / p under sync */
+    unsigned drops; /* what the other parts would use and what means nothing here */
+    bool rounds;    /* each member's exchange once a round, whole vectors only; alpha = beta / p under sync */
 };
 
 /* What both ends must know of a worker's own optimizer. */
@@ -108,23 +115,32 @@ struct ps_schedule {
     uint64_t warmup_steps; /* eta grows linearly from eta/warmup_steps over these first steps */
 };
 
-const char *ps_schedule_name(enum ps_schedule_kind kind);
 int ps_schedule_parse(const char *name); /* kind, or -EINVAL */
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
+
+/* What staleness sigma leaves of a gradient's eta: all; 1 / max(sigma, 1) of it; max(sigma, 1)^-power. */
+enum ps_weight_kind { PS_WEIGHT_CONST, PS_WEIGHT_INVERSE, PS_WEIGHT_POWER };
+
+double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness);
 
 /* Hyper-parameters as a config gives them. Exactly one of alpha, rho, beta is set (not NaN) for an elastic
  * rule. */
 struct ps_hyper {
     double learning_rate; /* eta, initial */
     double alpha, rho, beta;
-    uint32_t period;       /* tau: local steps between exchanges, at least 1 */
-    double momentum;       /* delta, mu; beta1 of adam */
-    double beta2, epsilon; /* adam; epsilon also of adagrad */
-    double averaging_rate; /* of averaging moving */
-    uint32_t workers;      /* p at the start of a job that needs to know; 0: any */
-    bool serial;           /* round-robin: one worker computes at a time */
-    double weight_decay;   /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
-    bool overlap;          /* exchange while the worker computes */
+    uint32_t period;                            /* tau: local steps between exchanges, at least 1 */
+    double momentum;                            /* delta, mu; beta1 of adam */
+    double beta2, epsilon;                      /* adam; epsilon also of adagrad */
+    double averaging_rate;                      /* of averaging moving */
+    double outer_learning_rate, outer_momentum; /* the center's own step by what workers' steps came to */
+    double compensation;                        /* lambda of dc-asgd, at least 0 */
+    uint32_t delay; /* delayed-nesterov: moves of the center between two of its momentum, at least 1 */
+    enum ps_weight_kind weight;
+    double weight_power; /* of weight power, at least 0 */
+    uint32_t workers;    /* p at the start of a job that needs to know; 0: any */
+    bool serial;         /* round-robin: one worker computes at a time */
+    double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
+    bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;
 };
 

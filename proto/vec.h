@@ -18,6 +18,14 @@ struct ps_adam {
     float epsilon;
 };
 
+/* Delayed Nesterov's constants of the move that brings the momentum. */
+struct ps_settle {
+    float rate; /* eta / N */
+    float beta;
+    float share; /* 1 / N */
+    float pull;  /* eta beta */
+};
+
 struct ps_vec {
     const char *name;
     /* Index of the first value that is NaN or Inf, or n. */
@@ -42,6 +50,10 @@ struct ps_vec {
      * would not be finite, neither is stored. */
     size_t (*exchange_momentum)(float *restrict center, float *restrict v, float *restrict m, float mu,
                                 float eta, float pull, size_t n);
+    /* center <- center - eta (g + lambda g^2 (center - seen)); m holds g and receives the center after.
+     * Masked and counted. */
+    size_t (*exchange_compensate)(float *restrict center, const float *restrict seen, float *restrict m,
+                                  float eta, float lambda, size_t n);
     /* s <- s + g^2; center <- center - eta g / (sqrt(s) + epsilon); both or neither, m as above. */
     size_t (*exchange_adagrad)(float *restrict center, float *restrict s, float *restrict m, float eta,
                                float epsilon, size_t n);
@@ -49,6 +61,16 @@ struct ps_vec {
      * all or none, m as above. */
     size_t (*exchange_adam)(float *restrict center, float *restrict v, float *restrict s, float *restrict m,
                             const struct ps_adam *k, size_t n);
+    /* With d = -m: v <- beta v + d; center <- center - eta (d + beta v); both or neither, m as above. */
+    size_t (*exchange_outer)(float *restrict center, float *restrict v, float *restrict m, float eta,
+                             float beta, size_t n);
+    /* With d = -m: s <- s + d; center <- center - rate d; both or neither, m as above. */
+    size_t (*exchange_gather)(float *restrict center, float *restrict s, float *restrict m, float rate,
+                              size_t n);
+    /* With d = -m: v <- beta v + share (s + d); s <- 0; center <- center - rate d - pull v; all or none, m as
+     * above. */
+    size_t (*exchange_settle)(float *restrict center, float *restrict v, float *restrict s, float *restrict m,
+                              const struct ps_settle *k, size_t n);
     /* center <- center + share (m + pull center); m receives the center before. Masked and counted. */
     size_t (*exchange_admm)(float *restrict center, float *restrict m, float share, float pull, size_t n);
     /* z <- z + a (center - z): an average that follows the center. Masked and counted. */

@@ -83,6 +83,22 @@ static size_t exchange_descend(float *restrict center, float *restrict m, float 
     return bad;
 }
 
+static size_t exchange_compensate(float *restrict center, const float *restrict seen, float *restrict m,
+                                  float eta, float lambda, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], g = m[i];
+        float after = before - eta * (g + lambda * (g * g) * (before - seen[i]));
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
 static size_t exchange_mean(float *restrict center, float *restrict m, float a, size_t n)
 {
     uint32_t bad = 0;
@@ -151,6 +167,64 @@ static size_t exchange_adam(float *restrict center, float *restrict v, float *re
         after = refuse ? before : after;
         v[i] = refuse ? v_before : first;
         s[i] = refuse ? s_before : second;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+/* v is not finite only where the center is not. */
+static size_t exchange_outer(float *restrict center, float *restrict v, float *restrict m, float eta,
+                             float beta, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], v_before = v[i], d = -m[i];
+        float speed = beta * v_before + d;
+        float after = before - eta * (d + beta * speed);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        after = refuse ? before : after;
+        v[i] = refuse ? v_before : speed;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+/* A sum may overflow where the center does not. */
+static size_t exchange_gather(float *restrict center, float *restrict s, float *restrict m, float rate,
+                              size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], s_before = s[i], d = -m[i];
+        float sum = s_before + d;
+        float after = before - rate * d;
+        uint32_t refuse = nonfinite(after) | nonfinite(sum);
+        bad += refuse;
+        after = refuse ? before : after;
+        s[i] = refuse ? s_before : sum;
+        m[i] = after;
+        center[i] = after;
+    }
+    return bad;
+}
+
+static size_t exchange_settle(float *restrict center, float *restrict v, float *restrict s, float *restrict m,
+                              const struct ps_settle *k, size_t n)
+{
+    const struct ps_settle a = *k;
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], v_before = v[i], s_before = s[i], d = -m[i];
+        float speed = a.beta * v_before + a.share * (s_before + d);
+        float after = before - a.rate * d - a.pull * speed;
+        uint32_t refuse = nonfinite(after) | nonfinite(speed);
+        bad += refuse;
+        after = refuse ? before : after;
+        v[i] = refuse ? v_before : speed;
+        s[i] = refuse ? s_before : 0;
         m[i] = after;
         center[i] = after;
     }
@@ -309,10 +383,14 @@ const struct ps_vec PS_VEC_ROW = {
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
     .exchange_descend = exchange_descend,
+    .exchange_compensate = exchange_compensate,
     .exchange_mean = exchange_mean,
     .exchange_momentum = exchange_momentum,
     .exchange_adagrad = exchange_adagrad,
     .exchange_adam = exchange_adam,
+    .exchange_outer = exchange_outer,
+    .exchange_gather = exchange_gather,
+    .exchange_settle = exchange_settle,
     .exchange_admm = exchange_admm,
     .follow = follow,
     .squares = squares,

@@ -21,21 +21,23 @@ static float *vector_create(uint64_t n_floats)
 }
 
 uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
-                          const struct ps_averaging *averaging)
+                          const struct ps_averaging *averaging, uint32_t workers)
 {
     uint64_t n_vectors = 1 + (uint64_t)rule->n_state + (averaging->rate != NULL);
-    return 2 * n_vectors * n_floats * sizeof(float);
+    uint64_t n_seen = rule->takes_seen ? workers : 0; /* not in the snapshot */
+    return (2 * n_vectors + n_seen) * n_floats * sizeof(float);
 }
 
 static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                         struct ps_error *err)
 {
     const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
-    double need_gib = (double)psd_center_bytes(n_floats, rule, averaging) / (double)(1u << 30);
+    double need_gib =
+        (double)psd_center_bytes(n_floats, rule, averaging, cfg->hyper.workers) / (double)(1u << 30);
     if (need_gib > cfg->limits.memory_gib)
         return ps_fail(
             err, -E2BIG,
-            "a model of %llu floats needs %.2f GiB for center and snapshot; limits.memory_gib is %.2f",
+            "a model of %llu floats needs %.2f GiB for center, snapshot and state; limits.memory_gib is %.2f",
             (unsigned long long)n_floats, need_gib, cfg->limits.memory_gib);
     return 0;
 }
@@ -93,6 +95,24 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
     return c->admission->whole_lanes ? 0 : lane;
 }
 
+/* What a client saw before it sees anything is the center. */
+static int seen_create(struct psd_center *c)
+{
+    uint32_t n = c->rule->takes_seen ? c->hyper.workers : 0;
+    if (n == 0)
+        return 0;
+    if ((c->seen = calloc(n, sizeof *c->seen)) == NULL)
+        return -ENOMEM;
+    for (c->n_seen = 0; c->n_seen < n; c->n_seen++) {
+        float *v = vector_create(c->manifest->n_floats);
+        if (v == NULL)
+            return -ENOMEM;
+        memcpy(v, c->x, c->manifest->n_floats * sizeof *v);
+        c->seen[c->n_seen] = v;
+    }
+    return 0;
+}
+
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
                       struct ps_error *err)
 {
@@ -109,7 +129,7 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
         ok = (c->state[i] = vector_create(c->manifest->n_floats)) != NULL;
     if (ok && c->averaging->rate != NULL)
         ok = (c->z = vector_create(c->manifest->n_floats)) != NULL;
-    if (!ok || snapshot_create(c, cfg) < 0) {
+    if (!ok || seen_create(c) < 0 || snapshot_create(c, cfg) < 0) {
         rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
                      (unsigned long long)c->manifest->n_floats);
         psd_center_destroy(c);
@@ -167,7 +187,7 @@ int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, stru
         s->state[i] = NULL;
     }
     c->resumed = s;
-    if (resume_average(c, s) < 0 || snapshot_create(c, cfg) < 0) {
+    if (resume_average(c, s) < 0 || seen_create(c) < 0 || snapshot_create(c, cfg) < 0) {
         psd_center_destroy(c);
         return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");
     }
@@ -181,6 +201,9 @@ void psd_center_destroy(struct psd_center *c)
         return;
     for (uint32_t i = 0; i < PSD_MAX_STATE; i++)
         free(c->state[i]);
+    for (uint32_t i = 0; i < c->n_seen; i++)
+        free(c->seen[i]);
+    free(c->seen);
     free(c->z);
     c->snapshot.manifest = NULL; /* shared with the center's */
     psd_snapshot_finish(&c->snapshot);

@@ -26,15 +26,18 @@ struct psd_center {
     uint32_t window_chunks;
     float *x; /* [n_floats], owned */
     float *state[PSD_MAX_STATE];
+    float **seen; /* [n_seen][n_floats], owned: what each client last saw, of rules that take it */
+    uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL when averaging is none */
     struct psd_snapshot snapshot;       /* preallocated: a checkpoint never asks for memory of this size */
     const struct psd_snapshot *resumed; /* replay entries to start from; NULL: a new job. Borrowed */
 };
 
-/* Bytes that a center of n floats takes, snapshot included. */
+/* Bytes that a center of n floats takes, snapshot included; of rules that take what clients saw, for so many
+ * workers. */
 uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
-                          const struct ps_averaging *averaging);
+                          const struct ps_averaging *averaging, uint32_t workers);
 
 /* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib. */
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,

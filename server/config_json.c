@@ -19,7 +19,7 @@ static json_t *number_to_json(const struct psd_config_key *key, double value)
 static json_t *value_to_json(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     const char *at = (const char *)cfg + key->offset;
-    enum ps_schedule_kind schedule;
+    unsigned choice;
     json_t *value;
     uint64_t u64;
     uint32_t u32;
@@ -34,9 +34,9 @@ static json_t *value_to_json(const struct psd_config_key *key, const struct psd_
     case PSD_CONFIG_WORD:
         value = json_string(at);
         return value != NULL ? value : json_null(); /* a path from --endpoint-file need not be UTF-8 */
-    case PSD_CONFIG_SCHEDULE:
-        memcpy(&schedule, at, sizeof schedule);
-        return json_string(ps_schedule_name(schedule));
+    case PSD_CONFIG_CHOICE:
+        memcpy(&choice, at, sizeof choice);
+        return json_string(key->choices[choice]);
     case PSD_CONFIG_BOOL:
         return json_boolean(*(const bool *)at);
     case PSD_CONFIG_U32:

@@ -94,7 +94,7 @@ static int check_parts(const struct psd_config *cfg, struct ps_error *err)
 
 static int check_method(const char *found, struct ps_error *err)
 {
-    char allowed[300] = "";
+    char allowed[420] = "";
     size_t used = 0;
     const struct ps_method *row = ps_method_find(found);
     if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
@@ -140,14 +140,29 @@ static unsigned uses_of(const struct psd_config *cfg)
     size_t i;
     for (const struct part *p = parts; p < parts + N_PARTS; p++)
         uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
-    return uses;
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+    return admission != NULL ? uses & ~admission->drops : uses;
+}
+
+/* The index that stands in a PSD_CONFIG_CHOICE key. */
+static unsigned choice_of(const struct psd_config_key *key, const struct psd_config *cfg)
+{
+    unsigned choice;
+    memcpy(&choice, (const char *)cfg + key->offset, sizeof choice);
+    return choice;
+}
+
+static const struct psd_config_key *chooser_of(const struct psd_config_key *key)
+{
+    return key->chooser != NULL ? psd_config_key_find(key->chooser, strlen(key->chooser)) : NULL;
 }
 
 bool psd_config_key_used(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     if (key->uses != 0)
         return (key->uses & uses_of(cfg)) != 0;
-    return key->schedules == 0 || (key->schedules & 1u << cfg->hyper.schedule.kind) != 0;
+    const struct psd_config_key *chooser = chooser_of(key);
+    return chooser == NULL || (key->chosen & 1u << choice_of(chooser, cfg)) != 0;
 }
 
 /* "rules momentum and adam, optimizer nesterov": the rows of the four tables that use one of these. */
@@ -173,17 +188,20 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
     char users[200] = "";
     size_t used = 0;
     if (key->uses != 0) {
+        const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+        bool dropped = (key->uses & admission->drops) != 0;
         list_users(key->uses, users, sizeof users);
         return ps_fail(err, -EINVAL,
-                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would",
-                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users);
+                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would%s%s",
+                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users,
+                       dropped ? ", but not under admission " : "", dropped ? cfg->admission : "");
     }
-    for (unsigned kind = 0; key->schedules >> kind != 0; kind++)
-        if (key->schedules & 1u << kind)
-            used = append(users, sizeof users, used, used > 0 ? " and " : "",
-                          ps_schedule_name((enum ps_schedule_kind)kind));
-    return ps_fail(err, -EINVAL, "%s: schedule %s does not use it; %s would", key->name,
-                   ps_schedule_name(cfg->hyper.schedule.kind), users);
+    const struct psd_config_key *chooser = chooser_of(key);
+    for (unsigned i = 0; key->chosen >> i != 0; i++)
+        if (key->chosen & 1u << i)
+            used = append(users, sizeof users, used, used > 0 ? " and " : "", chooser->choices[i]);
+    return ps_fail(err, -EINVAL, "%s: %s %s does not use it; %s would", key->name, chooser->name,
+                   chooser->choices[choice_of(chooser, cfg)], users);
 }
 
 /* A key that the method does not use is refused where somebody gave it, but for a value that only says so
@@ -276,9 +294,34 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
     return 0;
 }
 
+static int check_races(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if ((!rule->fixed_workers && !rule->counts_moves) || admission == NULL || !admission->whole_lanes)
+        return 0;
+    return ps_fail(err, -EINVAL,
+                   "admission: found %s, where a message may be lost to a race; rule %s %s, so "
+                   "allowed are fcfs, round-robin and sync",
+                   cfg->admission, rule->name,
+                   rule->counts_moves ? "counts the moves of each value" : "needs every one");
+}
+
+/* In a merged round everybody's gradient is of the center that it moves: nothing to compensate. */
+static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if (!rule->keeps_seen || admission == NULL || !admission->merges)
+        return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "admission: found %s, where all workers saw the same center and rule %s would be sgd; allowed "
+        "are fcfs, hogwild and round-robin",
+        cfg->admission, rule->name);
+}
+
 static int check_workers(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
-    if (rule->fixed_workers && cfg->hyper.workers == 0)
+    if ((rule->uses & PS_USES_WORKERS) != 0 && cfg->hyper.workers == 0)
         return ps_fail(
             err, -EINVAL,
             "workers: found any; rule %s is for a number of workers that stays, so allowed is 1 to 1024",
@@ -286,13 +329,6 @@ static int check_workers(const struct psd_config *cfg, const struct ps_rule_info
     if (cfg->hyper.workers > cfg->limits.clients)
         return ps_fail(err, -EINVAL, "workers: found %u; allowed are at most the %u of limits.clients",
                        cfg->hyper.workers, cfg->limits.clients);
-    const struct psd_admission *admission = psd_admission_find(cfg->admission);
-    if (rule->fixed_workers && admission != NULL && admission->whole_lanes)
-        return ps_fail(
-            err, -EINVAL,
-            "admission: found %s, where a message may be lost to a race; rule %s needs every one, so "
-            "allowed are fcfs, round-robin and sync",
-            cfg->admission, rule->name);
     return 0;
 }
 
@@ -307,7 +343,8 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
-        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0)
+        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0 ||
+        (rc = check_races(cfg, rule, err)) < 0 || (rc = check_seen(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

@@ -5,7 +5,15 @@
 #include <string.h>
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const schedule_kinds[] = {"constant", "step", "inv-sqrt", NULL};
+static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
+                                             [PS_SCHEDULE_STEP] = "step",
+                                             [PS_SCHEDULE_INV_SQRT] = "inv-sqrt",
+                                             NULL};
+static const char *const weight_kinds[] = {
+    [PS_WEIGHT_CONST] = "const", [PS_WEIGHT_INVERSE] = "inverse", [PS_WEIGHT_POWER] = "power", NULL};
+_Static_assert(sizeof(enum ps_schedule_kind) == sizeof(unsigned) &&
+                   sizeof(enum ps_weight_kind) == sizeof(unsigned),
+               "PSD_CONFIG_CHOICE stores an unsigned");
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
 #define TEXT(member) AT(member), .size = sizeof((struct psd_config *)0)->member
@@ -57,6 +65,25 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.averaging_rate", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.averaging_rate), .min = 0, .max = 1,
      .above_min = true, .value = "preset", .fallback = "0.001", .uses = PS_USES_AVERAGING_RATE,
      .help = "averaging moving: z <- z + rate (center - z)"},
+    {"parameters.outer_learning_rate", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.outer_learning_rate), .min = 0,
+     .max = 1000, .above_min = true, .value = "preset", .fallback = "0.7", .uses = PS_USES_OUTER,
+     .help = "the center's step size with what workers' steps came to, whatever the schedule"},
+    {"parameters.outer_momentum", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.outer_momentum), .min = 0, .max = 1,
+     .value = "preset", .fallback = "0.9", .below_max = true, .uses = PS_USES_OUTER,
+     .help = "the center's momentum, of Nesterov's kind"},
+    {"parameters.delay", PSD_CONFIG_U32, RELOAD, AT(hyper.delay), .min = 1, .max = 1000000, .value = "preset",
+     .fallback = "4", .uses = PS_USES_DELAY,
+     .help = "delayed-nesterov: N, moves of the center between two of its momentum"},
+    {"parameters.compensation", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.compensation), .min = 0, .max = 1000,
+     .value = "preset", .fallback = "0.04", .uses = PS_USES_COMPENSATION,
+     .help = "dc-asgd: lambda, how much of g^2 (center - seen) is added to g"},
+    {"parameters.weight", PSD_CONFIG_CHOICE, RELOAD, AT(hyper.weight), .choices = weight_kinds,
+     .value = "preset", .fallback = "const", .uses = PS_USES_WEIGHT, .off = true,
+     .help = "how the staleness of a gradient, sigma, sets its rate: eta; eta / max(sigma, 1); eta / "
+             "max(sigma, 1)^weight_power"},
+    {"parameters.weight_power", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.weight_power), .min = 0, .max = 10,
+     .value = "preset", .fallback = "0.5", .chooser = "parameters.weight", .chosen = 1u << PS_WEIGHT_POWER,
+     .help = "weight power: the exponent"},
     {"parameters.serial", PSD_CONFIG_BOOL, RELOAD, AT(hyper.serial), .value = "preset", .fallback = "false",
      .uses = PS_USES_SERIAL, .off = true, .help = "round-robin: one worker computes at a time"},
     {"parameters.weight_decay", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.weight_decay), .min = 0, .max = 1,
@@ -64,14 +91,14 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.overlap", PSD_CONFIG_BOOL, RELOAD, AT(hyper.overlap), .value = "false",
      .help = "exchange while the worker computes"},
     {"parameters.schedule", PSD_CONFIG_GROUP, RELOAD, .help = "how the learning rate changes with steps"},
-    {"parameters.schedule.kind", PSD_CONFIG_SCHEDULE, RELOAD, AT(hyper.schedule.kind),
+    {"parameters.schedule.kind", PSD_CONFIG_CHOICE, RELOAD, AT(hyper.schedule.kind),
      .choices = schedule_kinds, .value = "preset", .fallback = "constant", .help = "the schedule's formula"},
     {"parameters.schedule.gamma", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.schedule.gamma), .min = 0, .max = 1000,
-     .value = "preset", .fallback = "0.1", .schedules = 1u << PS_SCHEDULE_STEP | 1u << PS_SCHEDULE_INV_SQRT,
-     .help = "its factor"},
+     .value = "preset", .fallback = "0.1", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_STEP | 1u << PS_SCHEDULE_INV_SQRT, .help = "its factor"},
     {"parameters.schedule.step_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.step_steps), .min = 1,
-     .max = 1e12, .value = "preset", .fallback = "10000", .schedules = 1u << PS_SCHEDULE_STEP,
-     .help = "step: worker's steps between two factors"},
+     .max = 1e12, .value = "preset", .fallback = "10000", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_STEP, .help = "step: worker's steps between two factors"},
     {"parameters.schedule.warmup_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.warmup_steps), .min = 0,
      .max = 1e12, .value = "preset", .fallback = "0",
      .help = "first steps over which the rate grows linearly"},

@@ -18,8 +18,8 @@ enum psd_config_type {
     PSD_CONFIG_U32,
     PSD_CONFIG_U64,
     PSD_CONFIG_DOUBLE,
-    PSD_CONFIG_WORD,     /* char[size], one of `choices` */
-    PSD_CONFIG_SCHEDULE, /* enum ps_schedule_kind, one of `choices` */
+    PSD_CONFIG_WORD,   /* char[size], one of `choices` */
+    PSD_CONFIG_CHOICE, /* an enum: the index of one of `choices` */
 };
 
 enum psd_config_applies { PSD_CONFIG_RELOAD, PSD_CONFIG_RESTART };
@@ -41,8 +41,11 @@ struct psd_config_key {
                              The row's default is then "preset", and it is known whether it was given */
     /* Who uses the key. A method that does not refuses it, but for the fallback of a row with `off`, which
      * says that there is no such thing. */
-    unsigned uses;      /* enum ps_uses, any of them; 0: everybody, or as `schedules` says */
-    unsigned schedules; /* bits 1 << enum ps_schedule_kind; 0: all */
+    unsigned uses; /* enum ps_uses, any of them; 0: everybody, or as `chooser` says */
+    /* NULL, or a PSD_CONFIG_CHOICE row before this one: who chose otherwise there than one of the bits 1 <<
+     * index in `chosen` does not use it. */
+    const char *chooser;
+    unsigned chosen;
     bool off;
 };
 

@@ -28,7 +28,7 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
         snprintf(text, size, "true or false");
         break;
     case PSD_CONFIG_WORD:
-    case PSD_CONFIG_SCHEDULE:
+    case PSD_CONFIG_CHOICE:
         list_words(key->choices, text, size);
         break;
     case PSD_CONFIG_U32:
@@ -86,7 +86,7 @@ union value {
     uint32_t u32;
     uint64_t u64;
     double real;
-    enum ps_schedule_kind schedule;
+    unsigned choice;
 };
 
 static int read_number(const struct psd_config_key *key, const char *text, union value *v)
@@ -117,8 +117,8 @@ static int read_choice(const struct psd_config_key *key, const char *text, union
 {
     for (const char *const *c = key->choices; *c != NULL; c++)
         if (strcmp(*c, text) == 0) {
-            if (key->type == PSD_CONFIG_SCHEDULE)
-                v->schedule = (enum ps_schedule_kind)ps_schedule_parse(text);
+            if (key->type == PSD_CONFIG_CHOICE)
+                v->choice = (unsigned)(c - key->choices);
             else
                 strcpy(v->text, text);
             return 0;
@@ -140,7 +140,7 @@ static int read_text(const struct psd_config_key *key, const char *text, union v
 static int read_value(const struct psd_config_key *key, const char *text, bool quoted, union value *v)
 {
     if (quoted && key->type != PSD_CONFIG_STRING && key->type != PSD_CONFIG_WORD &&
-        key->type != PSD_CONFIG_SCHEDULE)
+        key->type != PSD_CONFIG_CHOICE)
         return -EINVAL;
     switch (key->type) {
     case PSD_CONFIG_GROUP:
@@ -148,7 +148,7 @@ static int read_value(const struct psd_config_key *key, const char *text, bool q
     case PSD_CONFIG_STRING:
         return read_text(key, text, v);
     case PSD_CONFIG_WORD:
-    case PSD_CONFIG_SCHEDULE:
+    case PSD_CONFIG_CHOICE:
         return read_choice(key, text, v);
     case PSD_CONFIG_BOOL:
         if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
@@ -174,8 +174,8 @@ static void store(const struct psd_config_key *key, const union value *v, struct
         memset(at, 0, key->size);
         memcpy(at, v->text, strlen(v->text));
         break;
-    case PSD_CONFIG_SCHEDULE:
-        memcpy(at, &v->schedule, sizeof v->schedule);
+    case PSD_CONFIG_CHOICE:
+        memcpy(at, &v->choice, sizeof v->choice);
         break;
     case PSD_CONFIG_BOOL:
         memcpy(at, &v->flag, sizeof v->flag);
@@ -199,8 +199,8 @@ size_t psd_config_key_bytes(const struct psd_config_key *key)
     case PSD_CONFIG_STRING:
     case PSD_CONFIG_WORD:
         return key->size;
-    case PSD_CONFIG_SCHEDULE:
-        return sizeof v->schedule;
+    case PSD_CONFIG_CHOICE:
+        return sizeof v->choice;
     case PSD_CONFIG_BOOL:
         return sizeof v->flag;
     case PSD_CONFIG_U32:

@@ -223,6 +223,13 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
                 m->client);
         return false;
     }
+    const struct ps_rule_info *rule = ps_rule_find(d->cfg.rule);
+    if (!s->observer && (rule->uses & PS_USES_WORKERS) != 0 && m->client >= d->cfg.hyper.workers) {
+        refusef(d, peer, PS__CODE__RANK_RANGE,
+                "rank %u: rule %s has %u workers from the start to the end (workers: %u)", m->client,
+                rule->name, d->cfg.hyper.workers, d->cfg.hyper.workers);
+        return false;
+    }
     return true;
 }
 

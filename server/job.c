@@ -46,18 +46,20 @@ static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
     psd_membership_joined(d);
 }
 
-/* Some rules keep each worker's part in the center: as many as at the start take part, and one that was lost
- * has no successor. Who left may go on from the state that it saved. False when the session was refused. */
+/* Some rules keep something for each of a number of workers that does not change. Where it is the worker's
+ * part in the center, one that was lost has no successor; who left may go on from the state that it saved.
+ * False when the session was refused. */
 static bool has_place(struct psd *d, struct psd_session *s)
 {
+    const struct ps_rule_info *rule = ps_rule_find(d->cfg.rule);
     uint32_t p = d->cfg.hyper.workers;
     char why[240];
-    if (s->observer || !ps_rule_find(d->cfg.rule)->fixed_workers)
+    if (s->observer || (rule->uses & PS_USES_WORKERS) == 0)
         return true;
     if (s->client >= p)
         snprintf(why, sizeof why, "rank %u: rule %s has %u workers from the start to the end (workers: %u)",
                  s->client, d->cfg.rule, p, p);
-    else if (s->took_part)
+    else if (rule->fixed_workers && s->took_part)
         snprintf(
             why, sizeof why,
             "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "

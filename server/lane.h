@@ -69,7 +69,8 @@ struct psd_lane_client {
     uint64_t seq;                      /* the last exchange begun here */
     uint32_t n_landed;                 /* its chunks that have landed */
     uint64_t *landed;                  /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t version_seen;             /* when it was last answered */
+    int64_t others_seen;               /* others' exchanges when it was last answered */
+    double weight;                     /* of the exchange under way: what its staleness leaves of eta */
     struct psd_norms norms;            /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
     /* Under rounds, for the loop: chunks of this exchange that wait here for others'. */

@@ -71,7 +71,7 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     f.flags = flags;
     f.rate = rate;
     f.center_version = version_of(lane, a);
-    a->client->version_seen = f.center_version;
+    a->client->others_seen = psd_lane_others(lane, f.client);
     ps_frame_pack(&f, a->message.head);
     psd_count(&lane->stats.bytes_out, a->message.body_bytes);
     int rc = lane->transport->port_reply(lane->port, &a->message);
@@ -82,6 +82,18 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     }
 }
 
+void psd_lane_see(const struct psd_lane *lane, uint32_t client, struct ps_range at, const float *values)
+{
+    const struct psd_center *c = lane->center;
+    if (client < c->n_seen)
+        lane->vec->copy(c->seen[client] + at.begin, values, at.count);
+}
+
+static struct ps_range range_of(const struct psd_arrival *a)
+{
+    return (struct ps_range){a->frame.begin, a->frame.count};
+}
+
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
                             uint16_t flags)
 {
@@ -90,6 +102,8 @@ void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const 
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %zu bytes", len_bytes);
         return;
     }
+    if (vector == lane->center->x)
+        psd_lane_see(lane, a->frame.client, range_of(a), vector + a->frame.begin);
     lane->vec->copy(psd_lane_room_of(lane, a), vector + a->frame.begin, a->frame.count);
     psd_lane_floats_back(lane, a);
     psd_lane_answer(lane, a, rate, flags);

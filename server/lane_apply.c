@@ -51,7 +51,8 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct ps_hyper *h = &lane->center->hyper;
-    double eta = ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock), pull = eta * h->rho;
+    double eta = a->client->weight * ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock);
+    double pull = eta * h->rho;
     uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed)
                              : lane->moves[a->chunk];
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
@@ -61,6 +62,10 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .momentum = (float)h->momentum,
                              .beta2 = (float)h->beta2,
                              .epsilon = (float)h->epsilon,
+                             .outer_eta = (float)h->outer_learning_rate,
+                             .outer_momentum = (float)h->outer_momentum,
+                             .compensation = (float)h->compensation,
+                             .delay = h->delay,
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
                              .n_moves = 1,
@@ -102,7 +107,7 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
     r->center += n;
     r->m += n;
     r->z = r->z != NULL ? r->z + n : NULL;
-    for (uint32_t i = 0; i < lane->center->rule->n_state; i++)
+    for (uint32_t i = 0; i < lane->center->rule->n_state + lane->center->rule->takes_seen; i++)
         r->state[i] += n;
     r->n -= n;
 }
@@ -203,6 +208,8 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 
     for (struct psd_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
+        if (lane->center->n_seen > 0)
+            r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;
         size_t more = psd_lane_move_run(lane, &a->client->norms, &move, r);
         if (n_bad == 0 && more > 0)
             at = r.at;
@@ -212,8 +219,10 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_refuse_values(lane, a, n_bad, at);
         return false;
     }
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
+    if (a->frame.kind == PS_FRAME_EXCHANGE) {
+        psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
         psd_lane_floats_back(lane, a);
+    }
     lane->moves[a->chunk]++;
     psd_lane_land(lane, a);
     return true;

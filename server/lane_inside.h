@@ -56,8 +56,8 @@ struct psd_run {
     uint8_t role; /* enum ps_role */
     uint64_t at;  /* of its first value in the vector */
     float *center, *m;
-    float *state[PSD_MAX_STATE];
-    float *z; /* NULL: no average */
+    float *state[PSD_MAX_STATE]; /* of the rule, and behind it what the client last saw */
+    float *z;                    /* NULL: no average */
     size_t n;
 };
 /* z follows the center, before that moves. Part of psd_lane_move_run. */
@@ -72,6 +72,17 @@ size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const s
  */
 struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
 struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r);
+
+/* Exchanges that landed but the client's own. */
+static inline int64_t psd_lane_others(const struct psd_lane *lane, uint32_t client)
+{
+    const struct psd_shared *s = lane->shared;
+    return (int64_t)(atomic_load_explicit(&s->version, memory_order_relaxed) -
+                     atomic_load_explicit(&s->exchanges[client], memory_order_relaxed));
+}
+
+/* lane_answer.c: the client has, or is sent, these values of the center. */
+void psd_lane_see(const struct psd_lane *lane, uint32_t client, struct ps_range at, const float *values);
 
 static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {

@@ -6,14 +6,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c)
+/* What others have done to the center since the client saw it; in a merged round nobody has. */
+static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c, uint32_t client)
 {
-    uint64_t now = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
-    uint64_t staleness = now > c->version_seen ? now - c->version_seen : 0;
+    int64_t passed = psd_lane_others(lane, client) - c->others_seen;
+    uint64_t staleness = passed > 0 && !lane->center->admission->merges ? (uint64_t)passed : 0;
     int bucket = staleness == 0 ? 0 : 64 - __builtin_clzll(staleness);
     psd_count(&lane->stats.staleness[bucket < PSD_STALENESS_BUCKETS ? bucket : PSD_STALENESS_BUCKETS - 1], 1);
     psd_count(&lane->stats.staleness_sum, staleness);
     atomic_store_explicit(&c->staleness, staleness, memory_order_relaxed);
+    c->weight = ps_weight(lane->center->hyper.weight, lane->center->hyper.weight_power, staleness);
 }
 
 /* Opens the exchange the chunk belongs to. Returns false when the chunk was answered already: as a replay, or
@@ -28,7 +30,7 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
         c->seq = a->frame.seq;
         c->n_landed = 0;
         c->norms = (struct psd_norms){0, 0};
-        note_staleness(lane, c);
+        note_staleness(lane, c, a->frame.client);
         atomic_store_explicit(&c->clock, a->frame.clock, memory_order_relaxed);
         return true;
     }
@@ -85,6 +87,8 @@ static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
     if (n_bad > 0)
         psd_lane_refuse_values(lane, a, n_bad, a->frame.begin);
     overwrite_average(lane, &a->frame);
+    psd_lane_see(lane, a->frame.client, (struct ps_range){a->frame.begin, a->frame.count},
+                 psd_lane_center_of(lane, a));
     return n_bad == 0;
 }
 

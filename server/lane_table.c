@@ -50,6 +50,7 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         c->seq = e->seq;
         memcpy(c->landed, e->landed, lane->n_words * sizeof *c->landed);
         c->n_landed = 0;
+        c->weight = 1; /* of what is still to come of it: psd has stood still since */
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
         if (c->n_landed == lane->n_chunks)
@@ -116,8 +117,11 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
     }
     c->incarnation = note->incarnation;
     c->phase = (enum psd_phase)note->a;
-    c->version_seen = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    c->others_seen = psd_lane_others(lane, note->client);
+    if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, note->client))
+        psd_lane_see(lane, note->client, lane->slice, lane->center->x + lane->slice.begin);
     if (!keep) {
+        c->weight = 1;
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);

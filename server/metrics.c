@@ -25,7 +25,7 @@ static void staleness(FILE *f, const struct psd_totals *t)
 {
     uint64_t sum = 0;
     head(f, "psd_update_staleness", "histogram",
-         "Versions passed since the client last saw the center, per lane.");
+         "Others' updates since the client last saw the center, per lane.");
     for (int k = 0; k < PSD_STALENESS_BUCKETS; k++) {
         sum += t->staleness[k];
         if (k + 1 < PSD_STALENESS_BUCKETS)

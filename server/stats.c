@@ -87,6 +87,7 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->state_bytes = n_bytes * d->center->rule->n_state;
         t->average_bytes = d->center->z != NULL ? n_bytes : 0;
         t->snapshot_bytes = t->center_bytes + t->state_bytes + t->average_bytes;
+        t->state_bytes += n_bytes * d->center->n_seen; /* no checkpoint has it */
     }
     t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
                                                    (uint64_t)psd_sessions_count(&d->sessions, true));

@@ -2,6 +2,7 @@
 #ifndef PSD_RULES_H
 #define PSD_RULES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,9 @@ struct psd_move {
     float eta;      /* learning rate at the worker's t */
     float momentum; /* mu, delta; adam's beta1 */
     float beta2, epsilon;
+    float outer_eta, outer_momentum;
+    float compensation;
+    uint32_t delay;   /* delayed-nesterov's N */
     float share;      /* 1/p, of rules with fixed workers */
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
     uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
@@ -33,6 +37,8 @@ enum psd_merge {
 struct psd_rule {
     const char *name; /* as in ps_rules */
     uint32_t n_state; /* vectors of state beside the center, zero at the start */
+    /* Behind its state, state[n_state] is what the client last saw of these values, and stays as it is. */
+    bool takes_seen;
     enum psd_merge merge;
     /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned
      * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
@@ -45,7 +51,8 @@ struct psd_rule {
 };
 
 extern const struct psd_rule psd_rule_elastic, psd_rule_add, psd_rule_sgd, psd_rule_momentum,
-    psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm;
+    psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm, psd_rule_outer_nesterov,
+    psd_rule_delayed_nesterov, psd_rule_dc_asgd;
 
 /* NULL: no such rule. */
 const struct psd_rule *psd_rule_find(const char *name);

@@ -143,6 +143,10 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
                                   .momentum = 0.9f,
                                   .beta2 = 0.999f,
                                   .epsilon = 1e-8f,
+                                  .compensation = 0.04f,
+                                  .outer_eta = 1e-3f,
+                                  .outer_momentum = 0.9f,
+                                  .delay = 1, /* every move is the dear one */
                                   .share = 0.25f,
                                   .kappa = -0.6f,
                                   .n_moves = 1,
@@ -195,7 +199,7 @@ static double median(double *of, int n)
 static double measure(const struct options *o, const struct psd_rule *rule, struct vectors *v)
 {
     static double times[2][MAX_ROUNDS];
-    uint32_t n_streams = 2 + rule->n_state;
+    uint32_t n_streams = 2 + rule->n_state + rule->takes_seen;
     double bytes = 2.0 * n_streams * (double)v->n * sizeof(float), end = now() + o->seconds;
     int n = 0;
 
@@ -215,7 +219,7 @@ static double measure(const struct options *o, const struct psd_rule *rule, stru
                rule->name, v->n, n_streams, bytes * 1e-9 / rule_s, bytes * 1e-9 / plain_s, ratio);
     else
         printf(
-            "  %-12s reads and writes %u vectors  %7.2f GB/s, plain loop %7.2f GB/s  %.2f times its time\n",
+            "  %-16s reads and writes %u vectors  %7.2f GB/s, plain loop %7.2f GB/s  %.2f times its time\n",
             rule->name, n_streams, bytes * 1e-9 / rule_s, bytes * 1e-9 / plain_s, ratio);
     fflush(stdout);
     return ratio;

@@ -65,15 +65,29 @@ START_TEST(warmup_rises_linearly_and_ends)
 }
 END_TEST
 
-START_TEST(schedule_names_go_both_ways)
+START_TEST(schedules_are_found_by_name)
 {
     static const char *const names[] = {"constant", "step", "inv-sqrt"};
-    for (int kind = 0; kind < (int)ROWS(names); kind++) {
-        ck_assert_str_eq(ps_schedule_name((enum ps_schedule_kind)kind), names[kind]);
+    for (int kind = 0; kind < (int)ROWS(names); kind++)
         ck_assert_int_eq(ps_schedule_parse(names[kind]), kind);
-    }
     ck_assert_int_eq(ps_schedule_parse("cosine"), -EINVAL);
     ck_assert_int_eq(ps_schedule_parse(""), -EINVAL);
+}
+END_TEST
+
+/* Nothing before the second version that passed. Powers of two: exact. */
+START_TEST(staleness_weighs_by_its_kind)
+{
+    static const uint64_t ages[] = {0, 1, 2, 4, 64, UINT64_C(1) << 40};
+    for (size_t i = 0; i < ROWS(ages); i++) {
+        double age = ages[i] > 1 ? (double)ages[i] : 1;
+        ck_assert_double_eq(ps_weight(PS_WEIGHT_CONST, 2, ages[i]), 1);
+        ck_assert_double_eq(ps_weight(PS_WEIGHT_INVERSE, 2, ages[i]), 1 / age);
+        ck_assert_double_eq(ps_weight(PS_WEIGHT_POWER, 0, ages[i]), 1);
+        ck_assert_double_eq(ps_weight(PS_WEIGHT_POWER, 1, ages[i]), 1 / age);
+        ck_assert_double_eq(ps_weight(PS_WEIGHT_POWER, 2, ages[i]), 1 / age / age);
+        assert_close(ps_weight(PS_WEIGHT_POWER, 0.5, ages[i]), 1 / sqrt(age));
+    }
 }
 END_TEST
 
@@ -161,8 +175,9 @@ START_TEST(rules_are_consistent)
             ck_assert_uint_eq(r->uses & PS_USES_PERIOD, 0);
         ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT || r->message == PS_MESSAGE_ADMM,
                          !r->worker_steps);
+        ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT, (r->uses & PS_USES_WEIGHT) != 0);
         ck_assert_int_eq(r->half == PS_HALF_ELASTIC, (r->uses & PS_USES_RATE) != 0);
-        ck_assert_int_eq(r->fixed_workers, (r->uses & PS_USES_WORKERS) != 0);
+        ck_assert_int_eq(r->fixed_workers || r->keeps_seen, (r->uses & PS_USES_WORKERS) != 0);
     }
     ck_assert_ptr_null(ps_rule_find(""));
     ck_assert_ptr_null(ps_rule_find("elasti"));
@@ -214,7 +229,8 @@ int main(void)
     tcase_add_test(tc, step_schedule);
     tcase_add_test(tc, inverse_square_root_schedule);
     tcase_add_test(tc, warmup_rises_linearly_and_ends);
-    tcase_add_test(tc, schedule_names_go_both_ways);
+    tcase_add_test(tc, schedules_are_found_by_name);
+    tcase_add_test(tc, staleness_weighs_by_its_kind);
     tcase_add_loop_test(tc, moving_rate_follows_its_formula, 0, ROWS(rates));
     tcase_add_test(tc, beta_is_shared_by_live_workers);
     tcase_add_test(tc, rounds_share_beta_by_workers_alone);

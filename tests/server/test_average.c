@@ -271,9 +271,9 @@ START_TEST(average_is_counted)
 {
     const struct psd_rule *sgd = psd_rule_find("sgd"), *adam = psd_rule_find("adam");
     const struct ps_averaging *none = ps_averaging_find("none"), *moving = ps_averaging_find("moving");
-    ck_assert_uint_eq(psd_center_bytes(1000, sgd, none), 2 * 4000);
-    ck_assert_uint_eq(psd_center_bytes(1000, sgd, moving), 2 * 2 * 4000);
-    ck_assert_uint_eq(psd_center_bytes(1000, adam, moving), 2 * 4 * 4000);
+    ck_assert_uint_eq(psd_center_bytes(1000, sgd, none, 4), 2 * 4000);
+    ck_assert_uint_eq(psd_center_bytes(1000, sgd, moving, 4), 2 * 2 * 4000);
+    ck_assert_uint_eq(psd_center_bytes(1000, adam, moving, 4), 2 * 4 * 4000);
 }
 END_TEST
 

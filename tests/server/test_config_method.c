@@ -26,7 +26,7 @@ static void assert_says(const struct ps_error *err, const char *part)
 static void give_what_a_job_must(struct psd_config *cfg, const struct ps_method *m)
 {
     struct ps_error err;
-    if (m->rule != NULL && ps_rule_find(m->rule)->fixed_workers)
+    if (m->rule != NULL && (ps_rule_find(m->rule)->uses & PS_USES_WORKERS))
         ck_assert_msg(psd_config_set(cfg, "workers=4", &err) == 0, "%s", err.text);
 }
 
@@ -91,16 +91,23 @@ START_TEST(unused_keys_are_refused)
     static const struct {
         const char *key, *value, *off, *would;
     } keys[] = {
-        {"workers", "3", "any", "rule admm, admissions round-robin and sync would"},
+        {"workers", "3", "any", "rules admm and dc-asgd, admissions round-robin and sync would"},
         {"parameters.alpha", "0.1", "none", "rule elastic would"},
         {"parameters.rho", "0.1", "none", "rules elastic and admm would"},
         {"parameters.beta", "0.1", "none", "rule elastic would"},
-        {"parameters.period", "3", "1", "rules elastic and add would"},
+        {"parameters.period", "3", "1", "rules elastic, add, outer-nesterov and delayed-nesterov would"},
         {"parameters.momentum", "0.5", "0",
          "rules momentum, mdownpour and adam, optimizers heavy-ball and nesterov would"},
         {"parameters.beta2", "0.999", NULL, "rule adam would"},
         {"parameters.epsilon", "1e-8", NULL, "rules adagrad and adam would"},
         {"parameters.averaging_rate", "0.001", NULL, "averaging moving would"},
+        {"parameters.outer_learning_rate", "0.7", NULL, "rules outer-nesterov and delayed-nesterov would"},
+        {"parameters.outer_momentum", "0.9", NULL, "rules outer-nesterov and delayed-nesterov would"},
+        {"parameters.delay", "4", NULL, "rule delayed-nesterov would"},
+        {"parameters.weight", "inverse", "const",
+         "rules sgd, momentum, mdownpour, adagrad, adam and dc-asgd would"},
+        {"parameters.weight_power", "0.5", NULL, "does not use it; power would"},
+        {"parameters.compensation", "0.04", NULL, "rule dc-asgd would"},
         {"parameters.serial", "true", "false", "admission round-robin would"},
         {"parameters.schedule.gamma", "0.1", NULL, "step and inv-sqrt would"},
         {"parameters.schedule.step_steps", "10000", NULL, "step would"},
@@ -112,7 +119,7 @@ START_TEST(unused_keys_are_refused)
 
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         size_t i = 0;
-        if (k->uses == 0 && k->schedules == 0)
+        if (k->uses == 0 && k->chooser == NULL)
             continue;
         while (i < sizeof keys / sizeof *keys && strcmp(keys[i].key, k->name) != 0)
             i++;
@@ -282,7 +289,7 @@ static const struct {
       "rule elastic would"},
      NULL},
     {"method: async-sgd\nparameters: {period: 2}\n",
-     {"parameters.period: ", "rule sgd", "rules elastic and add would"},
+     {"parameters.period: ", "rule sgd", "rules elastic, add, outer-nesterov and"},
      NULL},
     {"method: async-sgd\nparameters: {momentum: 0.9}\n",
      {"parameters.momentum: ", "rule sgd", "do not use it"},
@@ -290,8 +297,36 @@ static const struct {
     {"method: async-sgd\nparameters: {momentum: 0, period: 1, alpha: none, serial: false}\nworkers: any\n",
      {NULL},
      NULL},
-    {"method: diloco\n",
-     {"method: 'diloco' is not built", "async-easgd, async-measgd, eamsgd", "admm, and custom"},
+    {"method: lookahead\n",
+     {"method: 'lookahead' is not built", "async-easgd, async-measgd, eamsgd", "sgd, and custom (rule"},
+     NULL},
+    {"method: diloco\nadmission: hogwild\n", {NULL}, NULL},
+    {"method: diloco\noptimizer: none\n", {"optimizer: found none", "rule outer-nesterov", "sgd"}, NULL},
+    {"method: diloco\nparameters: {outer_momentum: 0}\n", {NULL}, NULL},
+    {"method: diloco\nparameters: {delay: 4}\n", {"parameters.delay: ", "rule delayed-nesterov would"}, NULL},
+    {"method: async-local-sgd\nadmission: hogwild\n",
+     {"admission: found hogwild", "rule delayed-nesterov counts the moves of each value",
+      "fcfs, round-robin and sync"},
+     NULL},
+    {"method: async-local-sgd\nadmission: sync\n", {NULL}, NULL},
+    {"method: dc-asgd\n", {"workers: found any", "rule dc-asgd", "allowed is 1 to 1024"}, NULL},
+    {"method: dc-asgd\nworkers: 4\nparameters: {weight: inverse, compensation: 0}\n", {NULL}, NULL},
+    {"method: dc-asgd\nworkers: 4\nadmission: hogwild\n", {NULL}, NULL},
+    {"method: dc-asgd\nworkers: 4\nadmission: sync\n",
+     {"admission: found sync", "rule dc-asgd would be sgd", "fcfs, hogwild and round-robin"},
+     NULL},
+    {"method: staleness-sgd\nparameters: {weight: power, weight_power: 1.5}\n", {NULL}, NULL},
+    {"method: staleness-sgd\nparameters: {weight_power: 1.5}\n",
+     {"parameters.weight_power: parameters.weight inverse does not use it; power would"},
+     NULL},
+    {"method: staleness-sgd\nadmission: round-robin\n", {NULL}, NULL},
+    {"method: staleness-sgd\nadmission: sync\n", {NULL}, NULL}, /* the preset's weight is left out */
+    {"method: sync-sgd\nparameters: {weight: inverse}\n",
+     {"parameters.weight: rule sgd, admission sync", "dc-asgd would, but not under admission sync"},
+     NULL},
+    {"method: sync-sgd\nparameters: {weight: const}\n", {NULL}, NULL},
+    {"method: downpour\nparameters: {weight: inverse}\n",
+     {"parameters.weight: rule add", "dc-asgd would"},
      NULL},
     {"method: mvasgd\n", {"method: mvasgd is for one worker without psd: psworker --method mvasgd"}, NULL},
     {"method: eamsgd\nparameters: {momentum: 0}\n",

@@ -151,6 +151,80 @@ START_TEST(adam_moves_by_eta_under_a_constant_gradient)
 }
 END_TEST
 
+/* N = 1: each move is an N-th one, s stays 0 and m is the same, bit for bit. The center goes by eta d and
+ * then by eta beta m instead of by eta (d + beta m): six roundings in the one and four in the other of values
+ * below 8, half an ulp of 2^-21 each, so 10 x 2^-22 a step from the same center; 20 steps. */
+START_TEST(delayed_nesterov_of_one_is_outer_nesterov)
+{
+    struct dice dice = {26};
+    struct vectors a, b;
+    struct psd_move move = {.vec = ps_vec_best(), .outer_eta = 0.7f, .outer_momentum = 0.5f, .delay = 1};
+    vectors_init(&a, &dice);
+    dice.state = 26;
+    vectors_init(&b, &dice);
+    for (move.t = 0; move.t < 20; move.t++) {
+        for (size_t i = 0; i < N; i++)
+            a.m[i] = b.m[i] = dice_float(&dice) / 4;
+        apply("delayed-nesterov", &move, &a);
+        apply("outer-nesterov", &move, &b);
+        ck_assert_mem_eq(a.first, b.first, sizeof a.first);
+        for (size_t i = 0; i < N; i++) {
+            ck_assert_float_eq(a.second[i], 0);
+            ck_assert_double_lt(fabs((double)a.center[i]), 8);
+            ck_assert_double_le(fabs((double)a.center[i] - (double)b.center[i]), 20 * 10 * 0x1p-22);
+        }
+    }
+}
+END_TEST
+
+/* By hand, N = 2, eta = 1, beta = 1/2, messages -1, -1, -2, 0 from x = 8: x = 7.5; s = 2, m = 1, x = 7 - 1/2;
+ * x = 5.5; s = 2, m = 1/2 + 1, x = 5.5 - 3/4. Powers of two: exact. */
+START_TEST(delayed_nesterov_by_hand)
+{
+    static const float message[] = {-1, -1, -2, 0}, x_want[] = {7.5f, 6.5f, 5.5f, 4.75f},
+                       m_want[] = {0, 1, 1, 1.5f}, s_want[] = {1, 0, 2, 0};
+    struct dice dice = {27};
+    struct vectors v;
+    struct psd_move move = {.vec = ps_vec_best(), .outer_eta = 1, .outer_momentum = 0.5f, .delay = 2};
+    vectors_init(&v, &dice);
+    for (size_t i = 0; i < N; i++)
+        v.center[i] = 8;
+    for (move.t = 0; move.t < ROWS(message); move.t++) {
+        for (size_t i = 0; i < N; i++)
+            v.m[i] = message[move.t];
+        apply("delayed-nesterov", &move, &v);
+        for (size_t i = 0; i < N; i++) {
+            ck_assert_float_eq(v.center[i], x_want[move.t]);
+            ck_assert_float_eq(v.m[i], x_want[move.t]);
+            ck_assert_float_eq(v.first[i], m_want[move.t]);
+            ck_assert_float_eq(v.second[i], s_want[move.t]);
+        }
+    }
+}
+END_TEST
+
+/* Bit for bit, whatever the client saw: g + 0 is g. */
+START_TEST(compensation_zero_is_sgd)
+{
+    struct dice dice = {28};
+    struct vectors a, b;
+    struct psd_move move = {.vec = ps_vec_best(), .eta = 0.3f, .compensation = 0};
+    vectors_init(&a, &dice);
+    dice.state = 28;
+    vectors_init(&b, &dice);
+    for (int step = 0; step < 20; step++) {
+        for (size_t i = 0; i < N; i++) {
+            a.m[i] = b.m[i] = dice_float(&dice);
+            a.first[i] = dice_float(&dice);
+        }
+        apply("dc-asgd", &move, &a);
+        apply("sgd", &move, &b);
+        ck_assert_mem_eq(a.center, b.center, sizeof a.center);
+        ck_assert_mem_eq(a.m, b.m, sizeof a.m);
+    }
+}
+END_TEST
+
 /* One coordinate of ADMM: workers with losses h/2 (x - goal)^2, in double precision by eq. 9-11 as they
  * stand, and by our one trip with the center in floats at the server. */
 enum { WORKERS = 3 };
@@ -244,6 +318,9 @@ int main(void)
     tcase_add_test(tc, mdownpour_by_hand);
     tcase_add_test(tc, adagrad_starts_with_steps_of_eta);
     tcase_add_test(tc, adam_moves_by_eta_under_a_constant_gradient);
+    tcase_add_test(tc, delayed_nesterov_of_one_is_outer_nesterov);
+    tcase_add_test(tc, delayed_nesterov_by_hand);
+    tcase_add_test(tc, compensation_zero_is_sgd);
     tcase_add_loop_test(tc, admm_in_one_trip_is_zhangs_equations, 0, (int)ROWS(trips_of));
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -116,9 +116,59 @@ START_TEST(gradients_are_averaged_and_answered_with_the_center_after)
 }
 END_TEST
 
+/* An oracle of DESIGN 3: beta = 0 and eta = 1 take the mean of the workers' points, center + message. */
+START_TEST(an_outer_step_without_momentum_takes_the_mean)
+{
+    static const char *const whole[] = {"admission=sync", "outer_learning_rate=1", "outer_momentum=0", NULL};
+    static float answers[P][N];
+    struct rig r;
+    open_job(&r, "outer-nesterov", whole);
+    play_round(&r, 1, orders[_i], P, answers);
+    const float *after = rig_center(&r);
+    for (int i = 0; i < N; i++) {
+        double sum = 0;
+        for (int k = 0; k < P; k++)
+            sum += (double)center[i] + (double)x[k][i];
+        assert_quick(fabs((double)after[i] - sum / P) < tolerance);
+        for (int k = 0; k < P; k++)
+            assert_quick(answers[k][i] == after[i]);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+/* Each chunk's momentum comes with the N-th of its own moves, whatever others have had: N = 2, eta = 1, beta
+ * = 1/2 from 0 with messages of -1: -1/2, then m = 1 and -1 - 1/2. */
+START_TEST(delayed_momentum_counts_the_moves_of_each_chunk)
+{
+    static const char *const two[] = {"outer_learning_rate=1", "outer_momentum=0.5", "delay=2", NULL};
+    static float minus[N];
+    struct reply reply;
+    struct rig r;
+    for (int i = 0; i < N; i++)
+        minus[i] = -1;
+    rig_open(&r, "delayed-nesterov", LANES, two);
+    rig_fill(&r, N, NULL);
+    for (uint32_t i = 0; i < P; i++)
+        rig_admit(&r, i, INC, PSD_PHASE_ACTIVE, false);
+    for (uint32_t client = 0; client < 2; client++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, client, INC, 1, 0, 0);
+        rig_ask_vector(&r, 0, &f, minus, &reply);
+        ck_assert_float_eq(reply.x[0], client == 0 ? -0.5f : -1.5f);
+        ck_assert_float_eq(reply.f.rate, 1);
+    }
+    for (uint32_t client = 0; client < 2; client++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, client, INC, 1, 0, 1);
+        rig_ask_vector(&r, 0, &f, minus, &reply);
+        ck_assert_float_eq(reply.x[0], client == 0 ? -0.5f : -1.5f);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(arrival_order_changes_no_bit)
 {
-    static const char *const rules[] = {"elastic", "sgd", "add"};
+    static const char *const rules[] = {"elastic", "sgd", "add", "outer-nesterov", "delayed-nesterov"};
     static float first[N];
     for (size_t rule = 0; rule < ROWS(rules); rule++)
         for (size_t order = 0; order < ROWS(orders); order++) {
@@ -466,6 +516,8 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, a_round_moves_the_center_by_everyone_at_once, 0, ROWS(orders));
     tcase_add_loop_test(tc, gradients_are_averaged_and_answered_with_the_center_after, 0, ROWS(orders));
+    tcase_add_loop_test(tc, an_outer_step_without_momentum_takes_the_mean, 0, ROWS(orders));
+    tcase_add_test(tc, delayed_momentum_counts_the_moves_of_each_chunk);
     tcase_add_test(tc, arrival_order_changes_no_bit);
     tcase_add_test(tc, the_mean_is_weighted_by_samples);
     tcase_add_test(tc, nothing_moves_before_the_last_has_come);

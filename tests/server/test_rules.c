@@ -119,6 +119,52 @@ static void apply_admm(const struct psd_move *move, struct value *v)
     v->slack = share * (2 * fabs(pull) + 2 * fabs(sum));
 }
 
+/* The square, its product with lambda, the difference, their product; the sum with g, the product with eta.
+ */
+static void apply_dc_asgd(const struct psd_move *move, struct value *v)
+{
+    double g = v->m, more = (double)move->compensation * g * g * (v->center - v->state[0]);
+    step_to(v, -(double)move->eta * (g + more), (double)move->eta * (4 * fabs(more) + 2 * fabs(g + more)));
+}
+
+static float rate_outer(const struct psd_move *move)
+{
+    return move->outer_eta;
+}
+
+/* DiLoCo. v: a product; the step: what v lost, times beta; that product, the sum with d, the product with
+ * eta. */
+static void apply_outer_nesterov(const struct psd_move *move, struct value *v)
+{
+    double eta = (double)move->outer_eta, beta = (double)move->outer_momentum, d = -v->m,
+           keep = beta * v->state[0];
+    double speed = keep + d, ahead = d + beta * speed;
+    v->state[0] = speed;
+    v->state_slack[0] = fabs(keep);
+    step_to(v, -eta * ahead,
+            eta * (beta * (fabs(keep) + fabs(speed)) + beta * fabs(speed) + 2 * fabs(ahead)));
+}
+
+/* Its share of the step: eta / N and the product. */
+static void apply_delayed_nesterov(const struct psd_move *move, struct value *v)
+{
+    double eta = (double)move->outer_eta, beta = (double)move->outer_momentum, share = 1.0 / move->delay;
+    double d = -v->m, part = eta * share * d, sum = v->state[1] + d, keep = beta * v->state[0];
+    v->state[1] = sum;
+    if ((move->t + 1) % move->delay != 0) {
+        step_to(v, -part, 2 * fabs(part));
+        return;
+    }
+    /* v: a product, and of the sum the sum, 1 / N and the product. The step: the first part's difference;
+     * what v lost, times eta beta; that product and its product with v. */
+    double speed = keep + share * sum, between = v->center - part;
+    v->state[0] = speed;
+    v->state_slack[0] = fabs(keep) + 3 * share * fabs(sum);
+    v->state[1] = 0;
+    step_to(v, -part - eta * beta * speed,
+            2 * fabs(part) + fabs(between) + eta * beta * (v->state_slack[0] + 3 * fabs(speed)));
+}
+
 static const struct reference references[] = {
     {"elastic", apply_elastic, rate_alpha},
     {"add", apply_add, rate_eta},
@@ -128,6 +174,9 @@ static const struct reference references[] = {
     {"adagrad", apply_adagrad, rate_eta},
     {"adam", apply_adam, rate_eta},
     {"admm", apply_admm, rate_eta},
+    {"dc-asgd", apply_dc_asgd, rate_eta},
+    {"outer-nesterov", apply_outer_nesterov, rate_outer},
+    {"delayed-nesterov", apply_delayed_nesterov, rate_outer},
 };
 
 static const struct reference *reference_of(const char *rule)
@@ -191,6 +240,10 @@ static struct psd_move move_by_dice(struct dice *dice, const struct ps_vec *vec)
                              .momentum = fabsf(dice_float(dice)) / 2,
                              .beta2 = 1 - fabsf(dice_float(dice)) / 64,
                              .epsilon = 1e-3f * fabsf(dice_float(dice)) + 1e-8f,
+                             .outer_eta = fabsf(dice_float(dice)),
+                             .outer_momentum = fabsf(dice_float(dice)) / 2,
+                             .compensation = fabsf(dice_float(dice)),
+                             .delay = 1 + (uint32_t)dice_below(dice, 3),
                              .share = 1 / (float)(1 + dice_below(dice, 8)),
                              .kappa = dice_float(dice) / 2,
                              .n_moves = 1 + (uint32_t)dice_below(dice, 3),
@@ -201,13 +254,13 @@ static void check_value(const struct psd_rule *rule, const struct reference *ref
                         const struct vectors *before, const struct vectors *after, size_t i)
 {
     struct value v = {.center = (double)before->center[i], .m = (double)before->m[i]};
-    for (uint32_t k = 0; k < rule->n_state; k++)
+    for (uint32_t k = 0; k < rule->n_state + rule->takes_seen; k++)
         v.state[k] = (double)before->state_space[k][i];
     ref->apply(move, &v);
     double bound = 1.01 * 0x1p-24 * (fabs(v.center) + v.slack); /* 1.01: products of roundings */
     assert_quick(fabs((double)after->center[i] - v.center) <= bound);
     assert_quick(fabs((double)after->m[i] - v.m) <= bound);
-    for (uint32_t k = 0; k < rule->n_state; k++)
+    for (uint32_t k = 0; k < rule->n_state + rule->takes_seen; k++)
         assert_quick(fabs((double)after->state_space[k][i] - v.state[k]) <=
                      1.01 * 0x1p-24 * (fabs(v.state[k]) + v.state_slack[k]));
 }
@@ -229,6 +282,8 @@ static void check_steps(const struct psd_rule *rule, const struct reference *ref
         same.vec = row(0);
         for (size_t i = 0; i < n; i++)
             before.m[i] = v.m[i] = dice_float(&dice);
+        for (size_t i = 0; i < n && rule->takes_seen; i++)
+            before.state_space[rule->n_state][i] = v.state_space[rule->n_state][i] = dice_float(&dice);
         vectors_copy(&plain, &v);
         ck_assert_uint_eq(rule->apply(&move, v.center, v.state, v.m, n), 0);
         ck_assert_uint_eq(rule->apply(&same, plain.center, plain.state, plain.m, n), 0);
@@ -298,6 +353,31 @@ START_TEST(a_state_that_would_overflow_moves_nothing)
 }
 END_TEST
 
+/* The sum of delayed Nesterov grows where the center hardly moves: by one more it is no longer finite. */
+START_TEST(a_sum_that_would_overflow_moves_nothing)
+{
+    for (uint32_t delay = 1; delay <= 2; delay++) {
+        struct vectors v, before;
+        struct psd_move move = {.vec = row((size_t)_i), .outer_eta = 0x1p-20f, .delay = delay};
+        if (move.vec == NULL)
+            return;
+        vectors_init(&v);
+        for (size_t i = 0; i < MAX_N; i++) {
+            v.m[i] = i % 3 == 0 ? -FLT_MAX : 1;
+            v.state[1][i] = FLT_MAX;
+        }
+        before = v;
+        ck_assert_uint_eq(psd_rule_find("delayed-nesterov")->apply(&move, v.center, v.state, v.m, MAX_N),
+                          MAX_N / 3);
+        for (size_t i = 0; i < MAX_N; i++) {
+            assert_quick(isfinite(v.center[i]) && isfinite(v.state[0][i]) && isfinite(v.state[1][i]));
+            assert_quick(i % 3 != 0 || (v.center[i] == 0 && v.m[i] == 0 && v.state[0][i] == 0));
+            assert_quick(i % 3 != 0 || v.state[1][i] == before.state_space[1][i]);
+        }
+    }
+}
+END_TEST
+
 /* An oracle of DESIGN 3: alpha = 0 leaves the center as it is, bit for bit, whatever x is. */
 START_TEST(elastic_with_alpha_zero_leaves_the_center)
 {
@@ -346,6 +426,7 @@ int main(void)
     tcase_add_loop_test(tc, rules_follow_their_equations, 0, MAX_ROWS);
     tcase_add_loop_test(tc, results_that_are_not_finite_are_masked_and_counted, 0, MAX_ROWS);
     tcase_add_loop_test(tc, a_state_that_would_overflow_moves_nothing, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, a_sum_that_would_overflow_moves_nothing, 0, MAX_ROWS);
     tcase_add_loop_test(tc, elastic_with_alpha_zero_leaves_the_center, 0, MAX_ROWS);
     tcase_add_loop_test(tc, elastic_with_alpha_one_takes_x, 0, MAX_ROWS);
     suite_add_tcase(suite, tc);

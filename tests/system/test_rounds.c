@@ -28,6 +28,11 @@ static const char *const methods[][SETTINGS] = {
     {COMMON, "method=original-easgd", "workers=4", "learning_rate=0.03", "alpha=0.3", "period=1"},
     {COMMON, "method=original-easgd", "workers=4", "learning_rate=0.03", "alpha=0.3", "serial=true"},
     {COMMON, "method=admm", "workers=4", "learning_rate=0.03", "rho=2.5"},
+    {COMMON, "method=diloco", "workers=4", "learning_rate=0.03", "period=2"},
+    {COMMON, "method=async-local-sgd", "admission=sync", "workers=4", "learning_rate=0.03", "period=2",
+     "delay=7"},
+    {COMMON, "method=async-local-sgd", "admission=round-robin", "workers=4", "learning_rate=0.03", "period=2",
+     "delay=7"},
 };
 
 /* Gradients count in the ratio 1 : 3 : 5 : 7. */
@@ -120,7 +125,8 @@ END_TEST
 
 static bool in_turns(const char *const *settings)
 {
-    return strcmp(settings[4], "method=original-easgd") == 0 || strcmp(settings[4], "method=admm") == 0;
+    return strcmp(settings[4], "method=original-easgd") == 0 || strcmp(settings[4], "method=admm") == 0 ||
+           strcmp(settings[5], "admission=round-robin") == 0;
 }
 
 /* Everybody dies some rounds after the checkpoint's. */

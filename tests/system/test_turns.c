@@ -306,6 +306,25 @@ START_TEST(admm_takes_no_fifth_worker)
 }
 END_TEST
 
+/* psd keeps what each of so many ranks saw: no more, but one that went may be followed by another. */
+START_TEST(dc_asgd_has_as_many_ranks_as_workers)
+{
+    struct daemon d;
+    struct psc *c[3] = {NULL}, *again = NULL;
+    start(&d, (const char *[]){COMMON, "method=dc-asgd", "learning_rate=0.05", "workers=2", NULL});
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(join(&d, i, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
+    ck_assert_msg(join(&d, 2, &c[2]) < 0, "a third has joined");
+    assert_says(psc_error(c[2]), "rank 2: rule dc-asgd has 2 workers");
+    psc_close(c[1]);
+    ck_assert_msg(join(&d, 1, &again) == PSC_OK, "%s", psc_error(again));
+    psc_close(again);
+    psc_close(c[2]);
+    psc_close(c[0]);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -316,6 +335,7 @@ int main(void)
         alpha_follows_the_members,
         a_round_takes_no_part_of_the_vector,
         admm_takes_no_fifth_worker,
+        dc_asgd_has_as_many_ranks_as_workers,
     };
     return suite_run("turns", tests, sizeof tests / sizeof *tests, 120);
 }

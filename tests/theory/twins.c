@@ -89,6 +89,10 @@ static void compare(struct table *table, const struct twin *twin)
  * without leave the same center. */
 static const struct twin twins[] = {
     {"momentum mu=0 and sgd", 1, {"async-msgd", {"momentum=0"}, 0}, {"async-sgd", {NULL}, 0}},
+    {"dc-asgd lambda=0 and sgd",
+     1,
+     {"dc-asgd", {"compensation=0", "workers=1"}, 0},
+     {"async-sgd", {NULL}, 0}},
     {"momentum mu=0 and sgd, rounds",
      4,
      {"async-msgd", {"momentum=0", "admission=sync", "workers=4"}, 0},
@@ -128,12 +132,13 @@ static void compare_admissions(struct table *table, const struct ps_rule_info *r
     snprintf(name, sizeof name, "%s under %s and fcfs", rule->name, admission);
     snprintf(rule_key, sizeof rule_key, "rule=%s", rule->name);
     snprintf(admission_key, sizeof admission_key, "admission=%s", admission);
-    const char *more = rule->uses & PS_USES_RATE       ? "alpha=0.3"
-                       : rule->uses & PS_USES_RHO      ? "rho=2.5"
-                       : rule->uses & PS_USES_MOMENTUM ? "momentum=0.9"
-                                                       : NULL;
+    const char *more = rule->uses & PS_USES_RATE           ? "alpha=0.3"
+                       : rule->uses & PS_USES_COMPENSATION ? "compensation=0.5"
+                       : rule->uses & PS_USES_RHO          ? "rho=2.5"
+                       : rule->uses & PS_USES_MOMENTUM     ? "momentum=0.9"
+                                                           : NULL;
     twin.a.more[4] = twin.b.more[4] = more;
-    twin.a.more[5] = twin.b.more[5] = rule->fixed_workers ? "workers=1" : NULL;
+    twin.a.more[5] = twin.b.more[5] = rule->uses & PS_USES_WORKERS ? "workers=1" : NULL;
     compare(table, &twin);
 }
 
@@ -163,7 +168,7 @@ void theory_twins(struct table *table)
     for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
         compare(table, &twins[i]);
     for (const struct ps_rule_info *rule = ps_rules; rule->name != NULL; rule++) {
-        if (!rule->fixed_workers)
+        if (!rule->fixed_workers && !rule->keeps_seen)
             compare_admissions(table, rule, "sync");
         compare_admissions(table, rule, "round-robin");
     }
