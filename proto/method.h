@@ -40,6 +40,7 @@ enum ps_uses {
     PS_USES_AVERAGING_RATE = 1u << 6,
     PS_USES_SERIAL = 1u << 7,
     PS_USES_WORKERS = 1u << 8, /* the number that the job starts with */
+    PS_USES_SLACK = 1u << 9,
 };
 
 /* What both ends must know of a rule. */
@@ -56,7 +57,7 @@ struct ps_rule_info {
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    bool rounds; /* each member's exchange once a round, whole vectors only; alpha = beta / p under sync */
+    bool members; /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
 };
 
 /* What both ends must know of a worker's own optimizer. */
@@ -121,6 +122,7 @@ struct ps_hyper {
     double averaging_rate; /* of averaging moving */
     uint32_t workers;      /* p at the start of a job that needs to know; 0: any */
     bool serial;           /* round-robin: one worker computes at a time */
+    uint32_t slack;        /* ssp: exchanges that a worker may be ahead of the slowest */
     double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;

@@ -291,7 +291,7 @@ static int check_workers(const struct psd_config *cfg, const struct ps_rule_info
         return ps_fail(
             err, -EINVAL,
             "admission: found %s, where a message may be lost to a race; rule %s needs every one, so "
-            "allowed are fcfs, round-robin and sync",
+            "allowed are fcfs, round-robin, ssp and sync",
             cfg->admission, rule->name);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* A lane under rounds: the input's first byte chooses rule and admission, then come struct fuzz_record, each a
+/* A lane with members, under rounds or not: the input's first byte chooses rule and admission, then come struct fuzz_record, each a
  * request, and after it what the loop may do. Whatever comes, the center stays finite, a message is answered,
  * dropped or staged and never two of these, no client stages more than its window, and a chunk's rounds never
  * go back. */
@@ -22,10 +22,12 @@ static int served;
 static const struct {
     const char *rule, *admission;
     bool serial;
+    uint32_t slack;
 } jobs[] = {
     {"elastic", "sync", false},        {"sgd", "sync", false},         {"add", "sync", false},
     {"elastic", "round-robin", false}, {"sgd", "round-robin", true},   {"elastic", "round-robin", true},
-    {"momentum", "sync", false},       {"add", "round-robin", false},
+    {"momentum", "sync", false},       {"add", "round-robin", false},       {"sgd", "ssp", false, 0},
+    {"elastic", "ssp", false, 1},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
@@ -75,6 +77,7 @@ static struct psd_center *center_of(unsigned job)
         snprintf(cfg.averaging, sizeof cfg.averaging, "none");
         cfg.hyper.alpha = 0.5;
         cfg.hyper.serial = jobs[job].serial;
+        cfg.hyper.slack = jobs[job].slack;
         cfg.lanes = 1;
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) == 0);
