@@ -125,6 +125,14 @@ static void start_lanes(struct psc *c, const struct psc_transfer *t)
     rewind_lanes(c);
 }
 
+/* The server has lost some of what it had answered. Where exchanges wait for each other, nobody else could go on
+ * with those chunks: the whole exchange is sent again. */
+static bool is_cut(const struct psc *c, const struct psc_transfer *t)
+{
+    const struct ps_admission_info *a = ps_admission_find(c->carriage.road.admission);
+    return c->carriage.road.revived && psc_transfer_moves(t) && a != NULL && a->members;
+}
+
 static bool all_answered(const struct psc *c)
 {
     const struct psc_carriage *carry = &c->carriage;
@@ -134,9 +142,11 @@ static bool all_answered(const struct psc *c)
     return true;
 }
 
-static int reopen_links(struct psc *c)
+static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 {
     struct psc_carriage *carry = &c->carriage;
+    if (moved && is_cut(c, t))
+        start_lanes(c, t);
     for (uint32_t i = 0; i < carry->road.n_lanes; i++)
         carry->counts.retries += carry->progress[i].in_flight;
     psc_links_close(c);
@@ -335,7 +345,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
     int rc;
 
     if ((rc = look_around(c, &joined, &moved)) != PSC_OK ||
-        (moved && joined && (rc = reopen_links(c)) != PSC_OK))
+        (moved && joined && (rc = reopen_links(c, t, true)) != PSC_OK))
         return rc;
     while (true) {
         bool progress = false;
@@ -366,7 +376,7 @@ static int run(struct psc *c, const struct psc_transfer *t)
         if (joined && (moved || now > next_retry_s)) {
             backoff = moved || backoff >= MAX_BACKOFF ? backoff : backoff * 2;
             next_retry_s = now + backoff * c->opt.retry_ms / 1e3;
-            if ((rc = reopen_links(c)) != PSC_OK)
+            if ((rc = reopen_links(c, t, moved)) != PSC_OK)
                 return rc;
         }
     }

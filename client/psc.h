@@ -30,6 +30,7 @@ enum psc_state {
 /* What Welcome said. */
 struct psc_road {
     uint32_t client, incarnation, generation;
+    bool revived; /* the server has come back from a checkpoint since the last Welcome */
     char transport[16];
     char urls[PS_MAX_LANES][320];
     uint32_t n_lanes, chunk_floats, window_chunks;

@@ -23,10 +23,11 @@ const struct ps_rule_info ps_rules[] = {
 };
 
 const struct ps_admission_info ps_admissions[] = {
-    {"fcfs", 0, .rounds = false},
-    {"hogwild", 0, .rounds = false},
-    {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .rounds = true},
-    {"sync", PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .rounds = true}, /* every gradient is of its round */
+    {"fcfs", 0, .members = false},
+    {"hogwild", 0, .members = false},
+    {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .members = true},
+    {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true},
+    {"sync", PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true}, /* every gradient is of its round */
     {.name = NULL},
 };
 
@@ -70,6 +71,7 @@ const struct ps_method ps_methods[] = {
     {"sync-sgd", "sgd", "sync", "none", "none", "dist-SGD of Mamidala et al.; PS-Sync of Li et al."},
     {"async-sgd", "sgd", "fcfs", "none", "none", YOU "Async SGD; dist-ASGD of Mamidala et al."},
     {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},
+    {"ssp-sgd", "sgd", "ssp", "none", "none", "Ho et al. 2013, SSP"},
     {"async-msgd", "momentum", "fcfs", "none", "none", YOU "eq. 3-4"},
     {"downpour", "add", "fcfs", "sgd", "none", ZHANG "Algorithm 3"},
     {"adownpour", "add", "fcfs", "sgd", "mean", ZHANG "section 5"},

@@ -46,6 +46,7 @@ enum ps_uses {
     PS_USES_DELAY = 1u << 10,
     PS_USES_WEIGHT = 1u << 11, /* weight: eta by the staleness of the gradient */
     PS_USES_COMPENSATION = 1u << 12,
+    PS_USES_SLACK = 1u << 13,
 };
 
 /* What both ends must know of a rule. */
@@ -65,7 +66,7 @@ struct ps_admission_info {
     const char *name;
     unsigned uses;
     unsigned drops; /* what the other parts would use and what means nothing here */
-    bool rounds;    /* each member's exchange once a round, whole vectors only; alpha = beta / p under sync */
+    bool members;   /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
 };
 
 /* What both ends must know of a worker's own optimizer. */
@@ -139,6 +140,7 @@ struct ps_hyper {
     double weight_power; /* of weight power, at least 0 */
     uint32_t workers;    /* p at the start of a job that needs to know; 0: any */
     bool serial;         /* round-robin: one worker computes at a time */
+    uint32_t slack;      /* ssp: exchanges that a worker may be ahead of the slowest */
     double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;        /* exchange while the worker computes */
     struct ps_schedule schedule;

@@ -301,7 +301,7 @@ static int check_races(const struct psd_config *cfg, const struct ps_rule_info *
         return 0;
     return ps_fail(err, -EINVAL,
                    "admission: found %s, where a message may be lost to a race; rule %s %s, so "
-                   "allowed are fcfs, round-robin and sync",
+                   "allowed are fcfs, round-robin, ssp and sync",
                    cfg->admission, rule->name,
                    rule->counts_moves ? "counts the moves of each value" : "needs every one");
 }

@@ -84,7 +84,7 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->schedule = schedule;
 }
 
-static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
+static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bool revived)
 {
     Ps__Method method = PS__METHOD__INIT;
     Ps__Schedule schedule = PS__SCHEDULE__INIT;
@@ -115,6 +115,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed)
     w.window_chunks = d->cfg.window_chunks;
     w.silence_ms = d->cfg.limits.silence_s * 1000;
     w.resumed = resumed;
+    w.revived = revived;
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_control_send_to(d, s->peer, s->peer_bytes, &m);
@@ -177,7 +178,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     if (s != NULL &&
         s->observer == (m->observer != 0)) { /* it asked before, and has not begun as far as it knows */
         set_peer(d, s, peer, m);
-        welcome(d, s, false);
+        welcome(d, s, false, false);
         return;
     }
     if (d->state >= PSD_STATE_DRAINING) {
@@ -196,7 +197,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     psd_job_update_rates(d);
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
            s->observer ? "observer" : "rank", s->client, s->incarnation);
-    welcome(d, s, false);
+    welcome(d, s, false, false);
 }
 
 static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
@@ -252,7 +253,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
-    welcome(d, s, true);
+    welcome(d, s, true, true);
 }
 
 static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
@@ -266,7 +267,7 @@ static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m
         set_peer(d, s, peer, m);
         ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name,
                s->observer ? "observer" : "rank", s->client);
-        welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING);
+        welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
         return;
     }
     if (d->state >= PSD_STATE_DRAINING)

@@ -28,6 +28,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
     if (!keep_replay) {
         atomic_store_explicit(&d->shared.lanes_done[s->client], 0, memory_order_relaxed);
         atomic_store_explicit(&d->shared.exchanges[s->client], 0, memory_order_relaxed);
+        atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_ADMIT,
                                      .client = s->client,

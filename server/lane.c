@@ -15,12 +15,14 @@ int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
     *s = (struct psd_shared){.n_slots = n_slots, .n_lanes = n_lanes};
     s->lanes_done = calloc(n_slots, sizeof *s->lanes_done);
     s->exchanges = calloc(n_slots, sizeof *s->exchanges);
-    if (s->lanes_done != NULL && s->exchanges != NULL &&
+    s->clocks = calloc(n_slots, sizeof *s->clocks);
+    if (s->lanes_done != NULL && s->exchanges != NULL && s->clocks != NULL &&
         pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
         return 0;
     free(s->lanes_done);
     free(s->exchanges);
-    s->lanes_done = s->exchanges = NULL;
+    free(s->clocks);
+    s->lanes_done = s->exchanges = s->clocks = NULL;
     return -ENOMEM;
 }
 
@@ -30,6 +32,7 @@ void psd_shared_finish(struct psd_shared *s)
         pthread_barrier_destroy(&s->snapshot);
     free(s->lanes_done);
     free(s->exchanges);
+    free(s->clocks);
 }
 
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)

@@ -50,6 +50,7 @@ struct psd_shared {
      * psd_lane_whole */
     _Atomic uint64_t *lanes_done;
     _Atomic uint64_t *exchanges; /* [n_slots]: the client's that landed in every lane they go to */
+    _Atomic uint64_t *clocks;    /* [n_slots]: the same without what sets values instead of moving them */
 };
 
 /* -ENOMEM. */
@@ -73,7 +74,7 @@ struct psd_lane_client {
     double weight;                     /* of the exchange under way: what its staleness leaves of eta */
     struct psd_norms norms;            /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
-    /* Under rounds, for the loop: chunks of this exchange that wait here for others'. */
+    /* Of members, for the loop: chunks of this exchange that wait here for others'. */
     _Atomic uint64_t waiting_seq;
     _Atomic uint32_t waiting_chunks;
     /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
@@ -82,9 +83,9 @@ struct psd_lane_client {
     _Atomic float last_rate;
 };
 
-/* Who takes part in rounds `from` and later; ranks ascend. */
+/* Who takes part; ranks ascend. */
 struct psd_members {
-    uint64_t from;
+    uint64_t from; /* the first round of it; without rounds, the clock that those who are new start with */
     uint32_t n;
     uint32_t *ranks;
 };
@@ -128,7 +129,7 @@ struct psd_lane {
         uint64_t seq;
     } offer;                              /* whose x it was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not floats in place */
-    struct psd_rounds *rounds;            /* NULL: an admission without */
+    struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;

@@ -45,6 +45,8 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&lane->shared->clocks[f->client], f->kind != PS_FRAME_SET,
+                                  memory_order_relaxed);
     }
 }
 

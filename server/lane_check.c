@@ -55,7 +55,7 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     }
     if ((f->flags & PS_FLAG_TENSOR) == 0)
         return 0;
-    if (kind->moves && center->admission->rounds) {
+    if (kind->moves && center->admission->members) {
         ps_fail(err, 0, "tensor %u alone: admission %s takes exchanges of the whole vector", f->code,
                 center->admission->name);
         return PS__CODE__RANGE;

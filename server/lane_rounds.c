@@ -14,6 +14,7 @@ static void free_all(struct psd_rounds *r)
     free(r->turn);
     free(r->party);
     free(r->bodies);
+    free(r->pace);
     free(r);
 }
 
@@ -38,7 +39,10 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->turn = calloc(n, sizeof *r->turn);
     r->party = calloc(n_slots, sizeof *r->party);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->party || !r->bodies) {
+    if (!lane->center->admission->rounds)
+        r->pace = calloc(n_slots, sizeof *r->pace);
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->party || !r->bodies ||
+        (!lane->center->admission->rounds && !r->pace)) {
         free_all(r);
         return NULL;
     }
@@ -49,6 +53,12 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
             r->last = k;
     }
     return r;
+}
+
+void psd_rounds_revive(struct psd_lane *lane, uint32_t client)
+{
+    if (lane->rounds != NULL && lane->rounds->pace != NULL && lane->center->resumed != NULL)
+        lane->rounds->pace[client] = (struct psd_pace){.free = true};
 }
 
 static struct psd_staged *staged_of(const struct psd_rounds *r, uint32_t client)
@@ -119,6 +129,12 @@ void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s)
 void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate)
 {
     psd_lane_answer_moved(lane, &s->arrival, rate, s->flags);
+    psd_rounds_clear(lane, s);
+}
+
+void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float rate)
+{
+    psd_lane_answer_center(lane, &s->arrival, rate, s->flags);
     psd_rounds_clear(lane, s);
 }
 
@@ -214,7 +230,7 @@ static void advance_all(struct psd_lane *lane)
     } while (r->wake);
 }
 
-/* Rounds stage their messages, so one with a value that is not finite is refused whole. */
+/* Messages are staged, so one with a value that is not finite is refused whole. */
 static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct ps_range piece = {a->frame.begin, a->frame.count};
@@ -319,23 +335,47 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         return;
     leave(lane, &r->now, client);
     leave(lane, &r->next, client);
+    if (r->pace != NULL)
+        r->pace[client] = (struct psd_pace){0};
     drop_all(lane, client);
     advance_all(lane);
     if (r->saving && has_nobody(r))
         psd_rounds_snapshot(lane, r->snapshot, r->save_at);
 }
 
+static uint64_t first_round(const struct psd_lane *lane)
+{
+    const struct psd_rounds *r = lane->rounds;
+    uint64_t first = 0;
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        if (moves(lane, k) && r->done[k] + (r->turn[k] > 0) > first)
+            first = r->done[k] + (r->turn[k] > 0);
+    return first;
+}
+
 void psd_rounds_hold(struct psd_lane *lane)
 {
-    struct psd_rounds *r = lane->rounds;
     struct psd_note held = {.kind = PSD_NOTE_HELD};
-    if (r != NULL) {
-        r->held = true;
-        for (uint32_t k = 0; k < lane->n_chunks; k++)
-            if (moves(lane, k) && r->done[k] + (r->turn[k] > 0) > held.a)
-                held.a = r->done[k] + (r->turn[k] > 0);
+    if (lane->rounds != NULL) {
+        lane->rounds->held = true;
+        held.a = lane->center->admission->rounds ? first_round(lane) : lane->center->admission->slowest(lane);
     }
     psd_ring_push(lane->out, &held);
+}
+
+/* Without rounds: those who are new start with the clock that was published. */
+static void take_clocks(struct psd_rounds *r, const struct psd_members *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        if (index_of(&r->now, m->ranks[i]) < 0)
+            r->pace[m->ranks[i]].offset = m->from;
+}
+
+static void copy_members(struct psd_members *to, const struct psd_members *m)
+{
+    to->from = m->from;
+    to->n = m->n;
+    memcpy(to->ranks, m->ranks, m->n * sizeof *m->ranks);
 }
 
 void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m)
@@ -343,9 +383,12 @@ void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m)
     struct psd_rounds *r = lane->rounds;
     if (r == NULL)
         return;
-    r->next.from = m->from;
-    r->next.n = m->n;
-    memcpy(r->next.ranks, m->ranks, m->n * sizeof *m->ranks);
+    if (!lane->center->admission->rounds) {
+        take_clocks(r, m);
+        copy_members(&r->now, m);
+        return;
+    }
+    copy_members(&r->next, m);
     r->has_next = true;
     settle_members(r);
 }
@@ -361,7 +404,7 @@ void psd_rounds_go(struct psd_lane *lane)
 void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after)
 {
     struct psd_rounds *r = lane->rounds;
-    if (r == NULL || lane->n_moving == 0) {
+    if (r == NULL || lane->n_moving == 0 || !lane->center->admission->rounds) {
         psd_lane_snapshot(lane, s);
         return;
     }

@@ -1,9 +1,11 @@
-/* lane_rounds.h: what a lane stages under admissions with rounds.
+/* lane_rounds.h: what a lane stages under admissions with members, and how it goes through rounds.
  *
  * The loop decides who the members are, from which round on (PSD_NOTE_MEMBERS); from that every lane derives
  * the same order by (round, rank) on its own. A member's message for a chunk is staged until the admission's
  * `advance` takes it; each member sends one for each round, so that the round needs no name on the road. A
  * client ends an exchange in all lanes before it begins the next: chunks are one round apart at most.
+ *
+ * Without rounds (admissions/ssp.c) a member's messages are numbered instead; a new set is valid at once.
  *
  * All of it belongs to the lane's thread. */
 #ifndef PSD_LANE_ROUNDS_H
@@ -19,11 +21,20 @@ struct psd_staged {
     uint16_t flags; /* of the answer */
 };
 
+/* Where a member stands. */
+struct psd_pace {
+    uint64_t offset; /* its clock when it began to take part */
+    uint64_t seq;    /* the exchange begun last */
+    uint64_t before; /* exchanges of it that had landed in every lane when that began */
+    bool free;       /* that one waits for nobody */
+};
+
 struct psd_rounds {
     uint32_t window;           /* messages that a client may have staged */
     struct psd_staged *staged; /* [n_slots][window] */
     struct psd_members now, next;
     bool has_next;
+    struct psd_pace *pace; /* [n_slots]; NULL under rounds */
     uint64_t begin;  /* rounds that the center had been through when the lane got its slice */
     uint64_t *done;  /* [n_chunks]: rounds that the chunk has been through */
     uint32_t *turn;  /* [n_chunks]: members of the round under way that it has served, in order of rank */
@@ -41,10 +52,12 @@ struct psd_rounds {
 
 /* Memory for a lane that has its slice; NULL without. `begin`: rounds that the center has been through. */
 struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin);
+/* The client goes on with a session that it had before psd was restarted. */
+void psd_rounds_revive(struct psd_lane *lane, uint32_t client);
 /* Drops what is staged. */
 void psd_rounds_destroy(struct psd_lane *lane);
 
-/* `arrive` of admissions with rounds: refuses what a round cannot take, or stages it and advances. */
+/* `arrive` of admissions with members: refuses what cannot be staged, or stages it and advances. */
 void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a);
 /* The client's session has ended or begins anew: it is no member of what is not complete. */
 void psd_rounds_forget(struct psd_lane *lane, uint32_t client);
@@ -52,7 +65,7 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client);
 void psd_rounds_hold(struct psd_lane *lane);
 void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m);
 void psd_rounds_go(struct psd_lane *lane);
-/* Copies the slice after so many rounds; at once where none will end any more. */
+/* Copies the slice after so many rounds; at once where none will end any more, or there are none. */
 void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after);
 
 /* For `advance`. The members of the chunk's round. */
@@ -65,6 +78,8 @@ uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk);
 void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk);
 /* Answers and forgets a staged message that was moved. */
 void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate);
+/* The same with the center as it is now. */
+void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float rate);
 /* Forgets a staged message that was consumed. */
 void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s);
 

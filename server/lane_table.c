@@ -87,10 +87,10 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
     lane->center = center;
-    if (center->admission->rounds)
+    if (center->admission->members)
         lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
-        !lane->scratch || (center->admission->rounds && lane->rounds == NULL)) {
+        !lane->scratch || (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
@@ -115,6 +115,8 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         c->seq = 0;
         c->n_landed = 0;
     }
+    if (note->b == 1)
+        psd_rounds_revive(lane, note->client);
     c->incarnation = note->incarnation;
     c->phase = (enum psd_phase)note->a;
     c->others_seen = psd_lane_others(lane, note->client);

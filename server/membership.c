@@ -1,10 +1,13 @@
-/* Membership of rounds (DESIGN 5): decided here once, so that every lane derives the same order from it.
+/* Membership (DESIGN 5): decided here once, so that every lane derives the same order from it.
  *
  * The first round begins when `workers` of them are active (any: with the first, once those that a checkpoint
  * knew are back or have had their time). Later a set changes between rounds: lanes hold (PSD_NOTE_HOLD), each
  * says which round it has not begun, and the new set is valid from the latest of these. A checkpoint is the
  * center after that round, so that its answers can tell the workers to save their own part. Who ends needs no
- * hold: a lane takes him out of every round that is not complete. Runs on the loop. */
+ * hold: a lane takes him out of every round that is not complete.
+ *
+ * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new starts
+ * with the highest of these, the same in every lane; a checkpoint needs no hold. Runs on the loop. */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -20,9 +23,9 @@ static void tell_lanes(struct psd *d, const struct psd_note *note)
         psd_ring_push(d->lanes[i]->in, note);
 }
 
-static bool has_rounds(const struct psd *d)
+static bool has_members(const struct psd *d)
 {
-    return d->center != NULL && d->center->admission->rounds;
+    return d->center != NULL && d->center->admission->members;
 }
 
 int psd_membership_init(struct psd *d)
@@ -51,7 +54,8 @@ static void publish(struct psd *d, uint64_t from)
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE)
             m->ranks[m->n++] = i;
-    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from round %" PRIu64 " on", m->n, from);
+    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64 " on", m->n,
+           d->center->admission->rounds ? "round" : "clock", from);
     tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = m});
 }
 
@@ -87,7 +91,7 @@ static void hold(struct psd *d)
 void psd_membership_joined(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
-    if (!has_rounds(d))
+    if (!has_members(d))
         return;
     if (m->started) {
         m->join_due = true;

@@ -105,13 +105,13 @@ struct psd_nonfinite {
     bool sent; /* false: the worker's library refused its own vector, nothing was sent */
 };
 
-/* Who takes part in rounds, and where the lanes stand. See membership.c. */
+/* Who takes part, and where the lanes stand. See membership.c. */
 struct psd_membership {
     bool started; /* the first set is out */
     bool holding; /* lanes have been asked to hold */
     bool join_due, save_due;
     uint32_t held_left;
-    uint64_t first; /* round that no lane has begun */
+    uint64_t first; /* round that no lane has begun; without rounds, the slowest's clock */
     struct psd_members members;
 };
 
@@ -180,8 +180,8 @@ void psd_job_update_rates(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
-/* membership.c: rounds begin when there are enough; members change between rounds. Nothing to do under other
- * admissions. */
+/* membership.c: a job with members begins when there are enough; they change between rounds. Nothing to do
+ * under other admissions. */
 int psd_membership_init(struct psd *d); /* -ENOMEM */
 void psd_membership_finish(struct psd *d);
 void psd_membership_joined(struct psd *d); /* a worker has become active, or may have become enough */
@@ -242,7 +242,7 @@ uint64_t psd_stats_window_bytes(const struct psd *d);
 /* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not
  * tell or there was none. Returns whether either is known. Loop's thread. */
 bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update);
-/* Chunks of the client's exchange *seq that lanes hold back, under rounds, until others' have come. */
+/* Chunks of the client's exchange *seq that lanes hold back, among members, until others' have come. */
 uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq);
 double psd_stats_center_norm(const struct psd *d); /* ‖x̃‖; NaN: not known */
 int psd_history_open(struct psd *d, struct ps_error *err);

@@ -16,7 +16,7 @@ enum psd_note_kind {
     PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
                           SNAPPED */
-    PSD_NOTE_HOLD,     /* under rounds: apply nothing until GO; answered by HELD */
+    PSD_NOTE_HOLD,     /* admissions with members: apply nothing until GO; answered by HELD */
     PSD_NOTE_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
     PSD_NOTE_GO,
     PSD_NOTE_STOP,
@@ -24,7 +24,7 @@ enum psd_note_kind {
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
-    PSD_NOTE_HELD,  /* a: the first round that this lane has not begun */
+    PSD_NOTE_HELD, /* a: the first round that this lane has not begun; without rounds, the slowest's clock */
     PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
                        session. One for each ADMIT at most */
 };

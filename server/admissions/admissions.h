@@ -12,17 +12,20 @@ struct psd_admission {
     const char *name; /* as in ps_methods */
     /* Each lane serves some of the clients over the whole center, instead of all of them over its slice. */
     bool whole_lanes;
-    /* Members decided by the loop take part once a round; what arrives is staged (server/lane_rounds.h). */
-    bool rounds;
+    /* Who takes part is decided by the loop; what arrives is staged (server/lane_rounds.h). */
+    bool members;
+    bool rounds; /* each member takes part once a round */
     bool merges; /* a round is one update of the center, and one version */
     /* Takes the arrival over: applies it (psd_lane_apply), parks it or refuses it. Lane's thread. */
     void (*arrive)(struct psd_lane *lane, struct psd_arrival *a);
-    /* Under rounds: does the next thing that what is staged for the chunk allows. Whether there was one. */
+    /* Of members: does the next thing that what is staged for the chunk allows. Whether there may be more. */
     bool (*advance)(struct psd_lane *lane, uint32_t chunk);
+    /* Members without rounds: the clock of the slowest here, which who joins starts with. */
+    uint64_t (*slowest)(const struct psd_lane *lane);
 };
 
 extern const struct psd_admission psd_admission_fcfs, psd_admission_hogwild, psd_admission_round_robin,
-    psd_admission_sync;
+    psd_admission_ssp, psd_admission_sync;
 /* Ends with NULL. */
 extern const struct psd_admission *const psd_admissions[];
 /* NULL: no such admission. */

@@ -50,4 +50,4 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
 }
 
 const struct psd_admission psd_admission_round_robin = {
-    .name = "round-robin", .rounds = true, .arrive = psd_rounds_arrive, .advance = advance};
+    .name = "round-robin", .members = true, .rounds = true, .arrive = psd_rounds_arrive, .advance = advance};

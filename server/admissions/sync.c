@@ -188,4 +188,4 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
 }
 
 const struct psd_admission psd_admission_sync = {
-    .name = "sync", .rounds = true, .merges = true, .arrive = psd_rounds_arrive, .advance = advance};
+    .name = "sync", .members = true, .rounds = true, .merges = true, .arrive = psd_rounds_arrive, .advance = advance};

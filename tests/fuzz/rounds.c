@@ -1,7 +1,7 @@
-/* A lane under rounds: the input's first byte chooses rule and admission, then come struct fuzz_record, each
- * a request, and after it what the loop may do. Whatever comes, the center stays finite, a message is
- * answered, dropped or staged and never two of these, no client stages more than its window, and a chunk's
- * rounds never go back. */
+/* A lane with members, under rounds or not: the input's first byte chooses rule and admission, then come struct
+ * fuzz_record, each a request, and after it what the loop may do. Whatever comes, the center stays finite, a
+ * message is answered, dropped or staged and never two of these, no client stages more than its window, and a
+ * chunk's rounds never go back; without rounds, who is left alone waits for nothing. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -22,10 +22,12 @@ static int served;
 static const struct {
     const char *rule, *admission;
     bool serial;
+    uint32_t slack;
 } jobs[] = {
-    {"elastic", "sync", false},        {"sgd", "sync", false},        {"add", "sync", false},
-    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},  {"elastic", "round-robin", true},
-    {"momentum", "sync", false},       {"add", "round-robin", false},
+    {"elastic", "sync", false},        {"sgd", "sync", false},         {"add", "sync", false},
+    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},   {"elastic", "round-robin", true},
+    {"momentum", "sync", false},       {"add", "round-robin", false},       {"sgd", "ssp", false, 0},
+    {"elastic", "ssp", false, 1},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
@@ -77,6 +79,7 @@ static struct psd_center *center_of(unsigned job)
         snprintf(cfg.averaging, sizeof cfg.averaging, "none");
         cfg.hyper.alpha = 0.5;
         cfg.hyper.serial = jobs[job].serial;
+        cfg.hyper.slack = jobs[job].slack;
         cfg.lanes = 1;
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) ==
@@ -161,6 +164,16 @@ static void serve(const struct fuzz_record *r)
         promise(isfinite(center->x[i]));
 }
 
+/* Without rounds who is alone waits for nobody. */
+static void leave_alone(uint32_t client)
+{
+    publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), (1u << N_SLOTS) - 1);
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        if (i != client)
+            tell(PSD_NOTE_END, i, PS__CODE__NO_SESSION, NULL);
+    promise(count_staged() == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct fuzz_record record;
@@ -174,6 +187,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         memcpy(&record, bytes + at, sizeof record);
         serve(&record);
     }
+    if (!center->admission->rounds)
+        leave_alone(bytes[len - 1] % N_SLOTS);
     psd_lane_destroy(lane);
     promise(fuzz_far.replies + fuzz_far.drops == served);
     psd_shared_finish(&shared);

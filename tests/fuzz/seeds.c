@@ -218,10 +218,10 @@ static void make_lane(void)
     }
 }
 
-/* Three rounds of both chunks that move by two clients, with what the loop does between. */
+/* Three exchanges of both chunks that move by two clients, with what the loop does between. */
 static void make_rounds(void)
 {
-    enum { JOBS = 8, ROUNDS = 3, CLIENTS = 2, CHUNKS = 2, N = ROUNDS * CLIENTS * CHUNKS };
+    enum { JOBS = 10, ROUNDS = 3, CLIENTS = 2, CHUNKS = 2, N = ROUNDS * CLIENTS * CHUNKS };
     static const uint16_t acts[] = {0, FUZZ_MEMBERS_AFTER, FUZZ_SNAPSHOT_AFTER, FUZZ_END_AFTER};
     static struct {
         uint8_t choice;

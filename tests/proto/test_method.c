@@ -192,7 +192,7 @@ START_TEST(the_other_tables_are_consistent)
         ck_assert_ptr_eq(ps_averaging_find(a->name), a);
     for (const struct ps_admission_info *a = ps_admissions; a->name != NULL; a++) {
         ck_assert_ptr_eq(ps_admission_find(a->name), a);
-        ck_assert_int_eq(a->rounds, (a->uses & PS_USES_WORKERS) != 0);
+        ck_assert_int_eq(a->members, (a->uses & PS_USES_WORKERS) != 0);
     }
     ck_assert_ptr_null(ps_optimizer_find("adam"));
     ck_assert_ptr_null(ps_admission_find("lifo"));
