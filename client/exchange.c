@@ -125,8 +125,8 @@ static void start_lanes(struct psc *c, const struct psc_transfer *t)
     rewind_lanes(c);
 }
 
-/* The server has lost some of what it had answered. Where exchanges wait for each other, nobody else could go on
- * with those chunks: the whole exchange is sent again. */
+/* The server has lost some of what it had answered. Where exchanges wait for each other, nobody else could go
+ * on with those chunks: the whole exchange is sent again. */
 static bool is_cut(const struct psc *c, const struct psc_transfer *t)
 {
     const struct ps_admission_info *a = ps_admission_find(c->carriage.road.admission);

@@ -35,8 +35,8 @@ struct psd_rounds {
     struct psd_members now, next;
     bool has_next;
     struct psd_pace *pace; /* [n_slots]; NULL under rounds */
-    uint64_t begin;  /* rounds that the center had been through when the lane got its slice */
-    uint64_t *done;  /* [n_chunks]: rounds that the chunk has been through */
+    uint64_t begin;        /* rounds that the center had been through when the lane got its slice */
+    uint64_t *done;        /* [n_chunks]: rounds that the chunk has been through */
     uint32_t *turn;  /* [n_chunks]: members of the round under way that it has served, in order of rank */
     uint64_t round;  /* that every chunk has been through */
     uint32_t n_done; /* chunks that have been through one more */

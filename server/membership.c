@@ -6,8 +6,8 @@
  * center after that round, so that its answers can tell the workers to save their own part. Who ends needs no
  * hold: a lane takes him out of every round that is not complete.
  *
- * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new starts
- * with the highest of these, the same in every lane; a checkpoint needs no hold. Runs on the loop. */
+ * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new
+ * starts with the highest of these, the same in every lane; a checkpoint needs no hold. Runs on the loop. */
 #include "server/psd.h"
 
 #include <errno.h>

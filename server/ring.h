@@ -24,7 +24,7 @@ enum psd_note_kind {
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
-    PSD_NOTE_HELD, /* a: the first round that this lane has not begun; without rounds, the slowest's clock */
+    PSD_NOTE_HELD,  /* a: the first round that this lane has not begun; without rounds, the slowest's clock */
     PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
                        session. One for each ADMIT at most */
 };

@@ -32,7 +32,7 @@ static int read_schedule(const char *text, struct psc_local *out, struct cnn_err
     for (int i = 0; row < N_SCHEDULES && i < schedules[row].n_numbers; i++) {
         char *end = NULL;
         numbers[i] = *rest == ':' ? strtod(rest + 1, &end) : NAN;
-        if (*rest != ':' || end == rest + 1)
+        if (end == NULL || end == rest + 1)
             row = N_SCHEDULES;
         else
             rest = end;

@@ -187,5 +187,9 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     return true;
 }
 
-const struct psd_admission psd_admission_sync = {
-    .name = "sync", .members = true, .rounds = true, .merges = true, .arrive = psd_rounds_arrive, .advance = advance};
+const struct psd_admission psd_admission_sync = {.name = "sync",
+                                                 .members = true,
+                                                 .rounds = true,
+                                                 .merges = true,
+                                                 .arrive = psd_rounds_arrive,
+                                                 .advance = advance};

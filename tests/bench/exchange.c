@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
-#include "tests/bench/limits.h"
+#include "tests/bench/ceiling.h"
 #include "tests/support/daemon.h"
 
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";

@@ -1,7 +1,7 @@
-/* A lane with members, under rounds or not: the input's first byte chooses rule and admission, then come struct
- * fuzz_record, each a request, and after it what the loop may do. Whatever comes, the center stays finite, a
- * message is answered, dropped or staged and never two of these, no client stages more than its window, and a
- * chunk's rounds never go back; without rounds, who is left alone waits for nothing. */
+/* A lane with members, under rounds or not: the input's first byte chooses rule and admission, then come
+ * struct fuzz_record, each a request, and after it what the loop may do. Whatever comes, the center stays
+ * finite, a message is answered, dropped or staged and never two of these, no client stages more than its
+ * window, and a chunk's rounds never go back; without rounds, who is left alone waits for nothing. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -24,9 +24,9 @@ static const struct {
     bool serial;
     uint32_t slack;
 } jobs[] = {
-    {"elastic", "sync", false},        {"sgd", "sync", false},         {"add", "sync", false},
-    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},   {"elastic", "round-robin", true},
-    {"momentum", "sync", false},       {"add", "round-robin", false},       {"sgd", "ssp", false, 0},
+    {"elastic", "sync", false},        {"sgd", "sync", false},        {"add", "sync", false},
+    {"elastic", "round-robin", false}, {"sgd", "round-robin", true},  {"elastic", "round-robin", true},
+    {"momentum", "sync", false},       {"add", "round-robin", false}, {"sgd", "ssp", false, 0},
     {"elastic", "ssp", false, 1},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };

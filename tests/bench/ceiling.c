@@ -1,4 +1,4 @@
-#include "tests/bench/limits.h"
+#include "tests/bench/ceiling.h"
 
 #include <arpa/inet.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-/* limits.h: what this machine's sockets and memory do, measured as an exchange uses them. */
-#ifndef BENCH_LIMITS_H
-#define BENCH_LIMITS_H
+/* ceiling.h: what this machine's sockets and memory do, measured as an exchange uses them. */
+#ifndef BENCH_CEILING_H
+#define BENCH_CEILING_H
 
 #include <stddef.h>
 #include <stdint.h>
