@@ -38,6 +38,11 @@ static inline void rig_start(struct daemon *d, const char *const *settings)
     ck_assert_int_eq(daemon_start(d, NULL), 0);
 }
 
+/* Unanswered chunks are sent again after this time. A busy machine may be late with an answer; where a chunk
+ * sent again would be seen (its answer is the center of then), a test sets this to RIG_PATIENT_MS. */
+static uint32_t rig_retry_ms = 200;
+enum { RIG_PATIENT_MS = 20000 };
+
 static inline struct psc *rig_open(const struct daemon *d, void (*log)(void *, const char *), void *log_arg)
 {
     struct psc_options opt;
@@ -45,7 +50,7 @@ static inline struct psc *rig_open(const struct daemon *d, void (*log)(void *, c
     psc_options_init(&opt, sizeof opt);
     opt.server = d->endpoint;
     opt.timeout_ms = 10000;
-    opt.retry_ms = 200;
+    opt.retry_ms = rig_retry_ms;
     opt.heartbeat_ms = 100;
     opt.log = log;
     opt.log_arg = log_arg;

@@ -426,6 +426,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("client-halves");
+    rig_retry_ms = RIG_PATIENT_MS;
     TCase *tc = tcase_create("halves");
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, NULL, stop_psd);

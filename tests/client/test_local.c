@@ -314,6 +314,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("client-local");
+    rig_retry_ms = RIG_PATIENT_MS;
     TCase *tc = tcase_create("local");
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, ROWS(methods));

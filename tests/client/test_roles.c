@@ -138,26 +138,13 @@ START_TEST(sgd_steps_treat_values_by_their_role)
 }
 END_TEST
 
-/* Nothing is sent twice because a busy machine was late. */
-static struct psc *join_patiently(void)
-{
-    struct psc_options opt;
-    struct psc *c;
-    psc_options_init(&opt, sizeof opt);
-    opt.server = psd.endpoint;
-    opt.retry_ms = 20000;
-    ck_assert_msg(psc_open(&opt, &c) == PSC_OK, "%s", psc_error(c));
-    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x[0]));
-    return c;
-}
-
 /* Chunks that hold frozen values alone stay at home; those at either end of a frozen tensor travel whole. */
 START_TEST(frozen_chunks_do_not_travel)
 {
     struct psc *c;
     rig_start(&psd, easgd);
     memset(g, 0, sizeof g);
-    c = join_patiently();
+    c = rig_join(&psd, rig_model, RIG_TENSORS, x[0]);
     uint64_t before = rig_sent(c);
     ck_assert_uint_eq(before, N * sizeof(float)); /* the offer is whole */
     assert_ok(c, psc_step(c, x[0], g, 1));
@@ -219,6 +206,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("client-roles");
+    rig_retry_ms = RIG_PATIENT_MS;
     TCase *tc = tcase_create("roles");
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, NULL, stop_psd);

@@ -282,6 +282,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("client-save");
+    rig_retry_ms = RIG_PATIENT_MS;
     TCase *tc = tcase_create("save");
     tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, NULL, stop_psd);
