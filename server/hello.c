@@ -248,8 +248,10 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
         d->lost_updates = m->center_version - d->resumed_version;
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
     psd_job_update_rates(d);
-    if (!s->observer)
+    if (!s->observer) {
+        d->membership.revived = true;
         psd_membership_joined(d);
+    }
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);

@@ -1,10 +1,11 @@
 /* Membership (DESIGN 5): decided here once, so that every lane derives the same order from it.
  *
- * The first round begins when `workers` of them are active (any: with the first, once those that a checkpoint
- * knew are back or have had their time). Later a set changes between rounds: lanes hold (PSD_NOTE_HOLD), each
- * says which round it has not begun, and the new set is valid from the latest of these. A checkpoint is the
- * center after that round, so that its answers can tell the workers to save their own part. Who ends needs no
- * hold: a lane takes him out of every round that is not complete.
+ * The first round begins when `workers` of them are active (any, or after a restart of psd that some of them
+ * lived through: once those that the checkpoint knew are back or have had their time). Later a set changes
+ * between rounds: lanes hold (PSD_NOTE_HOLD), each says which round it has not begun, and the new set is
+ * valid from the latest of these. A checkpoint is the center after that round, so that its answers can tell
+ * the workers to save their own part. Who ends needs no hold: a lane takes him out of every round that is not
+ * complete.
  *
  * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new
  * starts with the highest of these, the same in every lane; a checkpoint needs no hold. Runs on the loop. */
@@ -74,7 +75,9 @@ static bool are_enough(const struct psd *d)
     uint32_t wanted = d->cfg.hyper.workers, n = 0;
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
         n += d->sessions.slots[i].state == PSD_SESSION_ACTIVE;
-    return wanted > 0 ? n >= wanted : n > 0 && !expects_some(d);
+    /* Workers that lived on while psd was away wait for those who did not no longer than silence allows. */
+    bool may_begin = n > 0 && !expects_some(d);
+    return (wanted > 0 && n >= wanted) || ((wanted == 0 || d->membership.revived) && may_begin);
 }
 
 static void hold(struct psd *d)

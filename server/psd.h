@@ -108,6 +108,7 @@ struct psd_nonfinite {
 /* Who takes part, and where the lanes stand. See membership.c. */
 struct psd_membership {
     bool started; /* the first set is out */
+    bool revived; /* a session of the psd before goes on */
     bool holding; /* lanes have been asked to hold */
     bool join_due, save_due;
     uint32_t held_left;

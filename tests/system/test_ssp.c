@@ -225,6 +225,28 @@ START_TEST(all_go_on_after_a_restart_of_psd)
 }
 END_TEST
 
+/* `workers` is for the beginning: who dies together with psd is not waited for beyond silence. */
+START_TEST(who_died_with_psd_is_not_waited_for)
+{
+    static const char *const changes[] = {"slack=0", "admission=sync"};
+    for (size_t k = 0; k < ROWS(changes); k++) {
+        struct daemon d;
+        struct crew_worker crew[WORKERS];
+        start(&d, changes[k]);
+        for (int i = 0; i < WORKERS; i++)
+            start_one(&d, &crew[i], i, 0, 0.0005);
+        assert_go_on(crew, 0, WORKERS, 30);
+        ck_assert(daemon_checkpoint(&d, 20));
+        daemon_stop(&d, SIGKILL, 5);
+        crew_kill(&crew[SLOW]);
+        ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+        assert_go_on(crew, 0, SLOW, 30);
+        stop_all(crew, SLOW);
+        daemon_remove(&d);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -232,6 +254,7 @@ int main(void)
         a_napping_worker_is_waited_for,
         who_joins_late_is_level,
         all_go_on_after_a_restart_of_psd,
+        who_died_with_psd_is_not_waited_for,
     };
     return suite_run("ssp", tests, sizeof tests / sizeof *tests, 120);
 }
