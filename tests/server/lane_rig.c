@@ -266,6 +266,43 @@ void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void 
     rig_recv(r, lane, reply);
 }
 
+void rig_send_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector)
+{
+    rig_send(r, lane, f, vector + f->begin, f->count * sizeof *vector);
+}
+
+void rig_assert_silent(struct rig *r, uint32_t lane, uint32_t client, uint32_t incarnation)
+{
+    struct reply reply;
+    struct ps_frame f = rig_frame(r, PS_FRAME_PULL, client, incarnation, 1, lane, 0);
+    rig_ask(r, lane, &f, NULL, 0, &reply);
+    ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
+    ck_assert_uint_eq(reply.f.client, client);
+    ck_assert_uint_eq(reply.f.seq, 1);
+}
+
+void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks)
+{
+    static uint32_t kept[RIG_SLOTS];
+    static struct psd_members m;
+    memcpy(kept, ranks, n * sizeof *ranks);
+    m = (struct psd_members){from, n, kept};
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &m});
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_GO});
+}
+
+uint64_t rig_hold(struct rig *r)
+{
+    uint64_t first = 0;
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    for (uint32_t i = 0; i < r->n_lanes; i++) {
+        struct psd_note note = rig_hear(r, i);
+        ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
+        first = note.a > first ? note.a : first;
+    }
+    return first;
+}
+
 void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,
                     struct reply *reply)
 {

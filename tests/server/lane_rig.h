@@ -70,6 +70,18 @@ void rig_ask(struct rig *r, uint32_t lane, const struct ps_frame *f, const void 
 /* rig_ask with the chunk of the whole vector that f names. */
 void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector,
                     struct reply *reply);
+/* rig_send with the chunk of the whole vector that f names. */
+void rig_send_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, const float *vector);
+/* Nothing was answered that no test has taken: a lane serves in order, so that a pull of this client, who
+ * sends nothing else, would be answered after it. */
+void rig_assert_silent(struct rig *r, uint32_t lane, uint32_t client, uint32_t incarnation);
+
+/* Admissions with members. Publishes the set, valid from `from` on, and lets the lanes go on. Call when they
+ * have taken the one before: after a hold, or when one of its messages was answered. */
+void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks);
+/* Holds all lanes; the highest of what they say. */
+uint64_t rig_hold(struct rig *r);
+
 /* Whether the road has a bare socket to send over: not the in-process one. */
 bool rig_has_raw(void);
 /* The same over the bare socket: a header of any length. head NULL: send nothing, only wait. */

@@ -10,18 +10,6 @@ enum { INC = 7, P = 3, LANES = 2, CHUNKS = 3, N = (CHUNKS * LANES - 1) * RIG_CHU
 
 static float center[N], x[P][N];
 
-static void members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks)
-{
-    static uint32_t kept[RIG_SLOTS];
-    static struct psd_members m;
-    memcpy(kept, ranks, n * sizeof *ranks);
-    m = (struct psd_members){from, n, kept};
-    for (uint32_t i = 0; i < r->n_lanes; i++) {
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &m});
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
-    }
-}
-
 static void open_job(struct rig *r, const char *rule, const char *const *settings)
 {
     struct dice dice = {5};
@@ -34,22 +22,13 @@ static void open_job(struct rig *r, const char *rule, const char *const *setting
     rig_fill(r, N, center);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
-    members(r, 0, P, (const uint32_t[]){0, 1, 2});
+    rig_members(r, 0, P, (const uint32_t[]){0, 1, 2});
 }
 
 static void send_chunk(struct rig *r, uint32_t client, uint64_t seq, uint32_t lane, uint32_t k)
 {
     struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, client, INC, seq, lane, k);
-    rig_send(r, lane, &f, x[client] + f.begin, f.count * sizeof(float));
-}
-
-/* A lane serves in order: what a pull is answered after was not answered before it. */
-static void assert_silent(struct rig *r, uint32_t lane)
-{
-    struct reply reply;
-    struct ps_frame f = rig_frame(r, PS_FRAME_PULL, OTHER, INC, 1, lane, 0);
-    rig_ask(r, lane, &f, NULL, 0, &reply);
-    ck_assert_uint_eq(reply.f.client, OTHER);
+    rig_send_vector(r, lane, &f, x[client]);
 }
 
 static void recv_answer(struct rig *r, uint32_t lane, struct reply *reply)
@@ -213,7 +192,7 @@ START_TEST(nothing_moves_before_the_last_has_come)
     open_job(&r, "sgd", sync_plain);
     send_chunk(&r, 0, 1, 0, 0);
     send_chunk(&r, 2, 1, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 1);
     ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_seq), 1);
     ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[1].waiting_chunks), 0);
@@ -221,7 +200,7 @@ START_TEST(nothing_moves_before_the_last_has_come)
     send_chunk(&r, 1, 1, 0, 0);
     for (int i = 0; i < P; i++)
         recv_answer(&r, 0, &reply);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 0);
     ck_assert_uint_eq(atomic_load(&r.shared.version), 0); /* one chunk is no round */
     rig_close(&r);
@@ -342,9 +321,9 @@ START_TEST(a_round_ends_without_who_has_gone)
     open_job(&r, "sgd", sync_plain);
     send_chunk(&r, 0, 1, 0, 0);
     send_chunk(&r, 2, 1, 0, 0); /* is staged, and goes with its client */
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 1, .a = PS__CODE__EVICTED});
     recv_answer(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.client, 0);
@@ -354,26 +333,12 @@ START_TEST(a_round_ends_without_who_has_gone)
 }
 END_TEST
 
-/* The hold of all lanes: what the loop learns, and that nothing moves meanwhile. */
-static uint64_t hold_all(struct rig *r)
-{
-    uint64_t first = 0;
-    for (uint32_t i = 0; i < r->n_lanes; i++)
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_HOLD});
-    for (uint32_t i = 0; i < r->n_lanes; i++) {
-        struct psd_note note = rig_hear(r, i);
-        ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
-        first = note.a > first ? note.a : first;
-    }
-    return first;
-}
-
 START_TEST(members_change_between_rounds)
 {
     struct rig r;
     struct reply reply;
     open_job(&r, "add", sync_plain);
-    members(&r, 0, 2, (const uint32_t[]){0, 1});
+    rig_members(&r, 0, 2, (const uint32_t[]){0, 1});
     play_round(&r, 1, orders[0], 2, NULL);
     /* Round 1 has begun in one chunk of one lane: who joins now takes part from round 2 on. */
     send_chunk(&r, 0, 2, 1, 0);
@@ -381,18 +346,18 @@ START_TEST(members_change_between_rounds)
     recv_answer(&r, 1, &reply);
     recv_answer(&r, 1, &reply);
     send_chunk(&r, 2, 1, 0, 0); /* the new one's first message is early */
-    ck_assert_uint_eq(hold_all(&r), 2);
+    ck_assert_uint_eq(rig_hold(&r), 2);
     send_chunk(&r, 0, 2, 0, 0);
     send_chunk(&r, 1, 2, 0, 0);
-    assert_silent(&r, 0);
-    members(&r, 2, P, (const uint32_t[]){0, 1, 2});
+    rig_assert_silent(&r, 0, OTHER, INC);
+    rig_members(&r, 2, P, (const uint32_t[]){0, 1, 2});
     recv_answer(&r, 0, &reply);
     recv_answer(&r, 0, &reply);
     for (uint32_t i = 0; i < reply.f.count; i++)
         assert_quick(fabs((double)reply.x[i] -
                           ((double)center[i] + 2 * ((double)x[0][i] + (double)x[1][i]))) < 2 * tolerance);
     send_chunk(&r, 0, 3, 0, 0); /* round 2 waits for all three, of whom one is there */
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     send_chunk(&r, 1, 3, 0, 0);
     for (int i = 0; i < P; i++)
         recv_answer(&r, 0, &reply);
@@ -407,7 +372,7 @@ START_TEST(a_snapshot_is_the_center_after_a_round)
     struct reply reply;
     open_job(&r, "sgd", sync_plain);
     play_round(&r, 1, orders[0], P, NULL);
-    ck_assert_uint_eq(hold_all(&r), 1);
+    ck_assert_uint_eq(rig_hold(&r), 1);
     for (uint32_t i = 0; i < LANES; i++) {
         rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 2, .p = &r.center->snapshot});
         rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
@@ -443,7 +408,7 @@ START_TEST(round_robin_applies_in_order_of_rank)
     open_job(&r, "elastic", round_robin);
     send_chunk(&r, 2, 1, 0, 0);
     send_chunk(&r, 1, 1, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     send_chunk(&r, 0, 1, 0, 0);
     for (uint32_t rank = 0; rank < P; rank++) {
         recv_answer(&r, 0, &reply);
@@ -456,7 +421,7 @@ START_TEST(round_robin_applies_in_order_of_rank)
         }
     }
     send_chunk(&r, 1, 2, 0, 0); /* it is rank 0's turn again */
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 0, .a = PS__CODE__EVICTED});
     recv_answer(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.client, 1);
@@ -493,16 +458,16 @@ START_TEST(serial_answers_when_the_turn_has_come_again)
     rig_fill(&r, RIG_CHUNK, center);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         rig_admit(&r, i, INC, PSD_PHASE_ACTIVE, false);
-    members(&r, 0, P, (const uint32_t[]){0, 1, 2});
+    rig_members(&r, 0, P, (const uint32_t[]){0, 1, 2});
     for (uint32_t rank = 0; rank + 1 < P; rank++)
         send_chunk(&r, rank, 1, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(atomic_load(&r.shared.version), 0); /* the first round begins when all have come */
     send_chunk(&r, 2, 1, 0, 0);
     for (uint64_t turn = P; turn < 4 * P; turn++) { /* whoever is answered is the only one that computes */
         recv_answer(&r, 0, &reply);
         ck_assert_uint_eq(reply.f.client, turn % P);
-        assert_silent(&r, 0);
+        rig_assert_silent(&r, 0, OTHER, INC);
         send_chunk(&r, (uint32_t)(turn % P), 1 + turn / P, 0, 0);
     }
     rig_close(&r);

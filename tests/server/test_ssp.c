@@ -10,18 +10,6 @@ enum { INC = 7, P = 3, LANES = 2, CHUNKS = 3, N = (CHUNKS * LANES - 1) * RIG_CHU
 
 static float x[RIG_SLOTS][N];
 
-static void publish(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks)
-{
-    static uint32_t kept[RIG_SLOTS];
-    static struct psd_members m;
-    memcpy(kept, ranks, n * sizeof *ranks);
-    m = (struct psd_members){from, n, kept};
-    for (uint32_t i = 0; i < r->n_lanes; i++) {
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &m});
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
-    }
-}
-
 /* Rule add: what client i sends is 10^i everywhere. */
 static void open_job(struct rig *r, const char *rule, const char *slack)
 {
@@ -33,30 +21,19 @@ static void open_job(struct rig *r, const char *rule, const char *slack)
     rig_fill(r, N, NULL);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
-    publish(r, 0, P, (const uint32_t[]){0, 1, 2});
+    rig_members(r, 0, P, (const uint32_t[]){0, 1, 2});
 }
 
 static void send_chunk(struct rig *r, uint32_t client, uint64_t seq, uint32_t lane, uint32_t k)
 {
     struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, client, INC, seq, lane, k);
-    rig_send(r, lane, &f, x[client] + f.begin, f.count * sizeof(float));
+    rig_send_vector(r, lane, &f, x[client]);
 }
 
 static void end(struct rig *r, uint32_t client)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
         rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_END, .client = client, .a = PS__CODE__EVICTED});
-}
-
-/* A lane serves in order: what a pull is answered after was not answered before it. */
-static void assert_silent(struct rig *r, uint32_t lane)
-{
-    struct reply reply;
-    struct ps_frame f = rig_frame(r, PS_FRAME_PULL, OTHER, INC, 1, lane, 0);
-    rig_ask(r, lane, &f, NULL, 0, &reply);
-    ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
-    ck_assert_uint_eq(reply.f.client, OTHER);
-    ck_assert_uint_eq(reply.f.seq, 1);
 }
 
 /* The next answer is this client's, with this value of the center. */
@@ -94,19 +71,6 @@ static void finish(struct rig *r, uint32_t client, uint64_t seq)
         }
 }
 
-static uint64_t hold_all(struct rig *r)
-{
-    uint64_t first = 0;
-    for (uint32_t i = 0; i < r->n_lanes; i++)
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_HOLD});
-    for (uint32_t i = 0; i < r->n_lanes; i++) {
-        struct psd_note note = rig_hear(r, i);
-        ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
-        first = note.a > first ? note.a : first;
-    }
-    return first;
-}
-
 START_TEST(nobody_is_more_than_slack_ahead)
 {
     enum { SLACK = 2 };
@@ -116,13 +80,13 @@ START_TEST(nobody_is_more_than_slack_ahead)
         exchange(&r, 0, seq);
     ck_assert_uint_eq(atomic_load(&r.shared.version), SLACK); /* each one update */
     send_chunk(&r, 0, SLACK + 1, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(waiting(&r, 0, 0), 1);
     ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_seq), SLACK + 1);
     ck_assert_float_eq(rig_center(&r)[0], SLACK);
     send_chunk(&r, 1, 1, 0, 0); /* one of the two slowest */
     assert_answer(&r, 0, 1, SLACK + 10);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     send_chunk(&r, 2, 1, 0, 0);
     assert_answer(&r, 0, 0, SLACK + 111); /* has theirs in it */
     assert_answer(&r, 0, 2, SLACK + 111);
@@ -140,12 +104,12 @@ START_TEST(a_chunk_waits_for_the_same_chunk)
     send_chunk(&r, 1, 1, 0, 1);
     send_chunk(&r, 2, 1, 0, 0);
     send_chunk(&r, 1, 1, 1, 0);
-    assert_silent(&r, 0);
-    assert_silent(&r, 1);
+    rig_assert_silent(&r, 0, OTHER, INC);
+    rig_assert_silent(&r, 1, OTHER, INC);
     send_chunk(&r, 1, 1, 0, 0);
     for (uint32_t i = 0; i < P; i++)
         assert_answer(&r, 0, i, 111);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(waiting(&r, 0, 1), 1);
     rig_close(&r);
 }
@@ -161,7 +125,7 @@ START_TEST(without_slack_all_go_in_lockstep)
         for (uint32_t lane = 0; lane < LANES; lane++)
             for (uint32_t k = 0; k < ps_shard_n_chunks(&r.center->shard, lane); k++) {
                 for (uint32_t i = 0; i < P; i++) {
-                    assert_silent(&r, lane);
+                    rig_assert_silent(&r, lane, OTHER, INC);
                     send_chunk(&r, orders[seq - 1][i], seq, lane, k);
                 }
                 for (uint32_t i = 0; i < P; i++)
@@ -184,7 +148,7 @@ START_TEST(rules_that_answer_with_the_center_before_do_so)
         for (int k = 0; k < RIG_CHUNK; k++)
             x[i][k] = (float)((int[]){8, 16, 32})[i];
     }
-    publish(&r, 0, P, (const uint32_t[]){0, 1, 2});
+    rig_members(&r, 0, P, (const uint32_t[]){0, 1, 2});
     for (uint32_t i = P; i-- > 0;)
         send_chunk(&r, i, 1, 0, 0);
     assert_answer(&r, 0, 0, 0);
@@ -204,14 +168,14 @@ START_TEST(who_has_gone_is_not_waited_for)
     send_chunk(&r, 0, 2, 0, 0);
     send_chunk(&r, 1, 2, 0, 0);
     send_chunk(&r, 1, 2, 0, 1);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     end(&r, 2);
     assert_answer(&r, 0, 0, 22);
     assert_answer(&r, 0, 1, 22);
     assert_answer(&r, 0, 1, 21);
     finish(&r, 0, 2);
     send_chunk(&r, 0, 3, 1, 0); /* a third before the other's second has come there */
-    assert_silent(&r, 1);
+    rig_assert_silent(&r, 1, OTHER, INC);
     end(&r, 1); /* alone it waits for nobody */
     assert_answer(&r, 1, 0, 13);
     rig_close(&r);
@@ -233,13 +197,13 @@ START_TEST(who_joins_late_blocks_nobody_at_once)
         ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
     }
     send_chunk(&r, OTHER, 1, 0, 0); /* early: it is no member yet */
-    ck_assert_uint_eq(hold_all(&r), 5);
+    ck_assert_uint_eq(rig_hold(&r), 5);
     send_chunk(&r, 0, 5, 0, 0);
     struct ps_frame f = rig_frame(&r, PS_FRAME_PULL, OTHER, INC, 9, 0, 0);
     struct reply reply;
     rig_ask(&r, 0, &f, NULL, 0, &reply);
     ck_assert_uint_eq(reply.f.seq, 9); /* while they hold nothing is applied */
-    publish(&r, 5, P + 1, (const uint32_t[]){0, 1, 2, OTHER});
+    rig_members(&r, 5, P + 1, (const uint32_t[]){0, 1, 2, OTHER});
     /* Its first is number 6, the others' is 5: it is theirs that goes first, and there it is no longer ahead
      * by more than one only when the last of them has come. */
     assert_answer(&r, 0, 0, 4 * 111 + 1);
@@ -259,9 +223,9 @@ START_TEST(who_joined_late_is_the_slowest_from_then_on)
     for (uint64_t seq = 1; seq <= 4; seq++)
         for (uint32_t i = 0; i < P; i++)
             exchange(&r, i, seq);
-    uint64_t from = hold_all(&r);
+    uint64_t from = rig_hold(&r);
     ck_assert_uint_eq(from, 4);
-    publish(&r, from, P + 1, (const uint32_t[]){0, 1, 2, OTHER});
+    rig_members(&r, from, P + 1, (const uint32_t[]){0, 1, 2, OTHER});
     exchange(&r, 0, 5);
     send_chunk(&r, 0, 6, 0, 0);
     exchange(&r, 1, 5);
@@ -282,7 +246,7 @@ START_TEST(a_chunk_sent_again_counts_once)
     exchange(&r, 0, 1);
     for (int again = 0; again < 3; again++)
         send_chunk(&r, 0, 2, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(waiting(&r, 0, 0), 1);
     send_chunk(&r, 1, 1, 0, 0);
     assert_answer(&r, 0, 1, 11);
@@ -313,9 +277,9 @@ START_TEST(a_given_up_exchange_is_no_clock)
     exchange(&r, 0, 9);
     exchange(&r, 0, 10);
     send_chunk(&r, 0, 11, 0, 0);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     send_chunk(&r, 0, 12, 0, 0); /* takes its place */
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     ck_assert_uint_eq(waiting(&r, 0, 0), 1);
     rig_close(&r);
 }
@@ -332,7 +296,7 @@ START_TEST(setting_values_is_no_clock)
         rig_exchange(&r, PS_FRAME_SET, 0, INC, 1 + seq, x[0], 0);
     }
     send_chunk(&r, 0, 9, 0, 0);
-    assert_silent(&r, 0); /* client 1 has sent no exchange, as little as client 2 */
+    rig_assert_silent(&r, 0, OTHER, INC); /* client 1 has sent no exchange, as little as client 2 */
     send_chunk(&r, 1, 5, 0, 0);
     assert_answer(&r, 0, 1, 11);
     send_chunk(&r, 2, 1, 0, 0);
@@ -390,7 +354,7 @@ START_TEST(a_snapshot_waits_for_nobody_and_a_resumed_job_starts_level)
     send_chunk(&r, 0, 2, 0, 0);
     send_chunk(&r, 2, 1, 1, 0); /* cut in two */
     assert_answer(&r, 1, 2, 111);
-    assert_silent(&r, 0);
+    rig_assert_silent(&r, 0, OTHER, INC);
     rig_snapshot(&r, &s);
     ck_assert_float_eq(s.center[0], 11);
     rig_close(&r);
@@ -401,10 +365,10 @@ START_TEST(a_snapshot_waits_for_nobody_and_a_resumed_job_starts_level)
     for (uint32_t i = 0; i < P; i++)
         rig_admit(&again, i, INC, PSD_PHASE_ACTIVE, true);
     rig_admit(&again, OTHER, INC, PSD_PHASE_ACTIVE, false);
-    publish(&again, 0, P, (const uint32_t[]){0, 1, 2});
+    rig_members(&again, 0, P, (const uint32_t[]){0, 1, 2});
     exchange(&again, 0, 2); /* the first of each in this run */
     send_chunk(&again, 0, 3, 0, 0);
-    assert_silent(&again, 0);
+    rig_assert_silent(&again, 0, OTHER, INC);
     exchange(&again, 1, 2);
     send_chunk(&again, 2, 1, 1, 0); /* it had landed */
     rig_recv(&again, 1, &reply);
@@ -437,7 +401,7 @@ static void resume_halves(struct rig *r, struct psd_snapshot *s)
     for (uint32_t i = 0; i < 2; i++)
         rig_admit(r, i, INC, PSD_PHASE_ACTIVE, true);
     rig_admit(r, OTHER, INC, PSD_PHASE_ACTIVE, false);
-    publish(r, 0, 2, (const uint32_t[]){0, 1});
+    rig_members(r, 0, 2, (const uint32_t[]){0, 1});
 }
 
 /* Neither waits for the other's, which is there already; then they go in lockstep again. */
@@ -460,7 +424,7 @@ START_TEST(lanes_may_have_been_copied_on_both_sides_of_an_exchange)
         }
     for (uint32_t lane = 0; lane < LANES; lane++) {
         send_chunk(&r, 0, 3, lane, 0);
-        assert_silent(&r, lane);
+        rig_assert_silent(&r, lane, OTHER, INC);
         send_chunk(&r, 1, 3, lane, 0);
         assert_answer(&r, lane, 0, 33);
         assert_answer(&r, lane, 1, 33);
