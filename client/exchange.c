@@ -79,6 +79,8 @@ static int look_around(struct psc *c, bool *joined, bool *moved)
                          s->road.method, carry->road.method);
         carry->road = s->road;
         carry->links.epoch = s->epoch;
+        carry->cut = carry->cut || s->revivals != carry->revivals;
+        carry->revivals = s->revivals;
         carry->counts.center_version = s->center_version; /* a restart may have set it back */
         carry->transfer_version = 0;
         if (rc == PSC_OK)
@@ -130,7 +132,7 @@ static void start_lanes(struct psc *c, const struct psc_transfer *t)
 static bool is_cut(const struct psc *c, const struct psc_transfer *t)
 {
     const struct ps_admission_info *a = ps_admission_find(c->carriage.road.admission);
-    return c->carriage.road.revived && psc_transfer_moves(t) && a != NULL && a->members;
+    return c->carriage.cut && psc_transfer_moves(t) && a != NULL && a->members;
 }
 
 static bool all_answered(const struct psc *c)
@@ -147,6 +149,7 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
     struct psc_carriage *carry = &c->carriage;
     if (moved && is_cut(c, t))
         start_lanes(c, t);
+    carry->cut = false;
     for (uint32_t i = 0; i < carry->road.n_lanes; i++)
         carry->counts.retries += carry->progress[i].in_flight;
     psc_links_close(c);

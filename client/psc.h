@@ -30,7 +30,6 @@ enum psc_state {
 /* What Welcome said. */
 struct psc_road {
     uint32_t client, incarnation, generation;
-    bool revived; /* the server has come back from a checkpoint since the last Welcome */
     char transport[16];
     char urls[PS_MAX_LANES][320];
     uint32_t n_lanes, chunk_floats, window_chunks;
@@ -68,6 +67,7 @@ struct psc_shared {
     bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
+    uint64_t revivals;     /* times that the server came back from a checkpoint */
     uint64_t save_version; /* the center's, when the server last asked to save */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
@@ -173,6 +173,8 @@ struct psc_carriage {
     struct psc_road road;  /* as of links.epoch */
     struct ps_range scope; /* of the transfer under way */
     struct psc_links links;
+    uint64_t revivals; /* as of links.epoch */
+    bool cut;          /* one came since the lanes were started: see is_cut */
     struct psc_lane_progress progress[PS_MAX_LANES];
     float *scratch; /* one chunk: for answers that lie where floats may not */
     uint64_t seq;

@@ -39,7 +39,6 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
         .client = w->client,
         .incarnation = w->incarnation,
         .generation = w->generation,
-        .revived = w->revived,
         .n_lanes = (uint32_t)w->n_lanes,
         .chunk_floats = w->chunk_floats,
         .window_chunks = w->window_chunks,

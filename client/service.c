@@ -157,6 +157,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->waiting_chunks = 0;
     s->epoch++;
     s->reconnects += again;
+    s->revivals += m->welcome->revived != 0;
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(c);

@@ -249,7 +249,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
     psd_job_update_rates(d);
     if (!s->observer) {
-        d->membership.revived = true;
+        s->took_part = d->membership.revived = true;
         psd_membership_joined(d);
     }
     ps_log(PS_LOG_INFO, "session.revived",
