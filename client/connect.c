@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/buffers.h"
 #include "client/halves/halves.h"
 
 double psc_now_s(void)
@@ -40,6 +41,7 @@ int psc_result_of_code(uint32_t code)
         [PS__CODE__EVICTED] = PSC_EEVICTED,     [PS__CODE__SEQ] = PSC_EREFUSED,
         [PS__CODE__CODEC] = PSC_EUNSUPPORTED,   [PS__CODE__GENERATION] = PSC_EREFUSED,
         [PS__CODE__LIMIT] = PSC_EREFUSED,       [PS__CODE__KIND] = PSC_EREFUSED,
+        [PS__CODE__CLIQUE] = PSC_ECLIQUE,       [PS__CODE__AUTH] = PSC_EAUTH,
     };
     return code < sizeof results / sizeof *results && results[code] != 0 ? results[code] : PSC_EREFUSED;
 }
@@ -64,8 +66,19 @@ static char *default_name(void)
     return strdup(name);
 }
 
+/* rdma is one, also where the library was built without it: then no server's is of use. */
+static bool is_transport(const char *name)
+{
+    static const char *const names[] = {"tcp", "ipc", "shm", "rdma"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 /* Copies what the caller's version of the struct has. */
-static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out)
+static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out,
+                        struct psc_clique **clique_out)
 {
     struct psc_options *opt = &c->opt;
     psc_options_init(opt, sizeof *opt);
@@ -75,9 +88,13 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     opt->size = sizeof *opt;
     const char *server = opt->server, *name = opt->name;
     const struct psc_local *local = opt->local;
-    opt->server = opt->name = NULL;
+    const char *key_file = opt->key_file, *server_key = opt->server_key;
+    const char *transport = opt->transport != NULL ? opt->transport : "auto";
+    opt->server = opt->name = opt->key_file = opt->server_key = opt->transport = NULL;
+    *clique_out = opt->clique;
     opt->local = NULL;
-    if (local != NULL && (server != NULL || opt->kind != PSC_WORKER))
+    opt->clique = NULL;
+    if (local != NULL && (server != NULL || opt->kind != PSC_WORKER || key_file != NULL))
         return psc_fail(c, PSC_EINVAL, "options: local is for a worker without a server");
     if (local == NULL && (server == NULL || server[0] == 0 || strlen(server) > 500))
         return psc_fail(c, PSC_EINVAL,
@@ -85,17 +102,29 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
         return psc_fail(c, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
                         opt->kind);
+    if (strcmp(transport, "auto") != 0 && !is_transport(transport))
+        return psc_fail(c, PSC_EINVAL, "options: transport '%.40s'; allowed are auto, tcp, ipc, shm and rdma",
+                        transport);
+    snprintf(c->transport, sizeof c->transport, "%s", transport);
     if (opt->rank < -1 || opt->rank > 1023)
         return psc_fail(c, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any", opt->rank);
     if (opt->timeout_ms < 100 || opt->retry_ms < 10 || opt->heartbeat_ms < 10)
         return psc_fail(c, PSC_EINVAL,
                         "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
                         opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
+    int rc = psc_proof_read(key_file, server_key, &c->proof, &c->error);
+    if (rc != PSC_OK)
+        return rc;
     opt->server = strdup(server != NULL ? server : "");
     opt->name = name != NULL ? strdup(name) : default_name();
     *local_out = local;
     return opt->server != NULL && opt->name != NULL ? PSC_OK
                                                     : psc_fail(c, PSC_ENOMEM, "no memory for the options");
+}
+
+bool psc_is_open(const struct psc *c)
+{
+    return c->service_runs || psc_is_local(c) || c->group.follows;
 }
 
 static int shared_init(struct psc *c)
@@ -142,10 +171,22 @@ static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
     return result;
 }
 
+/* Of a clique, its leader alone. */
+static int join_server(struct psc *c)
+{
+    psc_group_busy(c);
+    int rc = psc_service_start(c);
+    if (rc == PSC_OK)
+        rc = wait_until(c, is_joined);
+    psc_group_idle(c);
+    return rc;
+}
+
 int psc_open(const struct psc_options *opt, struct psc **out)
 {
     int rc;
     const struct psc_local *local = NULL;
+    struct psc_clique *clique = NULL;
     struct psc *c = calloc(1, sizeof *c);
     *out = c;
     if (c == NULL)
@@ -154,13 +195,14 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
-    if ((rc = take_options(c, opt, &local)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
+    c->group.size = 1;
+    if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
         return rc;
     if (local != NULL)
-        return psc_local_open(c, local);
-    if ((rc = psc_service_start(c)) != PSC_OK)
+        return psc_local_open(c, local, clique);
+    if ((rc = psc_group_open(c, clique, NULL)) != PSC_OK)
         return rc;
-    return wait_until(c, is_joined);
+    return psc_group_share_road(c, c->group.follows ? PSC_OK : join_server(c));
 }
 
 static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n)
@@ -185,25 +227,19 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     return rc == 0 ? PSC_OK : rc == -ENOMEM ? PSC_ENOMEM : PSC_EMANIFEST;
 }
 
-/* How the vector is cut, a bitmap for each lane, the optimizer's state: the exchange itself asks for no
- * memory. */
+/* The road, the optimizer's state: the exchange itself asks for no memory. */
 static int set_up_lanes(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
-    c->shard = (struct ps_shard){c->manifest->n_floats, carry->road.n_lanes, carry->road.chunk_floats};
-    if (!ps_shard_valid(&c->shard))
-        return psc_fail(c, PSC_EUNSUPPORTED,
-                        "the server's lane map is not possible: %u lanes, chunks of %u floats",
-                        carry->road.n_lanes, carry->road.chunk_floats);
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
-        uint32_t n_chunks = ps_shard_n_chunks(&c->shard, i);
-        if (n_chunks > 0 &&
-            (carry->progress[i].answered = calloc(n_chunks / 64 + 1, sizeof(uint64_t))) == NULL)
-            return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
-    }
-    if ((carry->scratch = malloc(carry->road.chunk_floats * sizeof *carry->scratch)) == NULL)
+    int rc = psc_lanes_prepare(c, &c->error);
+    if (rc != PSC_OK)
+        return rc;
+    if ((carry->scratch = malloc(2 * (size_t)carry->road.chunk_floats * sizeof *carry->scratch)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
-    return c->opt.kind == PSC_WORKER ? psc_step_prepare(c) : PSC_OK;
+    if (c->opt.kind != PSC_WORKER)
+        return PSC_OK;
+    rc = psc_step_prepare(c);
+    return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
 
 /* What the caller may want to know of the method, once. */
@@ -243,7 +279,7 @@ static int check_offer(struct psc *c, const float *x)
 }
 
 /* Says Begin and waits for Begun. */
-static int join(struct psc *c)
+static int say_begin(struct psc *c)
 {
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
@@ -262,35 +298,71 @@ static int trade_start(struct psc *c, float *x, bool offer)
     return psc_move(c, offer ? &give : &take);
 }
 
-int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
+/* What the session, or the options, say of road and method. *offer: the server asks for our x. */
+static void take_road(struct psc *c, bool *offer)
 {
     struct psc_shared *s = &c->shared;
     struct psc_carriage *carry = &c->carriage;
+    pthread_mutex_lock(&s->lock);
+    carry->road = s->road;
+    s->hyper = s->road.hyper;
+    carry->counts.rate = s->counts.rate = (float)s->road.hyper.alpha;
+    *offer = s->offer;
+    pthread_mutex_unlock(&s->lock);
+    psc_take_method(c, &carry->road);
+}
+
+/* With a session; x is where it says to start. */
+static int join(struct psc *c, float *x)
+{
+    bool offer;
+    psc_group_busy(c);
+    int rc = say_begin(c);
+    if (rc == PSC_OK) {
+        take_road(c, &offer);
+        rc = set_up_lanes(c);
+    }
+    if (rc == PSC_OK)
+        rc = trade_start(c, x, offer);
+    psc_group_idle(c);
+    return rc;
+}
+
+/* Without one: a method without a server, or a member that follows its leader. */
+static int join_alone(struct psc *c)
+{
+    bool offer;
+    take_road(c, &offer);
+    return set_up_lanes(c);
+}
+
+static bool has_session(const struct psc *c)
+{
+    return !psc_is_local(c) && !c->group.follows;
+}
+
+int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
+{
     int rc;
     if (c->manifest != NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
-    if ((!c->service_runs && !psc_is_local(c)) || x == NULL)
+    if (!psc_is_open(c) || x == NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
-    if ((rc = take_manifest(c, tensors, n_tensors)) != PSC_OK || (rc = check_offer(c, x)) != PSC_OK) {
+    if ((rc = take_manifest(c, tensors, n_tensors)) == PSC_OK)
+        rc = check_offer(c, x);
+    if ((rc = psc_group_agree_on_model(c, rc)) != PSC_OK) {
         ps_manifest_destroy(c->manifest); /* nothing was sent: the caller may put it right */
         c->manifest = NULL;
         return rc;
     }
-    if (!psc_is_local(c) && (rc = join(c)) != PSC_OK)
+    if (has_session(c))
+        rc = join(c, x);
+    if ((rc = psc_group_share_road(c, rc)) < 0)
         return rc;
-    pthread_mutex_lock(&s->lock);
-    carry->road = s->road;
-    c->hyper = s->hyper = s->road.hyper;
-    carry->counts.rate = s->counts.rate = (float)s->road.hyper.alpha;
-    bool offer = s->offer;
-    pthread_mutex_unlock(&s->lock);
-    c->rule = psc_is_local(c) ? NULL : ps_rule_find(carry->road.rule);
-    c->half = psc_half_of(c->rule);
-    c->optimizer = psc_optimizer_find(carry->road.optimizer);
-    if ((rc = set_up_lanes(c)) != PSC_OK)
-        return rc;
-    if (!psc_is_local(c))
-        rc = trade_start(c, x, offer);
+    if (!has_session(c))
+        rc = join_alone(c);
+    if (rc == PSC_OK)
+        rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)
         set_out(c, x);
     return rc;
@@ -305,13 +377,14 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                         __builtin_nan(""),
                                         __builtin_nan(""),
                                         0};
-    if ((!c->service_runs && !psc_is_local(c)) || m == NULL || m->size < sizeof m->size)
+    if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
         return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
-    if (psc_is_local(c))
+    if (!c->service_runs)
         return PSC_OK;
     pthread_mutex_lock(&c->shared.lock);
     c->shared.report = unknown;
     memcpy(&c->shared.report, m, m->size < sizeof *m ? m->size : sizeof *m);
+    c->shared.report.samples_per_second *= c->group.size; /* members keep step */
     c->shared.has_report = true;
     pthread_mutex_unlock(&c->shared.lock);
     psc_service_poke(c);
@@ -324,16 +397,17 @@ void psc_close(struct psc *c)
         return;
     struct psc_carriage *carry = &c->carriage;
     psc_mover_stop(c);
+    psc_group_close(c);
     psc_service_stop(c);
-    psc_links_close(c);
-    if (carry->links.hub != NULL)
-        carry->links.transport->hub_destroy(carry->links.hub);
-    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+    psc_links_finish(c);
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
         free(carry->progress[i].answered);
+        free(carry->progress[i].encoded);
+    }
+    free(carry->wire.room);
     ps_manifest_destroy(c->manifest);
     free(carry->scratch);
-    for (int k = 0; k < PSC_N_KEPT; k++)
-        free(c->kept[k]);
+    psc_buffers_finish(c);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);
         pthread_mutex_destroy(&c->shared.lock);
@@ -342,6 +416,7 @@ void psc_close(struct psc *c)
         close(c->wake_fd);
     if (c->command_fd >= 0)
         close(c->command_fd);
+    explicit_bzero(&c->proof, sizeof c->proof);
     free((char *)(uintptr_t)c->opt.server);
     free((char *)(uintptr_t)c->opt.name);
     free(c);

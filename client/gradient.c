@@ -28,7 +28,7 @@ bool psc_gradient_needs_room(const struct psc *c)
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return decays(c, s) ? c->kept[PSC_KEPT_GRADIENT] : g;
+    return decays(c, s) && g != c->kept[PSC_KEPT_AHEAD] ? c->kept[PSC_KEPT_GRADIENT] : g;
 }
 
 static void decay(struct psc *c, const struct ps_segment *s, const float *x, const float *g)

@@ -13,6 +13,7 @@ struct hand {
     float *answer;     /* NULL: nothing */
     size_t n_samples;
     uint16_t flags; /* of the frames */
+    bool for_all;   /* the members of a clique, by their leader */
 };
 
 /* Both may be missing. */
@@ -60,9 +61,11 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
+    if (!h->for_all && (rc = psc_group_check_hand(c, h->call)) != PSC_OK)
+        return rc;
     if (psc_is_local(c))
         return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
-                        c->carriage.road.method);
+                        c->method_name);
     if ((rc = find_tensor(c, h, &t)) != PSC_OK)
         return rc;
     *out = (struct psc_transfer){.kind = h->kind,
@@ -72,6 +75,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
                                  .name = h->kind == PS_FRAME_SET ? "x" : "the message",
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
                                  .clock = c->clock,
+                                 .generation = c->generation,
                                  .target = h->answer};
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
@@ -82,25 +86,55 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
+        out->anew = true;
         if (c->half->land_anew != NULL)
             out->landed = c->half->land_anew;
     }
     return PSC_OK;
 }
 
+/* The server has another method. A message that means the same there goes on; any other one is refused once,
+ * so that the caller knows, and later calls are taken as made for the new method. */
+static int go_over(struct psc *c, const struct hand *h)
+{
+    enum ps_message_kind was = c->rule->message;
+    int rc = psc_adopt(c, (float *)(uintptr_t)c->caller_x);
+    if (rc != PSC_OK || c->rule->message == was)
+        return rc;
+    return psc_fail(c, PSC_EREFUSED,
+                    "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
+                    h->call, c->method_name, c->rule_name);
+}
+
+static bool is_message(const struct hand *h)
+{
+    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
+}
+
+static int make_in_time(struct psc *c, const struct hand *h, struct psc_transfer *out)
+{
+    int rc = make(c, h, out);
+    if (rc == PSC_OK && is_message(h) && psc_is_swapped(c) && (rc = go_over(c, h)) == PSC_OK)
+        rc = make(c, h, out);
+    return rc;
+}
+
 static int move_now(struct psc *c, const struct hand *h)
 {
     struct psc_transfer t;
-    int rc = make(c, h, &t);
+    int rc = make_in_time(c, h, &t);
     if (rc == PSC_OK)
         rc = psc_move(c, &t);
+    while (rc == PSC_SWAPPED && (rc = go_over(c, h)) == PSC_OK)
+        if ((rc = make(c, h, &t)) == PSC_OK)
+            rc = psc_move(c, &t);
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }
 
 static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
 {
     struct psc_transfer t;
-    int rc = make(c, h, &t);
+    int rc = make_in_time(c, h, &t);
     if (rc != PSC_OK || (rc = psc_mover_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_mover_put(c, &t, NULL);
@@ -119,9 +153,18 @@ int psc_init(struct psc *c, const char *tensor, const float *x)
     return move_now(c, &(struct hand){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
 }
 
+int psc_pull_alone(struct psc *c, float *x)
+{
+    return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, NULL, NULL, x, 0, .for_all = true});
+}
+
 int psc_pull(struct psc *c, const char *tensor, float *x)
 {
-    return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0});
+    struct hand h = {"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0};
+    int rc = check(c, &h);
+    if (rc != PSC_OK || tensor != NULL || c->opt.kind != PSC_WORKER)
+        return rc == PSC_OK ? move_now(c, &h) : rc;
+    return c->group.size > 1 || c->half->collective ? psc_group_pull(c, x) : move_now(c, &h);
 }
 
 /* The worker's own, which no road leads to. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/psc.h"
+#include "proto/codec.h"
 
 void psc_local_init(struct psc_local *local, size_t size, const char *method)
 {
@@ -15,7 +16,8 @@ void psc_local_init(struct psc_local *local, size_t size, const char *method)
                                        .averaging_rate = 0.001,
                                        .schedule = "constant",
                                        .gamma = 0.1,
-                                       .step_steps = 10000};
+                                       .step_steps = 10000,
+                                       .codec = "raw"};
     memset(local, 0, size);
     memcpy(local, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
@@ -25,14 +27,24 @@ bool psc_is_local(const struct psc *c)
     return c->local;
 }
 
+static bool is_of_clique(const struct ps_method *m)
+{
+    return m->rule != NULL && ps_rule_find(m->rule)->in_clique;
+}
+
+static bool needs_server(const struct ps_method *m)
+{
+    return m->rule != NULL && !is_of_clique(m);
+}
+
 static int check_method(struct psc *c, const struct psc_local *l)
 {
     char allowed[128] = "";
     const struct ps_method *m = l->method != NULL ? ps_method_find(l->method) : NULL;
-    if (m != NULL && m->rule == NULL)
+    if (m != NULL && !needs_server(m))
         return PSC_OK;
     for (m = ps_methods; m->name != NULL; m++)
-        if (m->rule == NULL)
+        if (!needs_server(m))
             snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
                      allowed[0] != 0 ? ", " : "", m->name);
     return psc_fail(c, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without: %s",
@@ -65,13 +77,34 @@ static int check_numbers(struct psc *c, const struct psc_local *l)
     return PSC_OK;
 }
 
+static int check_clique(struct psc *c, const struct psc_local *l, const struct psc_clique *clique)
+{
+    const struct ps_method *m = ps_method_find(l->method);
+    char known[96] = "";
+    size_t n;
+    if (clique != NULL && psc_clique_size(clique) > 1 && !is_of_clique(m))
+        return psc_fail(c, PSC_EINVAL,
+                        "local: method '%s' is a worker's by itself; allowed in a clique: d-sync, pipe-sgd",
+                        m->name);
+    if (l->codec != NULL && ps_codec_named(l->codec) != NULL)
+        return PSC_OK;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    for (size_t i = 0; i < n; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i > 0 ? ", " : "",
+                 rows[i]->name);
+    return psc_fail(c, PSC_EINVAL, "local: codec '%.30s'; allowed: %s", l->codec != NULL ? l->codec : "",
+                    known);
+}
+
 static struct psc_road road_of(const struct psc_local *l, const struct ps_method *m)
 {
     struct psc_road road = {
         .incarnation = 1,
         .n_lanes = 1,
+        .n_parts = 1,
         .chunk_floats = 1024,
-        .window_chunks = 1,
+        .message = ps_codec_find(0),
+        .answer = ps_codec_find(0),
         .hyper = {.learning_rate = l->learning_rate,
                   .alpha = NAN,
                   .rho = NAN,
@@ -79,21 +112,36 @@ static struct psc_road road_of(const struct psc_local *l, const struct ps_method
                   .period = 1,
                   .momentum = l->momentum,
                   .averaging_rate = l->averaging_rate,
+                  .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
+                  .pipeline_warmup = l->pipeline_warmup,
                   .weight_decay = l->weight_decay,
                   .schedule = {.kind = (enum ps_schedule_kind)ps_schedule_parse(l->schedule),
                                .gamma = l->gamma,
                                .step_steps = l->step_steps,
                                .warmup_steps = l->warmup_steps}}};
     snprintf(road.method, sizeof road.method, "%s", m->name);
-    snprintf(road.rule, sizeof road.rule, "none:%s", m->name); /* tells the methods' states apart */
+    if (is_of_clique(m))
+        snprintf(road.rule, sizeof road.rule, "%s", m->rule);
+    else
+        snprintf(road.rule, sizeof road.rule, "none:%s", m->name); /* tells the methods' states apart */
+    snprintf(road.clique_codec, sizeof road.clique_codec, "%s", l->codec);
     snprintf(road.optimizer, sizeof road.optimizer, "%s", m->optimizer);
     snprintf(road.averaging, sizeof road.averaging, "%s", m->averaging);
     snprintf(road.admission, sizeof road.admission, "none");
-    snprintf(road.transport, sizeof road.transport, "none");
     return road;
 }
 
-int psc_local_open(struct psc *c, const struct psc_local *given)
+/* Everything that members must have in common, in one line. */
+static void describe(const struct psc_local *l, char *text, size_t size)
+{
+    snprintf(text, size,
+             "%s: eta %g %s %g %llu %llu, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s",
+             l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
+             (unsigned long long)l->warmup_steps, l->momentum, l->averaging_rate, l->weight_decay,
+             (unsigned long long)l->pipeline_warmup, l->codec);
+}
+
+int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique)
 {
     struct psc_local l;
     int rc;
@@ -101,7 +149,12 @@ int psc_local_open(struct psc *c, const struct psc_local *given)
         return psc_fail(c, PSC_EINVAL, "local: call psc_local_init first");
     psc_local_init(&l, sizeof l, NULL);
     memcpy(&l, given, given->size < sizeof l ? given->size : sizeof l);
-    if ((rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK)
+    if ((rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
+        (rc = check_clique(c, &l, clique)) != PSC_OK)
+        return rc;
+    char text[160];
+    describe(&l, text, sizeof text);
+    if ((rc = psc_group_open(c, clique, text)) != PSC_OK)
         return rc;
     const struct ps_method *m = ps_method_find(l.method);
     c->local = true;

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 
 static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
 {
@@ -20,7 +20,7 @@ static void finish_oldest(struct psc *c, int rc)
 {
     struct psc_mover *m = &c->mover;
     struct psc_started *s = slot_of(m, m->finished + 1);
-    s->out->rc = rc;
+    s->out->rc = rc == PSC_SWAPPED && s->out == &s->own ? PSC_EREFUSED : rc; /* whoever started it is told */
     s->out->rate = c->carriage.counts.rate;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
@@ -133,6 +133,7 @@ static bool is_idle(struct psc_mover *m)
 int psc_move(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_outcome out = {.rc = PSC_OK};
+    c->pulled = true;
     if (!is_idle(&c->mover)) {
         psc_mover_await(c, psc_mover_put(c, t, &out));
     } else {
@@ -173,7 +174,7 @@ static int outcome_of_all(struct psc *c)
     await(m, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK)
+    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK && c->ahead.outcome.rc != PSC_CUT)
         out = &c->ahead.outcome;
     m->failed_ticket = 0;
     if (out == NULL)
@@ -206,6 +207,12 @@ int psc_wait(struct psc *c, uint64_t ticket)
     int rc = PSC_OK;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
+    if (ticket == PSC_ALL && c->half->flush != NULL && c->stepped) {
+        c->error.text[0] = 0;
+        if ((rc = c->half->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
+            return rc;
+        return c->group.drains ? PSC_DRAINED : PSC_OK;
+    }
     if (ticket > (m->runs ? m->issued : 0)) /* only this thread gives tickets out */
         return psc_fail(c, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
     c->error.text[0] = 0;

@@ -11,8 +11,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "client/group.h"
 #include "client/psclient.h"
+#include "client/secure.h"
+#include "proto/codec.h"
 #include "proto/error.h"
+#include "proto/fragment.h"
 #include "proto/frame.h"
 #include "proto/manifest.h"
 #include "proto/method.h"
@@ -27,14 +31,34 @@ enum psc_state {
     PSC_STATE_ENDED, /* for good: see result */
 };
 
+/* Beside enum psc_result, within the library: the method changed before the transfer had landed anywhere, and
+ * what it carried was made for the one before. */
+#define PSC_SWAPPED 100
+
+/* One of the roads that lead to the lanes. */
+enum { PSC_MAX_WAYS = 4 };
+struct psc_way {
+    const struct ps_transport *transport;
+    uint32_t window_chunks;
+    char urls[PS_MAX_LANES][320];
+};
+
 /* What Welcome said. */
 struct psc_road {
+    char server_key[PS_CURVE_KEY_CHARS + 1]; /* of the lanes as of the control road; "": plain */
     uint32_t client, incarnation, generation;
-    char transport[16];
-    char urls[PS_MAX_LANES][320];
-    uint32_t n_lanes, chunk_floats, window_chunks;
+    struct psc_way ways[PSC_MAX_WAYS]; /* the best first, the listener's last */
+    uint32_t n_ways;
+    struct ps_pass pass; /* shown where links attach */
+    uint32_t n_lanes, chunk_floats;
+    uint32_t n_parts; /* of the vector, each at a server of its own; at least 1 */
     char method[32], rule[32], optimizer[32], averaging[32], admission[32];
-    double rho;            /* of a rule that reads it; 0 else */
+    enum ps_clique_mode clique_mode;
+    char clique_codec[16];
+    uint32_t publish; /* steps of a job that is one clique between two copies of the center at the server */
+    double rho;       /* of a rule that reads it; 0 else */
+    const struct ps_codec *message, *answer; /* of exchanges */
+    bool error_feedback;
     struct ps_hyper hyper; /* alpha as of Welcome */
 };
 
@@ -55,8 +79,12 @@ struct psc_shared {
     uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
     struct psc_road road;
     uint32_t workers;
-    uint64_t center_version; /* the newest seen */
-    uint64_t clock;          /* t, for heartbeats */
+    uint64_t center_version;    /* the newest seen */
+    uint64_t clock;             /* t, for heartbeats */
+    double steps_per_second;    /* of computing alone, for heartbeats; 0: not known */
+    char way[16], way_why[160]; /* the transport of the links, and why no better one: for heartbeats */
+    bool beat_now;              /* the server is to be told */
+    uint32_t period;            /* that the server last told this worker; 0: none */
     bool draining;
     bool begun, offer;                  /* Begun has come; it asked for our x */
     bool parked;                        /* the server has said that Begin waits */
@@ -69,6 +97,7 @@ struct psc_shared {
     uint64_t reconnects;
     uint64_t revivals;     /* times that the server came back from a checkpoint */
     uint64_t save_version; /* the center's, when the server last asked to save */
+    uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
     bool give_up;             /* the transfer under way is to end */
@@ -76,11 +105,22 @@ struct psc_shared {
     struct psc_counts counts; /* as of the last transfer */
 };
 
-struct psc_links {
-    struct ps_hub *hub;
+struct psc_hub {
     const struct ps_transport *transport;
-    struct ps_link *link[PS_MAX_LANES]; /* NULL: the lane is empty */
-    uint64_t epoch;                     /* they belong to */
+    struct ps_hub *hub;
+    unsigned lent; /* bitmap of the handle's buffers */
+};
+
+struct psc_links {
+    struct psc_hub hubs[PSC_MAX_WAYS];
+    uint32_t n_hubs;
+    const struct ps_transport *transport; /* of the links; NULL: there were none yet */
+    uint32_t window_chunks;               /* in flight on each */
+    struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
+    uint64_t epoch;                       /* they belong to */
+    uint32_t hopeless;                    /* bitmap of the road's ways: not to be tried again in this epoch */
+    char why[160];                        /* the last of those failed; "": none has */
+    bool lost;                            /* a link has told that its other end is gone */
 };
 
 /* A lane's part of the transfer under way. */
@@ -88,6 +128,15 @@ struct psc_lane_progress {
     uint64_t *answered;  /* bitmap over the lane's chunks */
     uint32_t first, end; /* the chunks that the transfer's scope meets */
     uint32_t next, n_left, in_flight;
+    uint64_t *encoded; /* bitmap over the chunks: in the wire's room */
+    size_t place;      /* of its first chunk there */
+};
+
+/* What travels where messages are encoded: wire.c. */
+struct psc_wire {
+    const struct ps_codec *message, *answer; /* of the road's method */
+    unsigned char *room;                     /* for the whole vector, chunk by chunk */
+    size_t room_bytes;
 };
 
 /* The vectors that the library keeps beside the caller's, [n_floats] each; those that the method has no use
@@ -99,6 +148,7 @@ enum psc_kept {
     PSC_KEPT_LAMBDA, /* the multipliers of admm */
     PSC_KEPT_Z,      /* what averages x, of a method without a server */
     PSC_KEPT_AHEAD,  /* what an overlapped exchange brings, unless PSC_KEPT_X takes it */
+    PSC_KEPT_ERROR,  /* what encoding took from messages so far, with error feedback; the carriage's */
     PSC_N_SAVED,
     PSC_KEPT_GRADIENT = PSC_N_SAVED, /* g as it is stepped with or sent, while it is not the caller's */
     PSC_KEPT_MESSAGE,                /* what travels, of rules that take neither x nor g */
@@ -129,24 +179,28 @@ const struct psc_optimizer *psc_optimizer_find(const char *name);
 /* One pass over all chunks that the scope meets. */
 struct psc_transfer {
     uint8_t kind;                   /* enum ps_frame_kind */
-    const struct ps_tensor *tensor; /* the scope; NULL: the whole vector */
-    uint16_t flags;                 /* of its frames, beside the scope's */
-    const float *send;              /* [floats of the scope], or NULL */
-    const char *name;               /* of `send`, when its values are to be checked; NULL: they were */
+    const struct ps_tensor *tensor; /* the scope; NULL: the fragment, or the whole vector */
+    bool is_fragment;
+    uint16_t fragment;
+    struct ps_range part; /* the fragment's */
+    uint16_t flags;       /* of its frames, beside the scope's */
+    const float *send;    /* [floats of the scope], or NULL */
+    const char *name;     /* of `send`, when its values are to be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
-    bool patient; /* nobody waits for it yet */
+    uint32_t generation; /* of the method that `send` was made for, where it is a rule's message */
+    bool patient;        /* nobody waits for it yet */
+    bool meets;          /* `landed` is the elastic half on `send` itself: a lane may do it where that lies */
+    bool anew;           /* the worker starts over with what it brings: no error is fed back */
     /* Takes the answer to one piece, r counted from the scope's begin; NULL: it has no payload. */
     void (*landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
     float *target; /* [floats of the scope] */
 };
 
-/* How a transfer ended. */
-struct psc_outcome {
-    int rc;
-    float rate; /* as the server applied it */
-    struct ps_error error;
-};
+/* How a transfer of a fragment may end, beside the public results: the server has come back from a
+ * checkpoint, and all workers begin their cycle of fragments anew. What it lacks an answer for is still owed.
+ */
+enum { PSC_CUT = 1000 };
 
 struct psc_started {
     struct psc_transfer transfer;
@@ -171,12 +225,22 @@ struct psc_mover {
 /* The data road and what moves on it. */
 struct psc_carriage {
     struct psc_road road;  /* as of links.epoch */
+    struct ps_shard shard; /* how the vector is cut on it */
     struct ps_range scope; /* of the transfer under way */
+    struct ps_range cover; /* what its frames are cut from: the scope, but see exchange.c */
     struct psc_links links;
     uint64_t revivals; /* as of links.epoch */
     bool cut;          /* one came since the lanes were started: see is_cut */
+    bool swapped;      /* the road has become another method's, and the transfer under way has not seen it */
+    uint64_t landed_seq;  /* up to here exchanges had landed then */
+    bool begun;           /* a chunk of the transfer under way has been answered */
+    bool unchecked;       /* the values of the transfer under way, see check_values */
+    bool refused;         /* chunks were refused because the method changes: nothing is sent until */
+    double refused_end_s; /* then */
+    bool begins_anew;     /* one came since the last exchange of a fragment: see starts_over */
     struct psc_lane_progress progress[PS_MAX_LANES];
-    float *scratch; /* one chunk: for answers that lie where floats may not */
+    struct psc_wire wire;
+    float *scratch; /* two chunks: for what is encoded, and answers that are, or lie where floats may not */
     uint64_t seq;
     uint64_t save_version;     /* of the answer that last asked to save; 0: none has */
     uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
@@ -188,8 +252,23 @@ struct psc_carriage {
 struct psc_ahead {
     uint64_t ticket; /* while started */
     bool started, landed;
-    bool unwanted; /* the caller has started over meanwhile */
+    bool unwanted;        /* the caller has started over meanwhile */
+    bool lost;            /* the method changed before it had landed */
+    struct ps_range part; /* what it covers, of rules that take x - start */
     struct psc_outcome outcome;
+};
+
+/* When a worker that sends what its steps came to exchanges, and how fast it steps. */
+enum { PSC_TEMPO_STEPS = 32 };
+struct psc_tempo {
+    uint64_t since;    /* steps since the last exchange; with fragments, since the last of them */
+    uint32_t fragment; /* the next */
+    uint32_t period;   /* of dynamic_period: planned then; 0: the method's */
+    double took_s[PSC_TEMPO_STEPS]; /* the last steps, without what they waited: step k's in k %
+                                       PSC_TEMPO_STEPS */
+    uint64_t n_took;
+    double ended_s, waited_s; /* when the last step did, 0: there was none; and exchange_s then */
+    double steps_per_second;  /* 0: not known */
 };
 
 /* What the answer of the step under way needs, of admm. */
@@ -199,7 +278,10 @@ struct psc_admm {
 };
 
 struct psc {
-    struct psc_options opt; /* strings owned */
+    struct psc_options opt;                   /* strings owned, but for transport */
+    char transport[8];                        /* "auto", or the one that data has to take */
+    struct ps_buffer buffers[PS_MAX_BUFFERS]; /* buffers.h; base NULL: none */
+    struct psc_proof proof;
     struct ps_error error;
     struct psc_shared shared;
     bool shared_ready; /* lock and condition exist */
@@ -215,9 +297,16 @@ struct psc {
     const struct psc_half *half;
     const struct psc_optimizer *optimizer;
     const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
-    struct ps_shard shard;
-    bool begun; /* psc_begin has succeeded */
-    bool local; /* there is no server */
+    uint32_t generation; /* of the method that steps follow; the server's may be newer: swap.c */
+    char method_name[32], rule_name[32], clique_codec[16];
+    uint32_t publish;
+    bool feeds_back;       /* errors of its message codec */
+    struct ps_shard shard; /* as that method has it */
+    bool begun;            /* psc_begin has succeeded */
+    bool local;            /* there is no server */
+    bool pulled;           /* more than its own steps has moved x since this was cleared */
+
+    struct psc_group group;
 
     struct psc_carriage carriage;
     struct psc_mover mover;
@@ -230,6 +319,7 @@ struct psc {
     bool stepped;          /* psc_step has been called */
     struct psc_ahead ahead;
     struct psc_admm admm;
+    struct psc_tempo tempo;
     uint64_t clock;
     double exchange_s, update_s;
 };
@@ -254,9 +344,16 @@ static inline struct psc_part psc_next_part(struct psc_part p, struct ps_range r
     return (struct psc_part){ps_range_meet(p.segment[1].range, r), p.segment + 1};
 }
 
+/* By the rule. */
 static inline bool psc_transfer_moves(const struct psc_transfer *t)
 {
     return t->kind == PS_FRAME_EXCHANGE || t->kind == PS_FRAME_PUSH;
+}
+
+/* Frozen values do not take part. */
+static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
+{
+    return psc_transfer_moves(t) || t->kind == PS_FRAME_ADD;
 }
 
 /* exchange.c, for the owner of the carriage. Runs the transfer to its end: a psc result; on failure
@@ -265,7 +362,12 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether what it sends is finite: PSC_OK, or PSC_EVALUE with a sentence, the server having been told. Any
  * thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
+/* links.c. No byte of a vector is read or written any more. */
 void psc_links_close(struct psc *c);
+/* And the hubs behind them are gone. */
+void psc_links_finish(struct psc *c);
+/* Whether exchanges wait for those of other workers. */
+bool psc_among_members(const struct psc *c);
 
 /* mover.c, for the caller's thread. Runs the transfer after everything that was started, and waits for it. */
 int psc_move(struct psc *c, const struct psc_transfer *t);
@@ -277,15 +379,35 @@ void psc_mover_await(struct psc *c, uint64_t ticket);
 /* Gives up what was started. */
 void psc_mover_stop(struct psc *c);
 
-/* step.c. Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED when it
+/* lanes.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for each lane: the
+ * exchange itself asks for no memory. A psc result, with a sentence. */
+int psc_lanes_prepare(struct psc *c, struct ps_error *err);
+
+/* swap.c, for the caller's thread. Whether the server has another method than steps follow. */
+bool psc_is_swapped(struct psc *c);
+/* Takes what the road says as the method that steps follow. */
+void psc_take_method(struct psc *c, const struct psc_road *road);
+/* Goes over to the server's method: what the worker owes the center goes first, as it is. x: the array that
+ * psc_step moves. PSC_EVALUE: what it owed was not finite and is forgotten. */
+int psc_adopt(struct psc *c, float *x);
+
+/* step.c. psc_step, as a worker by itself makes it. */
+int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);
+/* Waits for what the step before started. */
+int psc_settle(struct psc *c);
+/* Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED when it
  * cannot be had. */
 int psc_step_prepare(struct psc *c);
 /* Which vectors the method keeps: PSC_KEPT bits. */
 unsigned psc_kept_of(const struct psc *c);
 /* The next step begins at the caller's array, whatever the steps before it left. */
 void psc_start_over(struct psc *c);
+/* The exchange that was made ahead was cut: what it carried is owed again. */
+void psc_take_back(struct psc *c);
 /* Whether the server drains; tells the service thread the clock, and takes what it learnt. */
 bool psc_look(struct psc *c);
+/* Whether the next step's exchange has begun where all of a round's workers save after the same step. */
+bool psc_is_ahead(const struct psc *c);
 /* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
 
@@ -296,14 +418,28 @@ const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, con
 void psc_gradient_decay(struct psc *c, const float *x, const float *g);
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
 
-/* road.c: the server's URL, from the option or the endpoint file. -errno with a sentence. */
-int psc_road_find(const struct psc *c, char *url, size_t size, struct ps_error *err);
+/* tempo.c: whether the step under way ends with an exchange; that it has been made, or only the step. */
+bool psc_tempo_is_due(const struct psc *c);
+void psc_tempo_exchanged(struct psc *c);
+void psc_tempo_stepped(struct psc *c);
+/* The next fragment is the first; a whole period of steps from now to the last. */
+void psc_tempo_restart(struct psc *c);
+/* Fragments of the method, at least 1. */
+uint32_t psc_tempo_fragments(const struct psc *c);
+/* At the end of a step: measures it. */
+void psc_tempo_measure(struct psc *c);
+
+/* road.c. The names of the library's codecs, for Hello; how many. */
+enum { PSC_MAX_CODECS = 32 };
+size_t psc_road_codecs(char *names[PSC_MAX_CODECS]);
 /* What Welcome said, checked; a psc result. */
 int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err);
 
 /* local.c: a handle without a server: fills in what Welcome would have said. */
-int psc_local_open(struct psc *c, const struct psc_local *given);
+int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);
 bool psc_is_local(const struct psc *c);
+/* hand.c: psc_pull of the whole vector, by whoever has a session. */
+int psc_pull_alone(struct psc *c, float *x);
 
 /* service.c */
 int psc_service_start(struct psc *c);
@@ -313,6 +449,8 @@ void psc_service_poke(struct psc *c);
 /* Tells the caller's log. Not with the lock held. */
 void psc_say(struct psc *c, const char *sentence);
 
+/* connect.c: whether psc_open has succeeded. */
+bool psc_is_open(const struct psc *c);
 /* connect.c: results of server codes. */
 int psc_result_of_code(uint32_t code);
 int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -28,7 +28,8 @@ extern "C" {
 
 #define PSC_MAX_DIMS 8
 
-struct psc; /* one session with a server */
+struct psc;        /* one session with a server */
+struct psc_clique; /* psclique.h */
 
 enum psc_result {
     PSC_OK = 0,
@@ -41,10 +42,15 @@ enum psc_result {
     PSC_EVALUE = -5,       /* the vector holds NaN or Inf: nothing of it was sent */
     PSC_EMANIFEST = -6,    /* the tensors differ from the job's */
     PSC_ERANK = -7,        /* the rank wanted is taken or out of range */
-    PSC_EREFUSED = -8,     /* the server refused the request; the sentence says why */
+    PSC_EREFUSED = -8,     /* the server refused the request; the sentence says why. Once also when the job's
+                              method has changed and a message made by hand was of another kind than the new
+                              rule takes: nothing of it was sent */
     PSC_EUNSUPPORTED = -9, /* server and library have no such feature, or differ in version */
     PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads, no such file */
     PSC_EDAMAGED = -11,    /* a file of psc_save is damaged, or is none */
+    PSC_ECLIQUE = -12,     /* a member of the clique is gone or silent, or members disagree: psclique.h */
+    PSC_EAUTH = -13,       /* the server does not let this key in, or not as this rank; one end has a key and
+                              the other has none; or the key file cannot be used */
 };
 
 enum psc_role {
@@ -74,10 +80,11 @@ struct psc_tensor {
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
 };
 
-/* A method that needs no server: one worker by itself. */
+/* A method that needs no server: one worker by itself, or one clique. */
 struct psc_local {
-    size_t size;           /* set by psc_local_init */
-    const char *method;    /* "sgd", "msgd" (Nesterov's momentum), "asgd", "mvasgd" (SGD; z averages x) */
+    size_t size;        /* set by psc_local_init */
+    const char *method; /* "sgd", "msgd" (Nesterov's momentum), "asgd", "mvasgd" (SGD; z averages x); with or
+                           without a clique "d-sync", "pipe-sgd" (Li et al. 2018) */
     double learning_rate;  /* eta, above 0. 0.05 */
     double momentum;       /* of msgd, 0 to below 1. 0.9 */
     double averaging_rate; /* of mvasgd, above 0, at most 1. 0.001 */
@@ -86,7 +93,9 @@ struct psc_local {
                              t)). "constant" */
     double gamma;         /* 0.1 */
     uint64_t step_steps;  /* at least 1. 10000 */
-    uint64_t warmup_steps; /* eta grows linearly over these first steps. 0 */
+    uint64_t warmup_steps;    /* eta grows linearly over these first steps. 0 */
+    uint64_t pipeline_warmup; /* of pipe-sgd: first steps, made as d-sync's. 0 */
+    const char *codec;        /* of d-sync and pipe-sgd: how the floats of sums travel. "raw" */
 };
 
 struct psc_options {
@@ -106,6 +115,23 @@ struct psc_options {
     /* Instead of a server, which is then NULL: psc_step does what this method says, nothing travels, and the
      * calls that move values by hand are refused. Read during psc_open only. NULL: there is a server. */
     const struct psc_local *local;
+    /* The clique of psclique.h that this worker is a member of, the caller's until after psc_close. All
+     * members open, begin and step alike; psd sees one client, which the member of rank 0 leads, and psc_rank
+     * and psc_size are that client's everywhere. psc_step sums their gradients. Values are not moved by hand,
+     * but for psc_pull of the whole vector, which all members call. NULL, or a clique of one: a worker by
+     * itself. */
+    struct psc_clique *clique;
+    /* The key pair that this client proves itself by, a file of psctl keygen that its user alone can read;
+     * read during psc_open. Both roads are then encrypted, and nothing is said in plain. NULL: the server
+     * does not ask who comes. */
+    const char *key_file;
+    /* The server's public key, 40 characters of Z85. NULL: the endpoint file has it, or the key file's line
+     * "server:". */
+    const char *server_key;
+    /* The road that data takes: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma";
+     * what the server does not offer, or cannot be reached by, is PSC_EUNSUPPORTED. NULL, "auto": the fastest
+     * that both ends have, and the next when it fails. */
+    const char *transport;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
@@ -131,11 +157,11 @@ struct psc_info {
     double update_seconds;               /* time psc_step spent in the optimizer and the worker's half */
     double learning_rate;                /* at the next step */
     double alpha;                        /* as the server last said; 0 for rules without */
-    uint32_t period;
-    uint32_t generation; /* counts method changes of the job */
+    uint32_t period;                     /* this worker's */
+    uint32_t generation;                 /* counts method changes of the job */
     char method[32];
     char optimizer[32];
-    char transport[16];
+    char transport[16];    /* that data takes; "none" where no data does, or another member's */
     uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
     char averaging[32];    /* "none": there is no z */
 };
@@ -154,6 +180,13 @@ int psc_open(const struct psc_options *opt, struct psc **out);
  * first, else the center. An observer's x is only written; it waits until a worker has offered. Copies the
  * tensors; x stays the caller's. Errors: PSC_EMANIFEST names the first tensor that differs; PSC_EVALUE. */
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x);
+
+/* *x: [n_floats] zeros, the handle's until psc_close, in memory that a server on this machine can reach: an
+ * elastic exchange of it is made where it lies, by the server, without a copy. Otherwise memory like any
+ * other. To be called before psc_begin, whose x it may be; a handle has at most 4. Exchanged in place, values
+ * are checked chunk by chunk: after PSC_EVALUE chunks that were finite may have landed. Where the server is
+ * killed meanwhile, a chunk that it was working on may have moved in part. PSC_EINVAL, PSC_ENOMEM. */
+int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
 /* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the
  * local optimizer's step, and an exchange when it is due. On return x is the point at which the next gradient
@@ -181,6 +214,10 @@ int psc_point(struct psc *c, float *x);
  * the whole vector of n floats. Values move chunk by chunk: each chunk of the center is one version of it,
  * chunks may differ by versions in between. PSC_EVALUE: what was to be sent is not finite; nothing was sent.
  */
+
+/* Where the job has a codec, messages of psc_push, psc_pushpull, psc_exchange and psc_step are encoded once,
+ * as they are first sent, and answers decoded: values are then as exact as the codec has them
+ * (docs/METHODS.md). What is pulled or set by psc_init is exact. */
 
 /* One exchange of the whole vector under the job's rule, whatever the period: psc_pushpull(c, NULL, ...). */
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples);
@@ -222,9 +259,11 @@ int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, 
                        size_t n_samples, uint64_t *ticket);
 
 /* Waits until the transfer has ended and returns how: its arrays are the caller's again. PSC_ALL: everything
- * started, with the first failure that no psc_wait(c, PSC_ALL) has told yet. The results of the newest
- * PSC_MAX_STARTED are kept; of older ones only the first failure is, and those after it count as failed. A
- * transfer fails as the call without _start does: no wait is longer than the server's silence may be. */
+ * started, with the first failure that no psc_wait(c, PSC_ALL) has told yet; where the workers are one
+ * clique, also the sum that is under way, which moves the array that psc_step moves, and the last copy for
+ * the server. The results of the newest PSC_MAX_STARTED are kept; of older ones only the first failure is,
+ * and those after it count as failed. A transfer fails as the call without _start does: no wait is longer
+ * than the server's silence may be. */
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
 

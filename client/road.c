@@ -1,30 +1,62 @@
-/* Where the server is, and what its Welcome says of the way to it. */
-#include <errno.h>
+/* What the server's Welcome says of the way to it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "client/psc.h"
 
-/* "@FILE" is read at every attempt: a restarted server may have another port. */
-int psc_road_find(const struct psc *c, char *url, size_t size, struct ps_error *err)
-{
-    if (c->opt.server[0] != '@') {
-        snprintf(url, size, "%s", c->opt.server);
-        return 0;
-    }
-    FILE *f = fopen(c->opt.server + 1, "re");
-    if (f == NULL)
-        return ps_fail(err, -errno, "endpoint file '%s': %s", c->opt.server + 1, strerror(errno));
-    bool got = fgets(url, (int)size, f) != NULL;
-    fclose(f);
-    url[strcspn(got ? url : "", "\r\n")] = 0;
-    return got && url[0] != 0 ? 0
-                              : ps_fail(err, -EINVAL, "endpoint file '%s' holds no URL", c->opt.server + 1);
-}
-
 static void copy_text(char *to, size_t size, const char *from)
 {
     snprintf(to, size, "%s", from);
+}
+
+size_t psc_road_codecs(char *names[PSC_MAX_CODECS])
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    n = n < PSC_MAX_CODECS ? n : PSC_MAX_CODECS;
+    for (size_t i = 0; i < n; i++)
+        names[i] = (char *)(uintptr_t)rows[i]->name;
+    return n;
+}
+
+static const struct ps_codec *codec_of(const char *name)
+{
+    return ps_codec_named(name[0] != 0 ? name : "raw");
+}
+
+static int refuse_codecs(const Ps__Method *m, struct ps_error *err)
+{
+    char list[120] = "";
+    size_t n, used = 0;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    for (size_t i = 0; i < n && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    return ps_fail(err, PSC_EUNSUPPORTED,
+                   "the server has codec.message '%.20s', codec.answer '%.20s'; this library has %s",
+                   m->message_codec, m->answer_codec, list);
+}
+
+static void take_pass(struct psc_road *r, const Ps__Welcome *w)
+{
+    r->pass = (struct ps_pass){.client = w->client, .incarnation = w->incarnation};
+    if (w->pass.len == sizeof r->pass.token)
+        memcpy(r->pass.token, w->pass.data, w->pass.len);
+}
+
+/* One that this library lacks, or that does not lead to every lane, is no way. */
+static bool take_way(struct psc_road *r, const char *transport, char *const *lanes, size_t n_lanes,
+                     uint32_t window)
+{
+    struct psc_way *way = &r->ways[r->n_ways];
+    const struct ps_transport *row = ps_transport_find(transport);
+    if (row == NULL || r->n_ways == PSC_MAX_WAYS || n_lanes != r->n_lanes || window < 1)
+        return false;
+    way->transport = row;
+    way->window_chunks = window;
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        copy_text(way->urls[i], sizeof way->urls[i], lanes[i]);
+    r->n_ways++;
+    return true;
 }
 
 /* Whether what the server said can be worked with. */
@@ -33,16 +65,23 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
     const Ps__Method *m = w->method;
     if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
         w->window_chunks < 1 || m->schedule->kind > PS_SCHEDULE_INV_SQRT || m->period < 1 ||
-        w->incarnation == 0)
+        w->incarnation == 0 || m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period ||
+        w->parts > PS_MAX_PARTS || (w->parts > 1 && w->n_lanes % w->parts != 0) ||
+        m->clique_mode > PS_CLIQUE_VECTORS || m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_road){
         .client = w->client,
         .incarnation = w->incarnation,
         .generation = w->generation,
         .n_lanes = (uint32_t)w->n_lanes,
+        .n_parts = w->parts > 1 ? w->parts : 1,
         .chunk_floats = w->chunk_floats,
-        .window_chunks = w->window_chunks,
+        .clique_mode = (enum ps_clique_mode)m->clique_mode,
+        .publish = m->publish > 0 ? m->publish : 1,
         .rho = m->rho,
+        .message = codec_of(m->message_codec),
+        .answer = codec_of(m->answer_codec),
+        .error_feedback = m->error_feedback,
         .hyper = {.learning_rate = m->learning_rate,
                   .alpha = m->alpha,
                   .rho = m->rho,
@@ -50,23 +89,32 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
                   .overlap = m->overlap,
+                  .dynamic_period = m->dynamic_period,
+                  .fragments = m->fragments > 1 ? m->fragments : 1,
+                  .mix = m->mix,
+                  .pipeline = m->pipeline > 1 ? m->pipeline : 1,
+                  .pipeline_warmup = m->pipeline_warmup,
                   .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
                                .gamma = m->schedule->gamma,
                                .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
                                .warmup_steps = m->schedule->warmup_steps}},
     };
-    copy_text(r->transport, sizeof r->transport, w->transport);
+    if (r->message == NULL || r->answer == NULL)
+        return refuse_codecs(m, err);
     copy_text(r->method, sizeof r->method, m->name);
     copy_text(r->rule, sizeof r->rule, m->rule);
     copy_text(r->optimizer, sizeof r->optimizer, m->optimizer);
     copy_text(r->averaging, sizeof r->averaging, m->averaging[0] != 0 ? m->averaging : "none");
     copy_text(r->admission, sizeof r->admission, m->admission);
-    for (uint32_t i = 0; i < r->n_lanes; i++)
-        copy_text(r->urls[i], sizeof r->urls[i], w->lanes[i]);
-    if (ps_transport_find(r->transport) == NULL || ps_rule_find(r->rule) == NULL ||
-        psc_optimizer_find(r->optimizer) == NULL)
+    copy_text(r->clique_codec, sizeof r->clique_codec, m->clique_codec[0] != 0 ? m->clique_codec : "raw");
+    take_pass(r, w);
+    for (size_t k = 0; k < w->n_roads; k++)
+        take_way(r, w->roads[k]->transport, w->roads[k]->lanes, w->roads[k]->n_lanes,
+                 w->roads[k]->window_chunks);
+    bool reached = take_way(r, w->transport, w->lanes, w->n_lanes, w->window_chunks);
+    if (!reached || ps_rule_find(r->rule) == NULL || psc_optimizer_find(r->optimizer) == NULL)
         return ps_fail(err, PSC_EUNSUPPORTED,
-                       "the server uses transport '%s', rule '%s', optimizer '%s'; this library lacks one",
-                       r->transport, r->rule, r->optimizer);
+                       "the server uses transport '%.20s', rule '%s', optimizer '%s'; this library lacks one",
+                       w->transport, r->rule, r->optimizer);
     return 0;
 }

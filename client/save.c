@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 #include "client/state_file.h"
 
 /* A file being written, under another name. */
@@ -146,9 +146,13 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
 static bool has_landed(struct psc *c)
 {
     const struct psc_ahead *a = &c->ahead;
+    if (c->half->gather != NULL)
+        c->half->gather(c); /* what is not finite is not the state's */
     if (!a->started)
         return a->landed;
     psc_mover_await(c, a->ticket);
+    if (a->outcome.rc == PSC_CUT)
+        psc_take_back(c);
     return a->outcome.rc == PSC_OK && !a->unwanted;
 }
 
@@ -165,10 +169,16 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
+    if (c->mover.runs && c->kept[PSC_KEPT_ERROR] != NULL)
+        psc_mover_await(c, c->mover.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
                                .clock = c->clock,
                                .extra_bytes = extra_bytes,
+                               .since = c->tempo.since,
+                               .period = c->tempo.period,
+                               .fragment = c->tempo.fragment,
+                               .fragments = psc_tempo_fragments(c),
                                .rate = landed ? c->ahead.outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -176,9 +186,9 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     pthread_mutex_lock(&c->shared.lock);
     h.exchanges = c->shared.counts.exchanges;
     h.center_version = c->shared.counts.center_version;
-    snprintf(h.method, sizeof h.method, "%s", c->shared.road.method);
+    snprintf(h.method, sizeof h.method, "%s", c->method_name);
     pthread_mutex_unlock(&c->shared.lock);
-    snprintf(h.rule, sizeof h.rule, "%s", c->carriage.road.rule);
+    snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
     return h;
 }
@@ -224,15 +234,20 @@ static int read_all(int fd, void *bytes, size_t len_bytes)
  * what travelled. */
 static int check_vectors(struct psc *c, const char *path, uint32_t flags)
 {
-    const unsigned kept = psc_kept_of(c) | PSC_STATE_AHEAD,
+    const unsigned kept = psc_kept_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
     const unsigned own = c->optimizer->keeps;
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
     if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
         return psc_fail(c, PSC_EDAMAGED,
                         "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
-                        c->optimizer->name, c->carriage.road.rule);
+                        c->optimizer->name, c->rule_name);
     return PSC_OK;
+}
+
+static uint32_t fragments_of(const struct psc_state_head *h)
+{
+    return h->fragments > 1 ? h->fragments : 1;
 }
 
 /* Whether the state can be this handle's. */
@@ -243,10 +258,15 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
                         "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
                         "; this one has %" PRIu64 ", %016" PRIx64,
                         path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
-    if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->carriage.road.rule) != 0)
+    if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule_name) != 0)
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
-                        h->optimizer, h->rule, c->optimizer->name, c->carriage.road.rule);
+                        h->optimizer, h->rule, c->optimizer->name, c->rule_name);
+    if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_tempo_fragments(c))
+        return psc_fail(
+            c, PSC_EINVAL,
+            "psc_load: '%.300s' was saved within an exchange of %u fragments a period; the job has %u", path,
+            fragments_of(h), psc_tempo_fragments(c));
     if (h->extra_bytes > room_bytes)
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
@@ -332,6 +352,21 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
+/* Where the worker stood in its period. Among members it joins as one who is new, and begins with the first
+ * fragment; what the others have to send is still in x - start. */
+static void take_tempo(struct psc *c, const struct psc_state_head *h)
+{
+    uint32_t n = psc_tempo_fragments(c);
+    psc_tempo_restart(c);
+    c->tempo.period = h->period;
+    c->ahead.part =
+        n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
+    if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
+        return;
+    c->tempo.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->hyper.period;
+    c->tempo.fragment = h->fragment;
+}
+
 static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)
 {
     size_t len_bytes = c->shard.n_floats * sizeof *x;
@@ -340,11 +375,12 @@ static void take(struct psc *c, const struct psc_state_head *h, const struct psc
     c->caller_x = x;
     c->fresh = p->kept[PSC_KEPT_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->kept[k] != NULL)
+        if (p->kept[k] != NULL && c->kept[k] != NULL) /* the job may feed errors back no more */
             memcpy(c->kept[k], p->kept[k], len_bytes);
     c->ahead.landed = h->flags & PSC_STATE_LANDED;
     c->ahead.outcome.rate = h->rate;
     c->clock = h->clock;
+    take_tempo(c, h);
     pthread_mutex_lock(&c->shared.lock);
     c->shared.clock = c->clock;
     pthread_mutex_unlock(&c->shared.lock);

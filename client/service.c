@@ -13,14 +13,17 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "client/psc.h"
+#include "client/words.h"
 #include "proto/control.h"
 
 enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
 
 struct service {
     struct psc *c;
-    void *context, *socket;
+    void *context;
+    struct psc_line line;
+    char elsewhere[320]; /* where the server said that the job's head is; "" : it said nothing */
+    bool sent_on;        /* this is there */
     uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
 };
 
@@ -59,44 +62,17 @@ static void end_session(struct psc *c, int result, const char *sentence)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void close_socket(struct service *v, int linger_ms)
-{
-    if (v->socket == NULL)
-        return;
-    zmq_setsockopt(v->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-    zmq_close(v->socket);
-    v->socket = NULL;
-}
-
 static int send_message(struct service *v, int what, void *message)
 {
-    Ps__ToServer m = PS__TO_SERVER__INIT;
-    m.what_case = (Ps__ToServer__WhatCase)what;
-    m.hello = message; /* a union of pointers */
-    return ps_control_send(v->socket, &m.base);
+    return psc_words_send(v->line.socket, what, message);
 }
 
-static void send_hello(struct service *v)
+static void send_hello(struct service *v, const ProtobufCBinaryData *nonce)
 {
-    struct psc *c = v->c;
-    struct psc_shared *s = &c->shared;
-    Ps__Hello hello = PS__HELLO__INIT;
-
-    hello.protocol = PS_PROTOCOL_VERSION;
-    hello.name = (char *)(uintptr_t)c->opt.name;
-    hello.observer = c->opt.kind == PSC_OBSERVER;
-    hello.any_rank = c->opt.rank < 0;
-    hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
-    hello.token = c->token;
-    pthread_mutex_lock(&s->lock);
-    if (s->begun) { /* what had not begun starts anew */
-        hello.incarnation = s->road.incarnation;
-        hello.client = s->road.client;
-        hello.manifest_hash = s->manifest->hash;
-        hello.center_version = s->center_version;
-    }
-    pthread_mutex_unlock(&s->lock);
-    send_message(v, PS__TO_SERVER__WHAT_HELLO, &hello);
+    struct ps_error err;
+    int rc = psc_words_hello(v->c, v->line.socket, nonce, &err);
+    if (rc != PSC_OK)
+        end_session(v->c, rc, err.text);
 }
 
 /* Why the server cannot even be looked for, or "": told when the wait for it ends. */
@@ -110,31 +86,49 @@ static void note_trouble(struct psc *c, const struct ps_error *trouble)
 /* A fresh socket and a Hello on it. */
 static void connect_anew(struct service *v)
 {
-    char url[512];
+    struct psc_place place;
     struct ps_error trouble = {""};
-    int64_t max_bytes = PS_CONTROL_MAX_BYTES;
-    int zero = 0, rc;
 
     v->hello_ms = now_ms();
-    close_socket(v, 0);
-    rc = psc_road_find(v->c, url, sizeof url, &trouble);
-    note_trouble(v->c, &trouble);
-    if (rc < 0 || (v->socket = zmq_socket(v->context, ZMQ_DEALER)) == NULL)
-        return;
-    zmq_setsockopt(v->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
-    zmq_setsockopt(v->socket, ZMQ_LINGER, &zero, sizeof zero);
-    if (zmq_connect(v->socket, url) != 0) {
-        rc = zmq_errno(); /* closing the socket may set another */
-        ps_fail(&trouble, 0, "cannot connect to '%.300s': %s; allowed are tcp://HOST:PORT and ipc://PATH",
-                url, zmq_strerror(rc));
-        close_socket(v, 0);
-        if (rc == EINVAL || rc == EPROTONOSUPPORT || rc == ENAMETOOLONG)
-            end_session(v->c, PSC_EINVAL, trouble.text);
-        else
-            note_trouble(v->c, &trouble);
-        return;
+    psc_line_close(&v->line, 0);
+    int rc = psc_place_find(v->c->opt.server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
+    v->sent_on = v->elsewhere[0] != 0;
+    if (v->sent_on &&
+        rc == PSC_OK) { /* for this once: a head that has moved is asked for where the user said */
+        snprintf(place.url, sizeof place.url, "%s", v->elsewhere);
+        v->elsewhere[0] = 0;
     }
-    send_hello(v);
+    if (rc == PSC_OK)
+        rc = psc_line_open(&v->line, v->context, &place, &v->c->proof, &trouble);
+    note_trouble(v->c, &trouble);
+    if (rc == PSC_OK)
+        send_hello(v, NULL);
+    else if (rc != PSC_EGONE)
+        end_session(v->c, rc, trouble.text);
+}
+
+/* The server may not let this client in: that is no silence. Once it has, only its own word counts, because
+ * whoever else answers at its address may be there for a moment. */
+static void look_at_handshakes(struct service *v)
+{
+    struct ps_error why = {""};
+    int rc = psc_line_look(&v->line, &v->c->proof, &why);
+    if (rc == PSC_OK)
+        return;
+    pthread_mutex_lock(&v->c->shared.lock);
+    bool known = v->c->shared.epoch > 0;
+    pthread_mutex_unlock(&v->c->shared.lock);
+    note_trouble(v->c, &why);
+    if (rc == PSC_EAUTH && !known)
+        end_session(v->c, PSC_EAUTH, why.text);
+}
+
+static void tell_of_swap(struct psc *c, const struct psc_road *road)
+{
+    char sentence[120];
+    snprintf(sentence, sizeof sentence, "the method is now %s (generation %u)", road->method,
+             road->generation);
+    psc_say(c, sentence);
 }
 
 static void on_welcome(struct service *v, const Ps__ToClient *m)
@@ -148,21 +142,26 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
         end_session(c, rc, err.text);
         return;
     }
+    memcpy(road.server_key, v->line.key, sizeof road.server_key);
     pthread_mutex_lock(&s->lock);
-    bool again = s->epoch > 0;
+    bool again = s->epoch > 0, swapped = again && road.generation != s->road.generation;
     s->road = road;
+    s->landed_seq = m->welcome->landed_seq;
     s->workers = m->welcome->workers;
     s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
     s->waiting_chunks = 0;
     s->epoch++;
-    s->reconnects += again;
+    s->period = swapped ? 0 : s->period;
+    s->reconnects += again && !swapped;
     s->revivals += m->welcome->revived != 0;
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(c);
     pthread_mutex_unlock(&s->lock);
-    if (again)
+    if (swapped)
+        tell_of_swap(c, &road);
+    else if (again)
         psc_say(c, "the server is back: the session goes on");
 }
 
@@ -196,7 +195,11 @@ static void on_alive(struct service *v, const Ps__ToClient *m)
     s->draining = s->draining || m->alive->draining;
     s->waiting_seq = m->alive->waiting_seq;
     s->waiting_chunks = m->alive->waiting_chunks;
+    bool missed = s->begun && s->state == PSC_STATE_JOINED && m->alive->generation != s->road.generation;
+    s->period = m->alive->period;
     pthread_mutex_unlock(&s->lock);
+    if (missed)
+        send_hello(v, NULL);
 }
 
 static void on_drain(struct service *v, const Ps__ToClient *m)
@@ -217,6 +220,11 @@ static void on_save(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&v->c->shared.lock);
     v->c->shared.save_version = m->save->center_version;
     pthread_mutex_unlock(&v->c->shared.lock);
+}
+
+static void on_challenge(struct service *v, const Ps__ToClient *m)
+{
+    send_hello(v, &m->challenge->nonce);
 }
 
 static void go_looking(struct service *v, const char *why)
@@ -250,19 +258,30 @@ static void on_error(struct service *v, const Ps__ToClient *m)
         end_session(v->c, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }
 
+/* A server that is not the head: the Hello is for that one. Two that send us to each other wear nobody out.
+ */
+static void on_elsewhere(struct service *v, const Ps__ToClient *m)
+{
+    if (v->sent_on)
+        return;
+    snprintf(v->elsewhere, sizeof v->elsewhere, "%s", m->elsewhere->url);
+    connect_anew(v);
+}
+
 static void (*const handlers[])(struct service *v, const Ps__ToClient *m) = {
-    [PS__TO_CLIENT__WHAT_WELCOME] = on_welcome, [PS__TO_CLIENT__WHAT_PARKED] = on_parked,
-    [PS__TO_CLIENT__WHAT_BEGUN] = on_begun,     [PS__TO_CLIENT__WHAT_ALIVE] = on_alive,
-    [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,     [PS__TO_CLIENT__WHAT_ERROR] = on_error,
-    [PS__TO_CLIENT__WHAT_SAVE] = on_save,
+    [PS__TO_CLIENT__WHAT_WELCOME] = on_welcome,     [PS__TO_CLIENT__WHAT_PARKED] = on_parked,
+    [PS__TO_CLIENT__WHAT_BEGUN] = on_begun,         [PS__TO_CLIENT__WHAT_ALIVE] = on_alive,
+    [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,         [PS__TO_CLIENT__WHAT_ERROR] = on_error,
+    [PS__TO_CLIENT__WHAT_SAVE] = on_save,           [PS__TO_CLIENT__WHAT_ELSEWHERE] = on_elsewhere,
+    [PS__TO_CLIENT__WHAT_CHALLENGE] = on_challenge,
 };
 
 static void receive(struct service *v)
 {
-    while (v->socket != NULL) {
+    while (v->line.socket != NULL) {
         zmq_msg_t msg;
         zmq_msg_init(&msg);
-        if (zmq_msg_recv(&msg, v->socket, ZMQ_DONTWAIT) < 0)
+        if (zmq_msg_recv(&msg, v->line.socket, ZMQ_DONTWAIT) < 0)
             return;
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
         zmq_msg_close(&msg);
@@ -279,32 +298,10 @@ static void receive(struct service *v)
 static void send_begin(struct service *v, const struct ps_manifest *manifest, uint32_t client,
                        uint32_t incarnation)
 {
-    Ps__Begin begin = PS__BEGIN__INIT;
-    Ps__Tensor *tensors = calloc(manifest->n_tensors, sizeof *tensors);
-    Ps__Tensor **list = calloc(manifest->n_tensors, sizeof(Ps__Tensor *));
-    if (tensors != NULL && list != NULL) {
-        for (size_t i = 0; i < manifest->n_tensors; i++) {
-            const struct ps_tensor *t = &manifest->tensors[i];
-            ps__tensor__init(&tensors[i]);
-            tensors[i].name = t->name;
-            tensors[i].offset = t->offset;
-            tensors[i].n_shape = t->n_dims;
-            tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
-            tensors[i].role = t->role;
-            tensors[i].decay = t->decay;
-            list[i] = &tensors[i];
-        }
-        begin.client = client;
-        begin.incarnation = incarnation;
-        begin.n_tensors = manifest->n_tensors;
-        begin.tensors = list;
-        if (send_message(v, PS__TO_SERVER__WHAT_BEGIN, &begin) == -EMSGSIZE)
-            end_session(v->c, PSC_EMANIFEST, "the manifest is too large for a control message");
-    } else {
-        end_session(v->c, PSC_ENOMEM, "no memory to send the manifest");
-    }
-    free(tensors);
-    free(list);
+    struct ps_error err;
+    int rc = psc_words_begin(v->line.socket, manifest, client, incarnation, &err);
+    if (rc != PSC_OK)
+        end_session(v->c, rc, err.text);
 }
 
 static void send_report(struct service *v, const struct psc_metrics *r, uint32_t client, uint32_t incarnation)
@@ -340,7 +337,7 @@ static bool obey(struct service *v)
     eventfd_read(v->c->command_fd, &count);
 
     pthread_mutex_lock(&s->lock);
-    bool joined = s->state == PSC_STATE_JOINED && v->socket != NULL, stop = s->stop;
+    bool joined = s->state == PSC_STATE_JOINED && v->line.socket != NULL, stop = s->stop;
     bool begin = joined && s->send_begin, report = joined && s->has_report, leave = joined && s->send_leave;
     bool nonfinite = joined && s->begun && s->has_nonfinite;
     uint64_t nonfinite_clock = s->nonfinite_clock, nonfinite_index = s->nonfinite_index;
@@ -366,7 +363,7 @@ static bool obey(struct service *v)
         m.client = client;
         m.incarnation = incarnation;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
-        close_socket(v, LEAVE_LINGER_MS);
+        psc_line_close(&v->line, LEAVE_LINGER_MS);
     }
     return stop;
 }
@@ -375,12 +372,19 @@ static void beat(struct service *v)
 {
     struct psc_shared *s = &v->c->shared;
     Ps__Heartbeat m = PS__HEARTBEAT__INIT;
+    char way[sizeof s->way], why[sizeof s->way_why];
     v->last_beat_ms = now_ms();
     pthread_mutex_lock(&s->lock);
     m.client = s->road.client;
     m.incarnation = s->road.incarnation;
     m.clock = s->clock;
+    m.steps_per_second = s->steps_per_second;
+    snprintf(way, sizeof way, "%s", s->way);
+    snprintf(why, sizeof why, "%s", s->way_why);
+    s->beat_now = false;
     pthread_mutex_unlock(&s->lock);
+    m.road = way;
+    m.road_why = why;
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
@@ -414,7 +418,7 @@ static void keep_time(struct service *v, enum psc_state state, bool draining)
     } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
         beat(v);
     } else if (state == PSC_STATE_CONNECTING &&
-               now - v->hello_ms >= (v->socket != NULL ? HELLO_WAIT_MS : HELLO_WAIT_MS / 10)) {
+               now - v->hello_ms >= (v->line.socket != NULL ? HELLO_WAIT_MS : HELLO_WAIT_MS / 10)) {
         connect_anew(v);
     }
 }
@@ -431,11 +435,16 @@ static void *run(void *arg)
     else
         connect_anew(&v);
     while (!obey(&v)) {
-        zmq_pollitem_t items[2] = {{.fd = c->command_fd, .events = ZMQ_POLLIN},
-                                   {.socket = v.socket, .events = ZMQ_POLLIN}};
-        zmq_poll(items, v.socket != NULL ? 2 : 1,
+        zmq_pollitem_t items[3] = {{.fd = c->command_fd, .events = ZMQ_POLLIN},
+                                   {.socket = v.line.socket, .events = ZMQ_POLLIN},
+                                   {.socket = v.line.watch, .events = ZMQ_POLLIN}};
+        zmq_poll(items,
+                 v.line.socket == NULL  ? 1
+                 : v.line.watch == NULL ? 2
+                                        : 3,
                  state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
         forgive_own_sleep(&v);
+        look_at_handshakes(&v);
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;
@@ -443,7 +452,7 @@ static void *run(void *arg)
         pthread_mutex_unlock(&c->shared.lock);
         keep_time(&v, state, draining);
     }
-    close_socket(&v, 0);
+    psc_line_close(&v.line, 0);
     if (v.context != NULL)
         zmq_ctx_term(v.context);
     return NULL;

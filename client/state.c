@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/psc.h"
+#include "client/halves/halves.h"
 
 int psc_rank(const struct psc *c)
 {
@@ -33,6 +33,15 @@ uint64_t psc_clock(const struct psc *c)
     return c->clock;
 }
 
+/* With the lock held: the transport that data takes, or will unless a better one can be had. */
+static const char *way_of(const struct psc *c)
+{
+    const struct psc_road *r = &c->shared.road;
+    if (c->shared.way[0] != 0)
+        return c->shared.way;
+    return r->n_ways > 0 ? r->ways[r->n_ways - 1].transport->name : "none";
+}
+
 int psc_info(const struct psc *c, struct psc_info *info)
 {
     struct psc *open = (struct psc *)(uintptr_t)c;
@@ -53,16 +62,20 @@ int psc_info(const struct psc *c, struct psc_info *info)
         full.center_version =
             n->center_version > c->shared.center_version ? n->center_version : c->shared.center_version;
         full.save_version = c->shared.save_version;
+        if (c->half != NULL && c->half->collective)
+            full.save_version = c->group.save_version;
+        else if (c->half != NULL && psc_is_ahead(c))
+            full.save_version = c->save_version;
         full.reconnects = c->shared.reconnects;
         full.generation = r->generation;
-        full.period = r->hyper.period;
+        full.period = r->hyper.dynamic_period && c->tempo.period > 0 ? c->tempo.period : r->hyper.period;
         full.learning_rate =
             c->shared.epoch > 0 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock) : 0;
         full.alpha = c->rule != NULL && (c->rule->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
-        snprintf(full.transport, sizeof full.transport, "%s", r->transport);
+        snprintf(full.transport, sizeof full.transport, "%s", way_of(open));
         pthread_mutex_unlock(&open->shared.lock);
     }
     if (psc_is_local(c))
@@ -99,6 +112,8 @@ const char *psc_result_name(int result)
         {PSC_EUNSUPPORTED, "PSC_EUNSUPPORTED"},
         {PSC_ESYSTEM, "PSC_ESYSTEM"},
         {PSC_EDAMAGED, "PSC_EDAMAGED"},
+        {PSC_ECLIQUE, "PSC_ECLIQUE"},
+        {PSC_EAUTH, "PSC_EAUTH"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].result == result)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "proto/fragment.h"
+
 #define MAX_FLOATS (UINT64_C(1) << 40)
 #define MAX_EXTRA  (UINT64_C(1) << 40)
 
@@ -24,6 +26,10 @@ enum {
     AT_METHOD = 72,
     AT_RULE = 104,
     AT_OPTIMIZER = 136,
+    AT_SINCE = 168,
+    AT_PERIOD = 176,
+    AT_FRAGMENT = 180,
+    AT_FRAGMENTS = 184,
     CHECKSUM_BYTES = 8,
 };
 
@@ -46,6 +52,25 @@ static void put_name(unsigned char *to, const char *name)
     memcpy(to, name, strnlen(name, 31));
 }
 
+/* Before version 4 there was one vector less, and LANDED came after the others. */
+enum { OLD_VECTORS = PSC_STATE_VECTORS - 1, OLD_LANDED = 1 << OLD_VECTORS };
+
+static uint32_t flags_to(uint32_t version, uint32_t flags)
+{
+    bool landed = (flags & PSC_STATE_LANDED) != 0;
+    return version == 0 || version >= 4 ? flags : (flags & (OLD_LANDED - 1)) | (landed ? OLD_LANDED : 0);
+}
+
+/* Flags that no old version has stay unknown. */
+static uint32_t flags_from(uint32_t version, uint32_t flags)
+{
+    bool landed = (flags & OLD_LANDED) != 0;
+    if (version >= 4)
+        return flags;
+    return (flags & (OLD_LANDED - 1)) | (landed ? PSC_STATE_LANDED : 0) |
+           (flags & ~(2u * OLD_LANDED - 1)) << 1;
+}
+
 void psc_state_pack(const struct psc_state_head *h, void *bytes)
 {
     unsigned char *b = bytes;
@@ -53,8 +78,8 @@ void psc_state_pack(const struct psc_state_head *h, void *bytes)
     memset(b, 0, PSC_STATE_HEAD_BYTES);
     memcpy(b, magic, sizeof magic);
     memcpy(&rate, &h->rate, sizeof rate);
-    put(b + AT_VERSION, PSC_STATE_VERSION, 4);
-    put(b + AT_FLAGS, h->flags, 4);
+    put(b + AT_VERSION, h->version != 0 ? h->version : PSC_STATE_VERSION, 4);
+    put(b + AT_FLAGS, flags_to(h->version, h->flags), 4);
     put(b + AT_HASH, h->manifest_hash, 8);
     put(b + AT_N_FLOATS, h->n_floats, 8);
     put(b + AT_CLOCK, h->clock, 8);
@@ -65,6 +90,12 @@ void psc_state_pack(const struct psc_state_head *h, void *bytes)
     put_name(b + AT_METHOD, h->method);
     put_name(b + AT_RULE, h->rule);
     put_name(b + AT_OPTIMIZER, h->optimizer);
+    if (h->version == PSC_STATE_OLDEST)
+        return;
+    put(b + AT_SINCE, h->since, 8);
+    put(b + AT_PERIOD, h->period, 4);
+    put(b + AT_FRAGMENT, h->fragment, 4);
+    put(b + AT_FRAGMENTS, h->fragments, 4);
 }
 
 static bool get_name(char *name, const unsigned char *from)
@@ -106,20 +137,28 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (len_bytes < PSC_STATE_HEAD_BYTES)
         return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %d bytes", len_bytes,
                        PSC_STATE_HEAD_BYTES);
-    if (get(b + AT_VERSION, 4) != PSC_STATE_VERSION)
-        return ps_fail(err, -EINVAL, "format version %" PRIu64 "; this library reads %d",
-                       get(b + AT_VERSION, 4), PSC_STATE_VERSION);
-    found = (struct psc_state_head){.flags = (uint32_t)get(b + AT_FLAGS, 4),
+    uint32_t version = (uint32_t)get(b + AT_VERSION, 4);
+    if (version < PSC_STATE_OLDEST || version > PSC_STATE_VERSION)
+        return ps_fail(err, -EINVAL, "format version %u; this library reads %d to %d", version,
+                       PSC_STATE_OLDEST, PSC_STATE_VERSION);
+    found = (struct psc_state_head){.version = version,
+                                    .flags = flags_from(version, (uint32_t)get(b + AT_FLAGS, 4)),
                                     .manifest_hash = get(b + AT_HASH, 8),
                                     .n_floats = get(b + AT_N_FLOATS, 8),
                                     .clock = get(b + AT_CLOCK, 8),
                                     .exchanges = get(b + AT_EXCHANGES, 8),
                                     .center_version = get(b + AT_CENTER_VERSION, 8),
-                                    .extra_bytes = get(b + AT_EXTRA_BYTES, 8)};
+                                    .extra_bytes = get(b + AT_EXTRA_BYTES, 8),
+                                    .since = get(b + AT_SINCE, 8),
+                                    .period = (uint32_t)get(b + AT_PERIOD, 4),
+                                    .fragment = (uint32_t)get(b + AT_FRAGMENT, 4),
+                                    .fragments = (uint32_t)get(b + AT_FRAGMENTS, 4)};
     rate = (uint32_t)get(b + AT_RATE, 4);
     memcpy(&found.rate, &rate, sizeof rate);
     if (!flags_are_known(found.flags) || found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
-        found.extra_bytes > MAX_EXTRA || !(found.rate >= 0 && found.rate < 1e30f) ||
+        found.extra_bytes > MAX_EXTRA || found.since > found.clock ||
+        (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
+        found.fragments > PS_MAX_FRAGMENTS || !(found.rate >= 0 && found.rate < 1e30f) ||
         !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
         !get_name(found.optimizer, b + AT_OPTIMIZER))
         return ps_fail(err, -EINVAL, "damaged: its head holds values that cannot be");

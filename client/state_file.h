@@ -6,7 +6,10 @@
  *
  *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
  *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
- * 104 rule[32]   136 optimizer[32]             168 zeros */
+ * 104 rule[32]   136 optimizer[32]             168 since        176 period       180 fragment     184
+ * fragments    188 zeros
+ *
+ * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
 #ifndef PSC_STATE_FILE_H
 #define PSC_STATE_FILE_H
 
@@ -16,9 +19,10 @@
 #include "proto/error.h"
 
 #define PSC_STATE_HEAD_BYTES 192
-#define PSC_STATE_VERSION    2
+#define PSC_STATE_VERSION    4
+#define PSC_STATE_OLDEST     2
 
-enum { PSC_STATE_VECTORS = 6 };
+enum { PSC_STATE_VECTORS = 7 };
 
 enum {
     PSC_STATE_X = 1 << 0, /* the worker's own x, apart from the caller's vector */
@@ -27,14 +31,20 @@ enum {
     PSC_STATE_LAMBDA = 1 << 3,
     PSC_STATE_Z = 1 << 4,
     PSC_STATE_AHEAD = 1 << 5, /* what the exchange that LANDED brought; else X has taken it */
+    PSC_STATE_ERROR = 1 << 6, /* of error feedback; from version 4 on: before, LANDED had this flag */
     PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* an exchange that the last step started has been made */
 };
 
 struct psc_state_head {
+    uint32_t version; /* 0: PSC_STATE_VERSION */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* of that exchange */
     char method[32], rule[32], optimizer[32];
+    uint64_t since;    /* steps since the last exchange, of rules that take x - start; from version 3 on */
+    uint32_t period;   /* planned for it, where that is dynamic; 0: the method's */
+    uint32_t fragment; /* the next of `fragments`, which are at least 1 from version 3 on */
+    uint32_t fragments;
 };
 
 /* Into the bytes of a whole file; at any alignment. NULL: not there. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/buffers.h"
 #include "client/halves/halves.h"
 
 bool psc_look(struct psc *c)
@@ -9,10 +10,17 @@ bool psc_look(struct psc *c)
     pthread_mutex_lock(&c->shared.lock);
     bool draining = c->shared.draining;
     c->shared.clock = c->clock;
-    c->hyper = c->shared.hyper;
+    if (c->shared.road.generation == c->generation)
+        c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
+    c->shared.steps_per_second = c->tempo.steps_per_second;
     c->save_version = c->shared.save_version;
     pthread_mutex_unlock(&c->shared.lock);
     return draining;
+}
+
+bool psc_is_ahead(const struct psc *c)
+{
+    return c->ahead.started && c->half->lands_in_x;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
@@ -28,12 +36,14 @@ int psc_check_worker(struct psc *c, const char *call, const void *a, const void 
 
 unsigned psc_kept_of(const struct psc *c)
 {
-    unsigned keeps = c->optimizer->keeps | c->half->keeps;
+    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->half->collective ? 0 : c->half->keeps);
     bool lands_in_x = c->half->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_KEPT(PSC_KEPT_GRADIENT);
-    if (c->hyper.overlap && c->half->overlaps && !lands_in_x)
+    if (c->hyper.overlap && c->half->overlaps && !lands_in_x && !c->group.follows)
         keeps |= PSC_KEPT(PSC_KEPT_AHEAD);
+    if (c->feeds_back)
+        keeps |= PSC_KEPT(PSC_KEPT_ERROR);
     if (c->averaging != NULL && c->averaging->rate != NULL)
         keeps |= PSC_KEPT(PSC_KEPT_Z);
     return keeps;
@@ -46,16 +56,20 @@ int psc_step_prepare(struct psc *c)
     if (c->hyper.overlap && !c->half->overlaps)
         return psc_fail(c, PSC_EUNSUPPORTED,
                         "rule %s cannot exchange while the worker computes; allowed: overlap: false",
-                        c->carriage.road.rule);
+                        c->rule_name);
+    if (psc_tempo_fragments(c) > 1 && psc_tempo_fragments(c) > ps_fragments_most(&c->shard))
+        return psc_fail(c, PSC_EUNSUPPORTED, "the server wants %u fragments; the vector has %llu chunks",
+                        psc_tempo_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
+    if (c->tempo.fragment >= psc_tempo_fragments(c))
+        psc_tempo_restart(c);
     for (int k = 0; k < PSC_N_KEPT; k++)
         if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL) {
-            c->kept[k] = calloc(c->shard.n_floats, sizeof *c->kept[k]);
             c->fresh = c->fresh || k == PSC_KEPT_X || k == PSC_KEPT_V;
-            if (c->kept[k] == NULL)
+            if (!psc_kept_make(c, (enum psc_kept)k))
                 return psc_fail(c, PSC_ENOMEM, "no memory for the method's vectors of %llu floats",
                                 (unsigned long long)c->shard.n_floats);
         }
-    return c->hyper.overlap ? psc_mover_start(c) : PSC_OK;
+    return c->hyper.overlap && !c->group.follows ? psc_mover_start(c) : PSC_OK;
 }
 
 void psc_start_over(struct psc *c)
@@ -65,16 +79,27 @@ void psc_start_over(struct psc *c)
     c->ahead.landed = false;
 }
 
-/* Waits for what the step before started. A vector that was not finite was not sent: the exchange is then
- * still due, and says so itself. */
-static int settle(struct psc *c)
+void psc_take_back(struct psc *c)
+{
+    psc_tempo_restart(c);
+    if (!c->ahead.unwanted && c->half->take_back != NULL)
+        c->half->take_back(c);
+    c->ahead.outcome.rc = PSC_OK;
+    c->ahead.unwanted = true; /* nothing has landed */
+}
+
+/* A vector that was not finite was not sent: the exchange is then still due, and says so itself. */
+int psc_settle(struct psc *c)
 {
     struct psc_ahead *a = &c->ahead;
     if (!a->started)
         return PSC_OK;
     psc_mover_await(c, a->ticket);
     a->started = false;
+    if (a->outcome.rc == PSC_CUT)
+        psc_take_back(c);
     a->landed = a->outcome.rc == PSC_OK && !a->unwanted;
+    a->lost = a->outcome.rc == PSC_SWAPPED && !a->unwanted;
     a->unwanted = false;
     if (a->outcome.rc == PSC_OK || a->outcome.rc == PSC_EVALUE)
         return PSC_OK;
@@ -85,10 +110,55 @@ static int settle(struct psc *c)
 /* A draining server waits for what is open: nothing stays behind. */
 static int finish_drained(struct psc *c, float *x)
 {
-    int rc = settle(c);
-    if (rc == PSC_OK && c->ahead.landed && c->half->finish != NULL)
-        c->half->finish(c, x);
+    int rc = psc_settle(c);
+    if (rc == PSC_OK && c->ahead.landed && c->half->finishes)
+        c->half->take_over(c, x);
     return rc == PSC_OK ? PSC_DRAINED : rc;
+}
+
+static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    int rc = psc_step_prepare(c);
+    return rc == PSC_OK ? c->half->step(c, x, g, n_samples) : rc;
+}
+
+/* The method may change before the step, and in it, when its exchange has not landed: then the step is made
+ * again under the other one, from the same x and g; or, where it was the worker's own, x has it already and
+ * it is owed. */
+static int step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    int rc = psc_settle(c);
+    if (rc == PSC_OK && psc_is_swapped(c))
+        rc = PSC_SWAPPED;
+    if (rc == PSC_SWAPPED)
+        rc = psc_adopt(c, x);
+    if (rc == PSC_OK)
+        rc = step_once(c, x, g, n_samples);
+    while (rc == PSC_SWAPPED) {
+        bool stepped = c->half->steps_first;
+        if ((rc = psc_adopt(c, x)) != PSC_OK)
+            return rc;
+        c->clock += stepped;
+        if (!stepped)
+            rc = step_once(c, x, g, n_samples);
+    }
+    return rc;
+}
+
+int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    int rc = step(c, x, g, n_samples);
+    if (rc != PSC_OK)
+        return rc;
+    psc_tempo_measure(c);
+    uint64_t save_version = c->save_version;
+    bool draining = psc_look(c);
+    if (psc_is_ahead(c))
+        c->save_version =
+            save_version;    /* what the next step's exchange may have brought already is told by it */
+    if (c->half->collective) /* all members stop at the same step */
+        return c->group.drains ? PSC_DRAINED : PSC_OK;
+    return draining ? finish_drained(c, x) : PSC_OK;
 }
 
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
@@ -99,10 +169,8 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     c->error.text[0] = 0;
     c->caller_x = x;
     c->stepped = true;
-    if ((rc = settle(c)) != PSC_OK || (rc = psc_step_prepare(c)) != PSC_OK ||
-        (rc = c->half->step(c, x, g, n_samples)) != PSC_OK)
-        return rc;
-    return psc_look(c) ? finish_drained(c, x) : PSC_OK;
+    bool together = c->group.size > 1 && !c->half->collective;
+    return together ? psc_group_step(c, x, g, n_samples) : psc_step_alone(c, x, g, n_samples);
 }
 
 int psc_point(struct psc *c, float *x)

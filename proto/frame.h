@@ -6,8 +6,8 @@
  *  56 code      58 flags   60 samples (requests) or rate (answers, IEEE bits)
  *
  * A request names a piece [begin, begin + count) of the vector: what of a chunk lies in the transfer's scope,
- * which is the whole vector or, with PS_FLAG_TENSOR, one tensor. Its answer carries the same name. (client,
- * incarnation, seq) names the exchange. */
+ * which is the whole vector or, with PS_FLAG_TENSOR or PS_FLAG_FRAGMENT, one tensor or fragment. Its answer
+ * carries the same name. (client, incarnation, seq) names the exchange. */
 #ifndef PS_FRAME_H
 #define PS_FRAME_H
 
@@ -27,19 +27,27 @@ enum ps_frame_kind {
     PS_FRAME_SET = 3,      /* payload: new values of the center; answered without payload */
     PS_FRAME_OFFER = 4,    /* as SET, from the worker whose offer psd took, before the job has begun */
     PS_FRAME_PUSH = 5,     /* payload: the rule's message; answered without payload */
+    PS_FRAME_ADD = 6,      /* payload: x - start, whatever the rule; answered with the center after */
     PS_FRAME_ANSWER = 16,
     PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
 };
 
-#define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
-#define PS_FLAG_TENSOR   2u /* the transfer covers one tensor: `code` is its index in the manifest */
-#define PS_FLAG_AVERAGE  4u /* pull: z, the average that follows the center */
-#define PS_FLAG_SAVE     8u /* answer: the round is a checkpoint's; save your own part after this step */
+#define PS_FLAG_REPLAYED 1u  /* answer: the chunk had landed before; this is the current center */
+#define PS_FLAG_TENSOR   2u  /* the transfer covers one tensor: `code` is its index in the manifest */
+#define PS_FLAG_AVERAGE  4u  /* pull: z, the average that follows the center */
+#define PS_FLAG_SAVE     8u  /* answer: the round is a checkpoint's; save your own part after this step */
+#define PS_FLAG_FRAGMENT 16u /* the transfer covers one fragment: `code` is its number (fragment.h) */
+#define PS_FLAG_DROPPED                                                                                      \
+    32u /* answer: the message came too late for its round and moved nothing; this is the current center */
+#define PS_FLAG_IN_PLACE                                                                                     \
+    64u /* exchange: the body is the worker's x, in its own memory: the worker's half is done there, too,    \
+           and the answer, which says so likewise, has no payload */
 
 struct ps_frame {
     uint8_t kind;
     uint8_t codec;
-    uint16_t code; /* of an error: PsCode in ps.proto; with PS_FLAG_TENSOR: the tensor's index */
+    uint16_t code; /* of an error: PsCode in ps.proto; with PS_FLAG_TENSOR: the tensor's index; FRAGMENT: its
+                      number */
     uint16_t flags;
     uint32_t client;
     uint32_t incarnation;

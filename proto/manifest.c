@@ -220,6 +220,19 @@ int64_t ps_manifest_find(const struct ps_manifest *m, const char *name)
     return -1;
 }
 
+const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t at)
+{
+    size_t low = 0, high = m->n_tensors; /* tensors[low].offset <= at, and high's is not */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (m->tensors[middle].offset <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &m->tensors[low];
+}
+
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at)
 {
     size_t low = 0, high = m->n_segments - 1; /* the one sought is in [low, high] */
@@ -237,6 +250,41 @@ bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r)
 {
     const struct ps_segment *s = ps_manifest_segment(m, r.begin);
     return s->role == PS_ROLE_FROZEN && r.begin + r.count <= s->range.begin + s->range.count;
+}
+
+/* The boundary between two tensors that is nearest to float `at`. */
+static uint64_t nearest_boundary(const struct ps_manifest *m, uint64_t at)
+{
+    const struct ps_tensor *t = ps_manifest_tensor(m, at);
+    struct ps_range r = ps_tensor_range(t);
+    return at - r.begin < r.begin + r.count - at ? r.begin : r.begin + r.count;
+}
+
+int ps_manifest_cut(const struct ps_manifest *m, uint32_t n_parts, struct ps_shard *s, struct ps_error *err)
+{
+    if (n_parts < 1 || n_parts > PS_MAX_PARTS || s->n_lanes % n_parts != 0)
+        return ps_fail(err, -EINVAL, "%u lanes in %u parts; allowed are 1 to %d parts of as many lanes each",
+                       s->n_lanes, n_parts, PS_MAX_PARTS);
+    uint64_t share = m->n_floats / n_parts;
+    if (n_parts > 1 && m->n_floats < (uint64_t)2 * PS_SHARD_ALIGN * s->n_lanes)
+        return ps_fail(err, -EINVAL,
+                       "a model of %llu floats is too small for %u servers of %u lanes: at least %u floats",
+                       (unsigned long long)m->n_floats, n_parts, s->n_lanes / n_parts,
+                       2 * PS_SHARD_ALIGN * s->n_lanes);
+    s->n_parts = n_parts;
+    s->part_at[0] = 0;
+    for (uint32_t i = 1; i < n_parts; i++) {
+        uint64_t even = share * i / PS_SHARD_ALIGN * PS_SHARD_ALIGN;
+        uint64_t at = nearest_boundary(m, even), off = at > even ? at - even : even - at;
+        s->part_at[i] = off <= share / 8 ? at : even;
+    }
+    for (uint32_t i = 0; n_parts > 1 && i < n_parts; i++)
+        if (ps_manifest_is_frozen(m, ps_shard_part(s, i)))
+            return ps_fail(err, -EINVAL,
+                           "the model cannot be cut into parts for %u servers: all %llu floats of server %u "
+                           "are frozen",
+                           n_parts, (unsigned long long)ps_shard_part(s, i).count, i);
+    return 0;
 }
 
 uint32_t ps_manifest_moving(const struct ps_manifest *m, const struct ps_shard *s, uint32_t lane,

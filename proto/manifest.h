@@ -58,10 +58,16 @@ int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest
 int64_t ps_manifest_find(const struct ps_manifest *m, const char *name);
 /* Where the tensor's values lie. */
 struct ps_range ps_tensor_range(const struct ps_tensor *t);
+/* The tensor that float `at` lies in; at is below n_floats. */
+const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t at);
 /* The segment that holds float `at` < n_floats; the next ones follow it. */
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at);
 /* Whether nothing of the range is ever moved: it does not travel in an exchange. */
 bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r);
+/* Cuts the vector into a part for each of n_parts servers: between tensors where a boundary is near enough to
+ * the even cut that no part is a quarter larger or smaller for it, else within one. s has the other numbers.
+ * -EINVAL when lanes are not a multiple of parts, or a part would hold nothing that moves. */
+int ps_manifest_cut(const struct ps_manifest *m, uint32_t n_parts, struct ps_shard *s, struct ps_error *err);
 /* Pieces of the scope in a lane that travel in an exchange. */
 uint32_t ps_manifest_moving(const struct ps_manifest *m, const struct ps_shard *s, uint32_t lane,
                             struct ps_range scope);

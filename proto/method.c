@@ -5,29 +5,38 @@
 #include <string.h>
 
 const struct ps_rule_info ps_rules[] = {
-    {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true},
-    {"add", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD, .worker_steps = true},
+    {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true,
+     .drops = PS_USES_MERGE}, /* rounds sum its messages */
+    {"add", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_DYNAMIC | PS_USES_FRAGMENTS,
+     .worker_steps = true, .drops = PS_USES_MERGE},
     {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT},
     {"momentum", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_WEIGHT},
     {"mdownpour", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_MOMENTUM | PS_USES_WEIGHT},
     {"adagrad", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_EPSILON | PS_USES_WEIGHT},
     {"adam", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT,
      PS_USES_MOMENTUM | PS_USES_BETA2 | PS_USES_EPSILON | PS_USES_WEIGHT},
-    {"admm", PS_MESSAGE_ADMM, PS_HALF_ADMM, PS_USES_RHO | PS_USES_WORKERS, .fixed_workers = true},
-    {"outer-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER, .worker_steps = true},
-    {"delayed-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DELAY,
+    {"admm", PS_MESSAGE_ADMM, PS_HALF_ADMM, PS_USES_RHO | PS_USES_WORKERS, .fixed_workers = true,
+     .drops = PS_USES_MERGE},
+    {"outer-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT,
+     PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DYNAMIC | PS_USES_FRAGMENTS, .worker_steps = true},
+    {"delayed-nesterov", PS_MESSAGE_DELTA, PS_HALF_ADOPT,
+     PS_USES_PERIOD | PS_USES_OUTER | PS_USES_DELAY | PS_USES_DYNAMIC | PS_USES_FRAGMENTS,
      .worker_steps = true, .counts_moves = true},
     {"dc-asgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT | PS_USES_COMPENSATION | PS_USES_WORKERS,
      .keeps_seen = true},
+    {"hold", PS_MESSAGE_X, PS_HALF_CLIQUE, PS_USES_PIPELINE, .worker_steps = true, .in_clique = true},
     {.name = NULL},
 };
 
 const struct ps_admission_info ps_admissions[] = {
-    {"fcfs", 0, .members = false},
-    {"hogwild", 0, .members = false},
+    {"fcfs", 0, .members = false, .fragments = true},
+    {"hogwild", 0, .members = false, .fragments = true},
     {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .members = true},
+    {"backup", PS_USES_BACKUP | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true},
+    {"quorum", PS_USES_QUORUM | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true},
     {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true},
-    {"sync", PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true}, /* every gradient is of its round */
+    {"sync", PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
+     .fragments = true}, /* every gradient is of its round */
     {.name = NULL},
 };
 
@@ -58,8 +67,10 @@ const struct ps_averaging ps_averagings[] = {
     {.name = NULL},
 };
 
-#define ZHANG "Zhang, Choromanska, LeCun 2015, "
-#define YOU   "You, Buluc, Demmel 2017, "
+#define ZHANG    "Zhang, Choromanska, LeCun 2015, "
+#define YOU      "You, Buluc, Demmel 2017, "
+#define MAMIDALA "Mamidala et al. 2018 (MXNET-MPI), "
+#define LI       "Li et al. 2018 (Pipe-SGD), "
 
 const struct ps_method ps_methods[] = {
     {"original-easgd", "elastic", "round-robin", "sgd", "none", YOU "Algorithm 1"},
@@ -72,6 +83,8 @@ const struct ps_method ps_methods[] = {
     {"async-sgd", "sgd", "fcfs", "none", "none", YOU "Async SGD; dist-ASGD of Mamidala et al."},
     {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},
     {"ssp-sgd", "sgd", "ssp", "none", "none", "Ho et al. 2013, SSP"},
+    {"backup-sgd", "sgd", "backup", "none", "none",
+     "Chen et al. 2016, revisiting distributed synchronous SGD, section 3"},
     {"async-msgd", "momentum", "fcfs", "none", "none", YOU "eq. 3-4"},
     {"downpour", "add", "fcfs", "sgd", "none", ZHANG "Algorithm 3"},
     {"adownpour", "add", "fcfs", "sgd", "mean", ZHANG "section 5"},
@@ -84,12 +97,22 @@ const struct ps_method ps_methods[] = {
     {"staleness-sgd", "sgd", "fcfs", "none", "none",
      "Zhang, Gupta, Lian, Liu 2016, staleness-aware async-SGD"},
     {"dc-asgd", "dc-asgd", "fcfs", "none", "none", "Zheng et al. 2017 (DC-ASGD)"},
+    {"mpi-sgd", "sgd", "sync", "none", "none", MAMIDALA "mpi-SGD: dist-SGD of cliques"},
+    {"mpi-asgd", "sgd", "fcfs", "none", "none", MAMIDALA "mpi-ASGD: dist-ASGD of cliques"},
+    {"mpi-esgd", "elastic", "fcfs", "sgd", "none", MAMIDALA "mpi-ESGD: elastic averaging of cliques"},
+    {"d-sync", "hold", "fcfs", "sgd", "none", LI "D-Sync, section 2"},
+    {"pipe-sgd", "hold", "fcfs", "sgd", "none", LI "Algorithm 1 (Pipe-SGD)"},
     {"sgd", NULL, NULL, "sgd", "none", "Robbins, Monro 1951"},
     {"msgd", NULL, NULL, "nesterov", "none", "Nesterov 1983; " ZHANG "section 5"},
     {"asgd", NULL, NULL, "sgd", "mean", "Polyak, Juditsky 1992; " ZHANG "section 5"},
     {"mvasgd", NULL, NULL, "sgd", "moving", ZHANG "section 5"},
     {.name = NULL},
 };
+
+bool ps_method_is_one_clique(const struct ps_rule_info *rule, enum ps_clique_mode mode)
+{
+    return rule->in_clique || mode == PS_CLIQUE_VECTORS;
+}
 
 #define FIND(rows)                                                                                           \
     for (size_t i = 0; (rows)[i].name != NULL; i++)                                                          \

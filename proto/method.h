@@ -26,6 +26,7 @@ enum ps_message_kind {
 enum ps_half {
     PS_HALF_ELASTIC, /* exchange, then step: x <- x - alpha (x - answer) */
     PS_HALF_ADOPT,   /* step, then exchange: x <- answer */
+    PS_HALF_CLIQUE, /* the members of a clique step by their mean gradient; the center only keeps what x is */
     PS_HALF_ADMM, /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta
                      rho) */
 };
@@ -47,6 +48,12 @@ enum ps_uses {
     PS_USES_WEIGHT = 1u << 11, /* weight: eta by the staleness of the gradient */
     PS_USES_COMPENSATION = 1u << 12,
     PS_USES_SLACK = 1u << 13,
+    PS_USES_BACKUP = 1u << 14,
+    PS_USES_QUORUM = 1u << 15,    /* quorum and grace_ms */
+    PS_USES_MERGE = 1u << 16,     /* what a round's messages become */
+    PS_USES_FRAGMENTS = 1u << 17, /* fragments and mix */
+    PS_USES_DYNAMIC = 1u << 18,   /* dynamic_period */
+    PS_USES_PIPELINE = 1u << 19,  /* pipeline and pipeline_warmup */
 };
 
 /* What both ends must know of a rule. */
@@ -58,7 +65,9 @@ struct ps_rule_info {
     bool fixed_workers; /* p stays what it was at the start: nobody joins later */
     bool worker_steps;  /* the worker's optimizer moves x: any but none */
     bool keeps_seen;    /* psd keeps what each of `workers` clients last saw of the center */
+    unsigned drops;     /* what the other parts would use and what means nothing here */
     bool counts_moves;  /* every so many moves of a value are something else: none may be lost to a race */
+    bool in_clique;     /* the workers are one clique and move x among themselves: there may be no server */
 };
 
 /* When an exchange may be applied, as both ends must know it. */
@@ -67,6 +76,7 @@ struct ps_admission_info {
     unsigned uses;
     unsigned drops; /* what the other parts would use and what means nothing here */
     bool members;   /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
+    bool fragments; /* takes exchanges of a fragment each */
 };
 
 /* What both ends must know of a worker's own optimizer. */
@@ -93,6 +103,15 @@ struct ps_method {
     const char *averaging;
     const char *source; /* paper and equation or algorithm */
 };
+
+/* What the members of a clique share. */
+enum ps_clique_mode {
+    PS_CLIQUE_GRADIENTS, /* x: they step by the mean of their gradients, and psd sees one worker */
+    PS_CLIQUE_VECTORS,   /* the center: each moves an x of its own, and psd keeps a copy of the center */
+};
+
+/* Whether a job of the method is one clique alone. */
+bool ps_method_is_one_clique(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
 /* NULL when there is no such row. The tables end with a row whose name is NULL. */
 extern const struct ps_rule_info ps_rules[];
@@ -124,6 +143,11 @@ enum ps_weight_kind { PS_WEIGHT_CONST, PS_WEIGHT_INVERSE, PS_WEIGHT_POWER };
 
 double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness);
 
+/* What a round's messages become, where the rule takes one: their mean, weighted by samples; that of messages
+ * whose norm is cut down to `clip`; the mean of what is left of each value's without the `trim` highest and
+ * the `trim` lowest. */
+enum ps_merge_kind { PS_MERGE_MEAN, PS_MERGE_CLIP_NORM, PS_MERGE_TRIMMED_MEAN };
+
 /* Hyper-parameters as a config gives them. Exactly one of alpha, rho, beta is set (not NaN) for an elastic
  * rule. */
 struct ps_hyper {
@@ -141,8 +165,19 @@ struct ps_hyper {
     uint32_t workers;    /* p at the start of a job that needs to know; 0: any */
     bool serial;         /* round-robin: one worker computes at a time */
     uint32_t slack;      /* ssp: exchanges that a worker may be ahead of the slowest */
+    uint32_t backup;     /* backup: workers whose message a round does not wait for */
+    uint32_t quorum;     /* quorum: messages that a round needs */
+    uint32_t grace_ms;   /* and how long it waits for more */
+    enum ps_merge_kind merge;
+    double clip;         /* of merge clip_norm, above 0 */
+    uint32_t trim;       /* of merge trimmed_mean */
+    uint32_t fragments;  /* parts that an exchange of period steps is cut into, one at a time; at least 1 */
+    double mix;          /* what of its own x a worker keeps when a center's comes; 0: nothing */
+    bool dynamic_period; /* period is the fastest worker's; a slower one's is less by its speed */
     double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;        /* exchange while the worker computes */
+    uint32_t pipeline;   /* K: a step is made with the gradient of K - 1 steps before; 1 or 2 */
+    uint64_t pipeline_warmup; /* first steps, with K = 1 */
     struct ps_schedule schedule;
 };
 

@@ -5,21 +5,52 @@ static uint64_t ceil_div(uint64_t a, uint64_t b)
     return (a + b - 1) / b;
 }
 
+/* Parts ascend from 0, and none is empty. */
+static bool has_valid_parts(const struct ps_shard *s)
+{
+    if (s->n_parts <= 1)
+        return true;
+    if (s->n_parts > PS_MAX_PARTS || s->n_lanes % s->n_parts != 0 || s->part_at[0] != 0)
+        return false;
+    for (uint32_t i = 1; i < s->n_parts; i++)
+        if (s->part_at[i] <= s->part_at[i - 1] || s->part_at[i] >= s->n_floats)
+            return false;
+    return true;
+}
+
 bool ps_shard_valid(const struct ps_shard *s)
 {
     return s->n_floats >= 1 && s->n_floats <= (UINT64_C(1) << 40) && s->n_lanes >= 1 &&
            s->n_lanes <= PS_MAX_LANES && s->chunk_floats >= PS_MIN_CHUNK && s->chunk_floats <= PS_MAX_CHUNK &&
-           s->chunk_floats % PS_SHARD_ALIGN == 0;
+           s->chunk_floats % PS_SHARD_ALIGN == 0 && has_valid_parts(s);
+}
+
+struct ps_range ps_shard_part(const struct ps_shard *s, uint32_t part)
+{
+    if (s->n_parts <= 1)
+        return (struct ps_range){0, s->n_floats};
+    uint64_t end = part + 1 < s->n_parts ? s->part_at[part + 1] : s->n_floats;
+    return (struct ps_range){s->part_at[part], end - s->part_at[part]};
+}
+
+/* To wake one more lane costs more than it takes off the others when its slice is smaller than this. */
+static uint32_t lanes_worth(const struct ps_shard *s, uint64_t n_floats, uint32_t lanes)
+{
+    uint64_t n = n_floats / (s->chunk_floats / PS_SHARD_LEAST);
+    return n < 1 ? 1 : n < lanes ? (uint32_t)n : lanes;
 }
 
 struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane)
 {
-    uint64_t lines = ceil_div(s->n_floats, PS_SHARD_ALIGN);
-    uint64_t begin = lines * lane / s->n_lanes * PS_SHARD_ALIGN;
-    uint64_t end = lines * (lane + 1) / s->n_lanes * PS_SHARD_ALIGN;
-    if (end > s->n_floats)
-        end = s->n_floats;
-    return (struct ps_range){begin, end > begin ? end - begin : 0};
+    uint32_t lanes = s->n_parts > 1 ? s->n_lanes / s->n_parts : s->n_lanes;
+    struct ps_range part = ps_shard_part(s, lane / lanes);
+    uint32_t used = lanes_worth(s, part.count, lanes), i = lane % lanes < used ? lane % lanes : used;
+    uint64_t lines = ceil_div(part.count, PS_SHARD_ALIGN);
+    uint64_t begin = lines * i / used * PS_SHARD_ALIGN;
+    uint64_t end = i < used ? lines * (i + 1) / used * PS_SHARD_ALIGN : begin;
+    begin = begin < part.count ? begin : part.count;
+    end = end < part.count ? end : part.count;
+    return (struct ps_range){part.begin + begin, end - begin};
 }
 
 /* Floats of every chunk of a slice but its last: the slice in equal parts, none over chunk_floats. */

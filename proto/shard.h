@@ -1,6 +1,8 @@
 /* shard.h: how the flat vector is cut into lanes' slices and chunks. Both ends compute the same cut from the
- * same three numbers. Slices and chunks start at multiples of 16 floats (a cache line); chunks of a slice are
- * equal but the last. A lane may be empty when the vector is tiny. */
+ * same numbers, and where several servers hold it from the manifest (ps_manifest_cut). Each server has a part
+ * and as many lanes as the others; slices and chunks start at multiples of 16 floats (a cache line) of it;
+ * chunks of a slice are equal but the last. Slices are equal and of a quarter of chunk_floats at least: of a
+ * small vector some lanes hold nothing. */
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
@@ -11,11 +13,15 @@
 #define PS_MAX_LANES   64
 #define PS_MIN_CHUNK   1024
 #define PS_MAX_CHUNK   1048576
+#define PS_MAX_PARTS   32
+#define PS_SHARD_LEAST 4 /* of chunk_floats, a slice has this part at least */
 
 struct ps_shard {
     uint64_t n_floats;
     uint32_t n_lanes;
-    uint32_t chunk_floats; /* the largest chunk; a multiple of PS_SHARD_ALIGN */
+    uint32_t chunk_floats;          /* the largest chunk; a multiple of PS_SHARD_ALIGN */
+    uint32_t n_parts;               /* n_lanes is a multiple of it; 0 or 1: one */
+    uint64_t part_at[PS_MAX_PARTS]; /* [n_parts]: the first float of each, ascending; the first is 0 */
 };
 
 struct ps_range {
@@ -23,8 +29,10 @@ struct ps_range {
     uint64_t count;
 };
 
-/* Whether the three numbers are in range. */
+/* Whether the numbers are in range. */
 bool ps_shard_valid(const struct ps_shard *s);
+/* What one server holds. */
+struct ps_range ps_shard_part(const struct ps_shard *s, uint32_t part);
 struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane);
 uint32_t ps_shard_n_chunks(const struct ps_shard *s, uint32_t lane);
 /* k < ps_shard_n_chunks */

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-static const struct ps_transport *const transports[] = {&ps_transport_tcp, &ps_transport_ipc};
+static const struct ps_transport *const transports[] = {&ps_transport_tcp, &ps_transport_ipc,
+                                                        &ps_transport_shm, &ps_transport_rdma};
 #define N_TRANSPORTS (sizeof transports / sizeof *transports)
 
 const struct ps_transport *const *ps_transport_rows(size_t *n)

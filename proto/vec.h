@@ -41,6 +41,9 @@ struct ps_vec {
     /* The server's half, fused: m holds x and receives the center before; center <- center + a (x - center)
      * (Zhang et al. 2015 eq. 3). A result that is not finite is not stored. Returns how many were not. */
     size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
+    /* Both halves at once, with the same bits: center <- center + a (x - center), masked and counted
+     * likewise, and x <- x - a (x - center before). */
+    size_t (*meet_elastic)(float *restrict center, float *restrict x, float a, size_t n);
     /* center <- center - eta g; m holds g and receives the center after. Masked and counted likewise. */
     size_t (*exchange_descend)(float *restrict center, float *restrict m, float eta, size_t n);
     /* center <- center + a (m - center); m receives the center after: the running mean that buffers keep
@@ -83,6 +86,8 @@ struct ps_vec {
                   size_t n);
     /* x <- a x */
     void (*scale)(float *x, float a, size_t n);
+    /* Each pair (low, high) is put in order. */
+    void (*order)(float *restrict low, float *restrict high, size_t n);
     /* dst <- src */
     void (*copy)(float *restrict dst, const float *restrict src, size_t n);
     /* dst <- src where src is finite. Returns how many were not. */

@@ -68,6 +68,20 @@ static size_t exchange_elastic(float *restrict center, float *restrict m, float 
     return bad;
 }
 
+static size_t meet_elastic(float *restrict center, float *restrict x, float a, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float before = center[i], own = x[i];
+        float after = before + a * (own - before);
+        uint32_t refuse = nonfinite(after);
+        bad += refuse;
+        center[i] = refuse ? before : after;
+        x[i] = own - a * (own - before);
+    }
+    return bad;
+}
+
 static size_t exchange_descend(float *restrict center, float *restrict m, float eta, size_t n)
 {
     uint32_t bad = 0;
@@ -321,6 +335,15 @@ static void copy(float *restrict dst, const float *restrict src, size_t n)
         dst[i] = src[i];
 }
 
+static void order(float *restrict low, float *restrict high, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float a = low[i], b = high[i];
+        low[i] = b < a ? b : a;
+        high[i] = b < a ? a : b;
+    }
+}
+
 static size_t copy_finite(float *restrict dst, const float *restrict src, size_t n)
 {
     uint32_t bad = 0;
@@ -382,6 +405,7 @@ const struct ps_vec PS_VEC_ROW = {
     .elastic = elastic,
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
+    .meet_elastic = meet_elastic,
     .exchange_descend = exchange_descend,
     .exchange_compensate = exchange_compensate,
     .exchange_mean = exchange_mean,
@@ -399,6 +423,7 @@ const struct ps_vec PS_VEC_ROW = {
     .scale = scale,
     .copy = copy,
     .copy_finite = copy_finite,
+    .order = order,
     .heavy_ball = heavy_ball,
     .subtract = subtract,
     .rebase = rebase,

@@ -1,5 +1,7 @@
 #include "server/center.h"
 
+#include "proto/transport.h"
+#include "proto/fragment.h"
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
@@ -8,15 +10,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Whole pages of zeros, huge ones where the system has them. */
-static float *vector_create(uint64_t n_floats)
+float *psd_vector_create(uint64_t n_floats, struct ps_range own)
 {
     size_t len_bytes = n_floats * sizeof(float);
     float *v = aligned_alloc(2u << 20, (len_bytes + (2u << 20) - 1) & ~(((size_t)2 << 20) - 1));
     if (v == NULL)
         return NULL;
     madvise(v, len_bytes, MADV_HUGEPAGE);
-    memset(v, 0, len_bytes);
+    memset(v + own.begin, 0, own.count * sizeof(float));
     return v;
 }
 
@@ -28,8 +29,8 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
     return (2 * n_vectors + n_seen) * n_floats * sizeof(float);
 }
 
-static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
-                        struct ps_error *err)
+int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
+                            struct ps_error *err)
 {
     const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
     double need_gib =
@@ -42,52 +43,105 @@ static int check_memory(const struct psd_config *cfg, uint64_t n_floats, const s
     return 0;
 }
 
+int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err)
+{
+    uint64_t most = ps_fragments_most(shard);
+    if (h->fragments <= 1 || h->fragments <= most)
+        return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "parameters.fragments: found %u; the model's %llu floats have %llu chunks in %u lanes, so allowed "
+        "is 1 to %llu (a smaller chunk_floats, now %u, makes more of them)",
+        h->fragments, (unsigned long long)shard->n_floats, (unsigned long long)most, shard->n_lanes,
+        (unsigned long long)most, shard->chunk_floats);
+}
+
 static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
 {
     struct psd_snapshot *s = &c->snapshot;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
     s->has_average = c->z != NULL;
-    s->lanes = c->cut.n_lanes;
-    s->chunk_floats = c->shard.chunk_floats;
+    s->map = (struct psd_map){c->cut.n_lanes, c->cut.chunk_floats, c->cut.n_parts};
+    s->part = cfg->servers.count > 1 ? cfg->servers.index : PSD_WHOLE;
+    s->range = c->own;
     memcpy(s->method, cfg->method, sizeof s->method);
     memcpy(s->rule, cfg->rule, sizeof s->rule);
-    s->center = vector_create(c->manifest->n_floats);
+    s->center = psd_vector_create(c->manifest->n_floats, c->own);
     s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
-    s->lane_clocks = calloc(s->lanes, sizeof *s->lane_clocks);
-    if (s->center == NULL || s->state == NULL || s->lane_clocks == NULL)
+    s->lane_clocks = calloc(s->map.lanes, sizeof *s->lane_clocks);
+    s->lane_moves = calloc(s->map.lanes, sizeof *s->lane_moves);
+    if (s->center == NULL || s->state == NULL || s->lane_clocks == NULL || s->lane_moves == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->n_state; i++)
-        if ((s->state[i] = vector_create(c->manifest->n_floats)) == NULL)
+        if ((s->state[i] = psd_vector_create(c->manifest->n_floats, c->own)) == NULL)
             return -ENOMEM;
-    if (s->has_average && (s->average = vector_create(c->manifest->n_floats)) == NULL)
+    if (s->has_average && (s->average = psd_vector_create(c->manifest->n_floats, c->own)) == NULL)
         return -ENOMEM;
     return 0;
 }
 
-static struct psd_center *center_new(const struct psd_config *cfg, struct ps_manifest *manifest,
-                                     uint32_t lanes, uint32_t chunk_floats)
+/* Which lanes this psd has, and how many of those that matter are among them. */
+static void find_own(struct psd_center *c, const struct psd_config *cfg)
+{
+    bool alone = cfg->servers.count == 1;
+    c->own_lanes = alone ? c->shard.n_lanes : c->shard.n_lanes / c->shard.n_parts;
+    c->first_lane = alone ? 0 : cfg->servers.index * c->own_lanes;
+    c->own = alone ? ps_shard_whole(&c->shard) : ps_shard_part(&c->shard, cfg->servers.index);
+    for (uint32_t i = 0; i < c->shard.n_lanes; i++) {
+        bool own = i >= c->first_lane && i < c->first_lane + c->own_lanes;
+        bool used = ps_shard_slice(&c->shard, i).count > 0;
+        bool moves = ps_manifest_moving(c->manifest, &c->shard, i, ps_shard_whole(&c->shard)) > 0;
+        c->lanes_used += used;
+        c->lanes_moving += moves;
+        c->own_used += used && own;
+        c->own_moving += moves && own;
+    }
+}
+
+static uint32_t most_in_flight(const struct psd_config *cfg)
+{
+    size_t n;
+    const struct ps_transport *const *rows = ps_transport_rows(&n);
+    uint32_t most = cfg->window_chunks;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t window = ps_transport_window(rows[i], cfg->window_chunks);
+        most = window > most ? window : most;
+    }
+    return most;
+}
+
+int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, const struct psd_map *map,
+                   struct psd_center **out, struct ps_error *err)
 {
     struct psd_center *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        ps_manifest_destroy(manifest);
-        return NULL;
-    }
+    if (c == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a center");
     c->manifest = manifest;
     c->rule = psd_rule_find(cfg->rule);
     c->info = ps_rule_find(cfg->rule);
     c->averaging = ps_averaging_find(cfg->averaging);
     c->hyper = cfg->hyper;
+    c->message_codec = ps_codec_named(cfg->codec.message);
+    c->answer_codec = ps_codec_named(cfg->codec.answer);
     c->window_chunks = cfg->window_chunks;
+    c->most_in_flight = most_in_flight(cfg);
     c->admission = psd_admission_find(cfg->admission);
-    c->cut = (struct ps_shard){manifest->n_floats, lanes, chunk_floats};
+    c->cut = (struct ps_shard){manifest->n_floats, map->lanes, map->chunk_floats, 0, {0}};
+    int rc = ps_shard_valid(&c->cut)
+                 ? ps_manifest_cut(manifest, map->parts, &c->cut, err)
+                 : ps_fail(err, -EINVAL, "the lane map is not possible: %u lanes, chunks of %u floats",
+                           map->lanes, map->chunk_floats);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
     c->shard = c->cut;
     if (c->admission->whole_lanes)
-        c->shard.n_lanes = 1;
-    c->lanes_used = ps_shard_lanes_met(&c->shard, ps_shard_whole(&c->shard));
-    for (uint32_t i = 0; i < c->shard.n_lanes; i++)
-        c->lanes_moving += ps_manifest_moving(manifest, &c->shard, i, ps_shard_whole(&c->shard)) > 0;
-    return c;
+        c->shard.n_lanes = c->shard.n_parts = 1;
+    find_own(c, cfg);
+    *out = c;
+    return 0;
 }
 
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
@@ -104,10 +158,10 @@ static int seen_create(struct psd_center *c)
     if ((c->seen = calloc(n, sizeof *c->seen)) == NULL)
         return -ENOMEM;
     for (c->n_seen = 0; c->n_seen < n; c->n_seen++) {
-        float *v = vector_create(c->manifest->n_floats);
+        float *v = psd_vector_create(c->manifest->n_floats, c->own);
         if (v == NULL)
             return -ENOMEM;
-        memcpy(v, c->x, c->manifest->n_floats * sizeof *v);
+        memcpy(v + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *v);
         c->seen[c->n_seen] = v;
     }
     return 0;
@@ -116,19 +170,23 @@ static int seen_create(struct psd_center *c)
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
                       struct ps_error *err)
 {
-    int rc = check_memory(cfg, manifest->n_floats, psd_rule_find(cfg->rule), err);
+    struct psd_map map = {cfg->lanes * cfg->servers.count, cfg->chunk_floats, cfg->servers.count};
+    struct psd_center *c;
+    int rc = psd_center_new(cfg, manifest, &map, &c, err);
     if (rc < 0) {
         ps_manifest_destroy(manifest);
         return rc;
     }
-    struct psd_center *c = center_new(cfg, manifest, cfg->lanes, cfg->chunk_floats);
-    if (c == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for a center");
-    bool ok = (c->x = vector_create(c->manifest->n_floats)) != NULL;
+    if ((rc = psd_center_check_memory(cfg, c->own.count, c->rule, err)) < 0 ||
+        (rc = psd_center_check_fragments(&c->hyper, &c->shard, err)) < 0) {
+        psd_center_destroy(c);
+        return rc;
+    }
+    bool ok = (c->x = psd_vector_create(c->manifest->n_floats, c->own)) != NULL;
     for (uint32_t i = 0; ok && i < c->rule->n_state; i++)
-        ok = (c->state[i] = vector_create(c->manifest->n_floats)) != NULL;
+        ok = (c->state[i] = psd_vector_create(c->manifest->n_floats, c->own)) != NULL;
     if (ok && c->averaging->rate != NULL)
-        ok = (c->z = vector_create(c->manifest->n_floats)) != NULL;
+        ok = (c->z = psd_vector_create(c->manifest->n_floats, c->own)) != NULL;
     if (!ok || seen_create(c) < 0 || snapshot_create(c, cfg) < 0) {
         rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
                      (unsigned long long)c->manifest->n_floats);
@@ -136,6 +194,41 @@ int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest
         return rc;
     }
     *out = c;
+    return 0;
+}
+
+static uint64_t most(const uint64_t *counts, uint32_t n)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = counts[i] > most ? counts[i] : most;
+    return most;
+}
+
+/* What the rule had remembered, where it is the same; else it begins anew, as after a swap. */
+static int resume_state(struct psd_center *c, struct psd_snapshot *s)
+{
+    bool same = strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
+    if (!same)
+        ps_log(PS_LOG_WARN, "resume.state",
+               "the checkpoint is of rule %s: rule %s goes on from its center, and what %s remembered (%u "
+               "vectors) is dropped",
+               s->rule, c->rule->name, s->rule, s->n_state);
+    for (uint32_t i = 0; i < c->rule->n_state; i++) {
+        c->state[i] = same ? s->state[i] : psd_vector_create(c->manifest->n_floats, c->own);
+        if (c->state[i] == NULL)
+            return -ENOMEM;
+        if (same)
+            s->state[i] = NULL;
+    }
+    for (uint32_t i = 0; i < s->n_state; i++) {
+        free(s->state[i]); /* of another rule */
+        s->state[i] = NULL;
+    }
+    c->moves = same ? most(s->lane_moves, s->map.lanes) : 0;
+    c->origin = c->version - c->moves;
+    if (!same)
+        memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);
     return 0;
 }
 
@@ -148,9 +241,9 @@ static int resume_average(struct psd_center *c, struct psd_snapshot *s)
     } else if (s->has_average) {
         c->z = s->average;
     } else if (c->averaging->rate != NULL) {
-        if ((c->z = vector_create(c->manifest->n_floats)) == NULL)
+        if ((c->z = psd_vector_create(c->manifest->n_floats, c->own)) == NULL)
             return -ENOMEM;
-        memcpy(c->z, c->x, c->manifest->n_floats * sizeof *c->z);
+        memcpy(c->z + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *c->z);
         ps_log(PS_LOG_INFO, "resume.average",
                "the checkpoint has no average: averaging %s starts at its center", c->averaging->name);
     }
@@ -162,32 +255,26 @@ static int resume_average(struct psd_center *c, struct psd_snapshot *s)
 int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
                       struct ps_error *err)
 {
-    const struct psd_rule *rule = psd_rule_find(cfg->rule);
-    struct ps_shard shard = {s->manifest->n_floats, s->lanes, s->chunk_floats};
-    int rc;
-
-    if (s->n_state != rule->n_state || (rule->n_state > 0 && strcmp(s->rule, rule->name) != 0))
-        return ps_fail(err, -EINVAL,
-                       "the checkpoint holds the state of rule '%s' (%u vectors); rule '%s' needs %u",
-                       s->rule, s->n_state, rule->name, rule->n_state);
-    if (!ps_shard_valid(&shard))
-        return ps_fail(err, -EINVAL,
-                       "the checkpoint's lane map is not possible: %u lanes, chunks of %u floats", s->lanes,
-                       s->chunk_floats);
-    if ((rc = check_memory(cfg, s->manifest->n_floats, rule, err)) < 0)
+    struct psd_center *c;
+    int rc = psd_center_new(cfg, s->manifest, &s->map, &c, err);
+    if (rc < 0)
         return rc;
-    struct psd_center *c = center_new(cfg, s->manifest, s->lanes, s->chunk_floats);
+    if ((rc = psd_center_check_memory(cfg, c->own.count, c->rule, err)) < 0) {
+        psd_center_abandon(c); /* the manifest is still the snapshot's */
+        return rc;
+    }
     s->manifest = NULL;
-    if (c == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for a center");
     c->x = s->center;
     s->center = NULL;
-    for (uint32_t i = 0; i < s->n_state; i++) {
-        c->state[i] = s->state[i];
-        s->state[i] = NULL;
-    }
     c->resumed = s;
-    if (resume_average(c, s) < 0 || seen_create(c) < 0 || snapshot_create(c, cfg) < 0) {
+    if ((rc = psd_center_check_fragments(&c->hyper, &c->shard, err)) < 0) {
+        psd_center_destroy(c);
+        return rc;
+    }
+    c->generation = s->generation;
+    c->version = s->version;
+    if (resume_state(c, s) < 0 || resume_average(c, s) < 0 || seen_create(c) < 0 ||
+        snapshot_create(c, cfg) < 0) {
         psd_center_destroy(c);
         return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");
     }

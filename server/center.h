@@ -3,6 +3,7 @@
 #ifndef PSD_CENTER_H
 #define PSD_CENTER_H
 
+#include "proto/codec.h"
 #include "proto/manifest.h"
 #include "proto/method.h"
 #include "proto/shard.h"
@@ -20,11 +21,21 @@ struct psd_center {
     const struct psd_admission *admission;
     uint32_t lanes_used;   /* lanes that an offer has to fill before the center is whole */
     uint32_t lanes_moving; /* lanes that an exchange of the whole vector goes to */
+    /* What this psd serves of it, where there are several: the lanes from first_lane on, their range, and
+     * those of the lanes above that are among them. */
+    uint32_t first_lane, own_lanes, own_used, own_moving;
+    struct ps_range own;
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
+    const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes have the first */
     uint32_t window_chunks;
-    float *x; /* [n_floats], owned */
+    uint32_t most_in_flight; /* of a client and lane, whichever road it takes */
+    uint32_t generation;     /* of the method */
+    uint64_t version;        /* of the center when this method began, or psd was resumed */
+    uint64_t moves;          /* that the rule's state had seen by then */
+    uint64_t origin;         /* version - moves, modulo 2^64: where the state began */
+    float *x; /* [n_floats], owned; only `own` of it, and of all vectors here, is ever touched */
     float *state[PSD_MAX_STATE];
     float **seen; /* [n_seen][n_floats], owned: what each client last saw, of rules that take it */
     uint32_t n_seen;
@@ -39,15 +50,40 @@ struct psd_center {
 uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
                           const struct ps_averaging *averaging, uint32_t workers);
 
-/* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib. */
+/* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib;
+ * -EINVAL with fewer chunks than fragments. */
 int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
                       struct ps_error *err);
+/* Whether the method's fragments can be cut from it; -EINVAL with a sentence. */
+int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* From a checkpoint, whose center, state, average and manifest it takes over; the lane map is the
- * checkpoint's. Without an average in it, one that is wanted starts at the center. s must outlive it until
- * the lanes have taken their slices. -EINVAL when the state does not fit the rule. */
+ * checkpoint's. Without an average in it, one that is wanted starts at the center; under another rule than
+ * the checkpoint's, the rule's state starts from zero. s must outlive it until the lanes have taken their
+ * slices. -EINVAL when the lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
                       struct ps_error *err);
+/* center_swap.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
+ * not yet served. -ENOMEM; -E2BIG over limits.memory_gib. */
+int psd_center_swap(const struct psd_config *cfg, const struct psd_center *old, struct psd_center **out,
+                    struct ps_error *err);
+/* No lane serves old any more: c takes over its values and destroys it. The rule's state goes on where the
+ * rule is the same, else it starts from zero; the average where the averaging is the same, else it starts at
+ * the center. Both go on or none, since they count the same moves. moves: that old's have seen. */
+void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t version, uint64_t moves);
+/* Frees a center that was never taken over into. */
+void psd_center_abandon(struct psd_center *c);
 void psd_center_destroy(struct psd_center *c);
+/* For center_swap.c. */
+/* Without vectors. *out owns the manifest, which on failure is still the caller's. -ENOMEM; -EINVAL when the
+ * map is not possible for it. */
+int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, const struct psd_map *map,
+                   struct psd_center **out, struct ps_error *err);
+int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
+                            struct ps_error *err);
+/* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them: the
+ * rest takes addresses and no memory. NULL: no memory. */
+float *psd_vector_create(uint64_t n_floats, struct ps_range own);
+
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);
 

@@ -45,7 +45,7 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
 /* Hashes the vectors as they will stand in the file. */
 static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps_error *err)
 {
-    const size_t n = (size_t)s->manifest->n_floats;
+    const size_t n = (size_t)s->range.count;
     XXH3_state_t *state = XXH3_createState();
     int rc = 0;
 
@@ -53,7 +53,7 @@ static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps
         return ps_fail(err, -ENOMEM, "no memory to write a checkpoint");
     XXH3_64bits_reset(state);
     for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s) && rc == 0; k++) {
-        const float *x = psd_checkpoint_vector(s, k);
+        const float *x = psd_checkpoint_vector(s, k) + s->range.begin;
         size_t bad = psd_checkpoint_find_nonfinite(x, n);
         if (bad < n) /* it would be refused when read, and push out a file that is good */
             rc = ps_fail(err, -EINVAL, "not written: value %zu of the %s is not finite", bad,
@@ -82,14 +82,14 @@ static int write_all(int fd, const void *from, size_t len)
 
 static int write_file(int fd, const struct psd_snapshot *s, const char *header, size_t len)
 {
-    const size_t bytes = (size_t)s->manifest->n_floats * sizeof(float);
+    const size_t bytes = (size_t)s->range.count * sizeof(float);
     const uint64_t length = htole64(len);
     int rc;
 
     if ((rc = write_all(fd, &length, sizeof length)) < 0 || (rc = write_all(fd, header, len)) < 0)
         return rc;
     for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s); k++)
-        if ((rc = write_all(fd, psd_checkpoint_vector(s, k), bytes)) < 0)
+        if ((rc = write_all(fd, psd_checkpoint_vector(s, k) + s->range.begin, bytes)) < 0)
             return rc;
     return fsync(fd) < 0 ? -errno : 0;
 }
@@ -137,9 +137,10 @@ static int write_named(int dir_fd, const char *name, const struct psd_snapshot *
 /* One file of the directory. */
 struct found {
     char name[64];
-    uint64_t version;  /* as its header says; or its name, when that is damaged */
-    uint64_t saved_at; /* as its header says; the file's time when that is damaged */
-    bool readable;     /* its header is whole and fits the file's size */
+    uint64_t version;       /* as its header says; or its name, when that is damaged */
+    uint64_t saved_at;      /* as its header says; the file's time when that is damaged */
+    uint64_t manifest_hash; /* 0 when it is damaged */
+    bool readable;          /* its header is whole and fits the file's size */
 };
 
 /* center-<12 to 20 digits>.safetensors */
@@ -187,6 +188,7 @@ static void look_at(const char *dir, struct found *f)
     if (f->readable) {
         f->saved_at = s.saved_at_s;
         f->version = s.version; /* the best one's name has none */
+        f->manifest_hash = s.manifest->hash;
         psd_snapshot_finish(&s);
         close(fd);
     } else if (stat(path, &st) == 0) {
@@ -279,7 +281,7 @@ static int write_checked(const char *dir, const char *name, const struct psd_sna
     size_t len;
     int rc, fd;
 
-    assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->lanes >= 1 && s->lanes <= PSD_MAX_LANES);
+    assert(s->n_state <= PSD_CHECKPOINT_MAX_STATE && s->map.lanes >= 1 && s->map.lanes <= PSD_MAX_LANES);
     if ((rc = join(path, size, dir, name, err)) < 0)
         return rc;
     if ((rc = psd_checkpoint_check_manifest(s->manifest, &why)) < 0 ||
@@ -388,4 +390,50 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
     }
     free(files);
     return rc;
+}
+
+int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_floats,
+                                struct psd_snapshot *out, char *path, size_t size, struct ps_error *err)
+{
+    struct found *files = NULL;
+    size_t n = 0;
+    int rc = list_files(dir, true, &files, &n, err);
+    if (rc < 0)
+        return rc;
+    rc = ps_fail(err, -ENOENT, "%s: no readable checkpoint of version %" PRIu64, dir, version);
+    for (size_t i = 0; i < n && (rc == -ENOENT || rc == -EBADMSG); i++)
+        if (files[i].readable && files[i].version == version &&
+            (rc = join(path, size, dir, files[i].name, err)) == 0)
+            rc = psd_checkpoint_read(path, max_floats, out, err);
+    free(files);
+    return rc;
+}
+
+uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max)
+{
+    struct found *files = NULL;
+    size_t n = 0;
+    uint32_t k = 0;
+    if (list_files(dir, false, &files, &n, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < n && k < max; i++)
+        if (files[i].readable && (manifest_hash == 0 || files[i].manifest_hash == manifest_hash))
+            out[k++] = files[i].version;
+    free(files);
+    return k;
+}
+
+void psd_checkpoint_forget_after(const char *dir, uint64_t version)
+{
+    struct found *files = NULL;
+    size_t n = 0;
+    char path[4096];
+    if (list_files(dir, false, &files, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (files[i].readable && files[i].version > version &&
+            join(path, sizeof path, dir, files[i].name, NULL) == 0 && unlink(path) == 0)
+            ps_log(PS_LOG_INFO, "checkpoint.undone", "%s: the job has gone back to version %" PRIu64, path,
+                   version);
+    free(files);
 }

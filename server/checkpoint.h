@@ -4,9 +4,10 @@
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
  * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
  * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
- * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks and psd.replay (JSON), psd.test_accuracy and
- * psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
- * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
+ * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks, psd.moves and psd.replay (JSON),
+ * psd.test_accuracy and psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex),
+ * psd.seal (XXH3-64 of the header, hex): a change of any byte is found. Works on one snapshot at a time; no
+ * thread of its own. */
 #ifndef PSD_CHECKPOINT_H
 #define PSD_CHECKPOINT_H
 
@@ -28,8 +29,18 @@ struct psd_replay_entry {
     uint32_t n_words;
 };
 
+/* The lane map: how the vector is cut. */
+struct psd_map {
+    uint32_t lanes, chunk_floats; /* lanes of all parts */
+    uint32_t parts;               /* at least 1 */
+};
+
+#define PSD_WHOLE UINT32_MAX /* for a part's index: all of them */
+
 struct psd_snapshot {
-    struct ps_manifest *manifest; /* owned */
+    struct ps_manifest *manifest; /* owned; of the whole vector */
+    uint32_t part;                /* of the map whose values it has, or PSD_WHOLE */
+    struct ps_range range;        /* of those values */
     float *center;                /* [n_floats], owned */
     float **state;                /* [n_state][n_floats], owned */
     uint32_t n_state;
@@ -40,9 +51,9 @@ struct psd_snapshot {
     uint32_t incarnation; /* the highest given out */
     uint64_t version;     /* center version */
     uint64_t saved_at_s;  /* unix time */
-    uint32_t lanes;       /* the lane map: how the vector was cut */
-    uint32_t chunk_floats;
-    uint64_t *lane_clocks; /* [lanes], owned */
+    struct psd_map map;
+    uint64_t *lane_clocks; /* [map.lanes], owned; of lanes of other parts 0 */
+    uint64_t *lane_moves; /* [lanes], owned: how often the rule has moved the values, since its state began */
     struct psd_replay_entry *replay;
     size_t n_replay;
     bool evaluated;             /* saved for its evaluation: the two below are set */
@@ -100,5 +111,16 @@ int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapsh
  */
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err);
+
+/* The same of the readable one of this version; newest where there are several. -ENOENT: there is none. */
+int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_floats,
+                                struct psd_snapshot *out, char *path, size_t size, struct ps_error *err);
+
+/* Versions of the readable checkpoints of the model, at most max of them, newest first; how many. */
+uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max);
+
+/* Deletes those of later versions but the best: the job has gone back, and they are of what is undone. Logs
+ * what it deletes. */
+void psd_checkpoint_forget_after(const char *dir, uint64_t version);
 
 #endif

@@ -246,14 +246,22 @@ static int decode_mark(const struct decoder *d, const struct mark *mark, struct 
     return rc;
 }
 
-static int make_manifest(const struct decoder *d, const struct piece *pieces, size_t n, uint64_t max_floats)
+/* With the marks of each, which tensors has room for; checks it. */
+static int make_manifest(const struct decoder *d, struct ps_tensor *tensors, size_t n, uint64_t n_floats)
 {
     struct ps_error why;
-    uint64_t n_floats = pieces[n - 1].end / sizeof(float);
+    int rc = 0;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && rc == 0; i++)
+        rc = decode_mark(d, &marks[i], tensors, n);
+    if (rc == 0 && ((rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0 ||
+                    (rc = psd_checkpoint_check_manifest(d->out->manifest, &why)) < 0))
+        rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
+    return rc;
+}
 
-    if (n_floats > max_floats)
-        return ps_fail(d->err, -EFBIG, "%s: %" PRIu64 " values; the limit (limits.floats) is %" PRIu64,
-                       d->path, n_floats, max_floats);
+/* The entries are the model. */
+static int model_of_pieces(const struct decoder *d, const struct piece *pieces, size_t n)
+{
     struct ps_tensor *tensors = calloc(n, sizeof *tensors);
     if (tensors == NULL)
         return ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
@@ -263,14 +271,91 @@ static int make_manifest(const struct decoder *d, const struct piece *pieces, si
         tensors[i].n_dims = pieces[i].n_dims;
         memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
     }
-    int rc = 0;
-    for (size_t i = 0; i < sizeof marks / sizeof *marks && rc == 0; i++)
-        rc = decode_mark(d, &marks[i], tensors, n);
-    if (rc == 0 && ((rc = ps_manifest_create(tensors, n, n_floats, &d->out->manifest, &why)) < 0 ||
-                    (rc = psd_checkpoint_check_manifest(d->out->manifest, &why)) < 0))
-        rc = ps_fail(d->err, rc == -ENOMEM ? rc : -EBADMSG, "%s: %s", d->path, why.text);
+    int rc = make_manifest(d, tensors, n, pieces[n - 1].end / sizeof(float));
     free(tensors);
+    d->out->range = (struct ps_range){0, pieces[n - 1].end / sizeof(float)};
     return rc;
+}
+
+/* One [name, shape] of psd.model, whose values begin at float *at of the vector. */
+static int decode_tensor(const struct decoder *d, size_t i, const json_t *entry, uint64_t max_floats,
+                         uint64_t *at, struct ps_tensor *t)
+{
+    const json_t *shape = json_array_get(entry, 1);
+    uint64_t n = 1;
+    t->name = (char *)json_string_value(json_array_get(entry, 0)); /* as above */
+    t->offset = *at;
+    t->n_dims = (uint32_t)json_array_size(shape);
+    if (json_array_size(entry) != 2 || t->name == NULL || json_array_size(shape) < 1 ||
+        json_array_size(shape) > PS_MAX_DIMS)
+        return damaged(d, "the header's psd.model: entry %zu is no [name, shape]", i);
+    for (uint32_t k = 0; k < t->n_dims; k++)
+        if (!get_integer(json_array_get(shape, k), max_floats, &t->shape[k]) || t->shape[k] == 0 ||
+            __builtin_mul_overflow(n, t->shape[k], &n) || n > max_floats - *at)
+            return damaged(
+                d, "the header's psd.model: '%.60s' is larger than limits.floats (%" PRIu64 ") allows",
+                t->name, max_floats);
+    *at += n;
+    return 0;
+}
+
+static int decode_model(const struct decoder *d, uint64_t max_floats)
+{
+    json_t *list;
+    uint64_t at = 0;
+    int rc = get_json(d, "psd.model", &list);
+    if (rc < 0)
+        return rc;
+    size_t n = json_array_size(list);
+    struct ps_tensor *tensors = NULL;
+    if (n < 1 || n > PS_MAX_TENSORS)
+        rc = damaged(d, "the header's psd.model has %zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
+    else if ((tensors = calloc(n, sizeof *tensors)) == NULL)
+        rc = ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = decode_tensor(d, i, json_array_get(list, i), max_floats, &at, &tensors[i]);
+    if (rc == 0)
+        rc = make_manifest(d, tensors, n, at);
+    free(tensors);
+    json_decref(list);
+    return rc;
+}
+
+/* Whether entry p is what a part has of the tensor. */
+static bool is_piece(const struct piece *p, const struct ps_tensor *t, struct ps_range part)
+{
+    struct ps_range all = ps_tensor_range(t), have = ps_range_meet(all, part);
+    uint64_t first = have.begin - all.begin;
+    char name[PS_MAX_NAME_BYTES + 50];
+    if (have.count == all.count)
+        return strcmp(p->name, t->name) == 0 && p->n_dims == t->n_dims &&
+               memcmp(p->shape, t->shape, t->n_dims * sizeof *t->shape) == 0;
+    snprintf(name, sizeof name, "%s[%" PRIu64 ":%" PRIu64 "]", t->name, first, first + have.count);
+    return strcmp(p->name, name) == 0 && p->n_dims == 1 && p->shape[0] == have.count;
+}
+
+/* The entries are what a part has of the model that psd.model says. */
+static int check_pieces(const struct decoder *d, const struct piece *pieces, size_t n)
+{
+    struct psd_snapshot *s = d->out;
+    const struct ps_manifest *m = s->manifest;
+    struct ps_shard cut = {m->n_floats, s->map.lanes, s->map.chunk_floats, 0, {0}};
+    struct ps_error why = {"the lane map is not possible"};
+    size_t k = 0;
+    if (!ps_shard_valid(&cut) || ps_manifest_cut(m, s->map.parts, &cut, &why) < 0)
+        return damaged(d, "%s", why.text);
+    s->range = ps_shard_part(&cut, s->part);
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        if (ps_range_meet(ps_tensor_range(&m->tensors[i]), s->range).count == 0)
+            continue;
+        if (k == n || !is_piece(&pieces[k], &m->tensors[i], s->range))
+            return damaged(d, "part %u of %u holds values of tensor '%.60s'; found is '%.60s'", s->part,
+                           s->map.parts, m->tensors[i].name, k < n ? pieces[k].name : "nothing");
+        k++;
+    }
+    return k == n
+               ? 0
+               : damaged(d, "part %u of %u holds nothing of '%.60s'", s->part, s->map.parts, pieces[k].name);
 }
 
 static int decode_tensors(const struct decoder *d, uint64_t max_floats)
@@ -294,10 +379,15 @@ static int decode_tensors(const struct decoder *d, uint64_t max_floats)
         uint64_t n_floats = n > 0 ? pieces[n - 1].end / sizeof(float) : 0;
         if (n == 0)
             rc = damaged(d, "%zu vectors of psd's own and no tensor of a model", n_state + average);
+        else if (n_floats > max_floats)
+            rc = ps_fail(d->err, -EFBIG, "%s: %" PRIu64 " values; the limit (limits.floats) is %" PRIu64,
+                         d->path, n_floats, max_floats);
         else if ((rc = check_state(d, pieces + n, n_state, n_floats)) == 0 && average)
             rc = check_average(d, &pieces[n + n_state], n_floats);
-        if (rc == 0)
-            rc = make_manifest(d, pieces, n, max_floats);
+        if (rc == 0 && d->out->part == PSD_WHOLE)
+            rc = model_of_pieces(d, pieces, n);
+        else if (rc == 0 && (rc = decode_model(d, max_floats)) == 0)
+            rc = check_pieces(d, pieces, n);
         d->out->n_state = (uint32_t)n_state;
         d->out->has_average = average;
     }
@@ -305,32 +395,39 @@ static int decode_tensors(const struct decoder *d, uint64_t max_floats)
     return rc;
 }
 
-static int decode_clocks(const struct decoder *d)
+static int decode_counts(const struct decoder *d, const char *key, uint64_t **out)
 {
-    struct psd_snapshot *s = d->out;
-    json_t *clocks;
-    int rc = get_json(d, "psd.clocks", &clocks);
+    uint32_t n = d->out->map.lanes;
+    json_t *counts;
+    int rc = get_json(d, key, &counts);
 
     if (rc < 0)
         return rc;
-    if (json_array_size(clocks) != s->lanes) {
-        rc = damaged(d, "the header's psd.clocks has %zu values; psd.lanes is %u", json_array_size(clocks),
-                     s->lanes);
-    } else if ((s->lane_clocks = calloc(s->lanes, sizeof *s->lane_clocks)) == NULL) {
-        rc = ps_fail(d->err, -ENOMEM, "%s: no memory for %u lanes", d->path, s->lanes);
+    if (json_array_size(counts) != n) {
+        rc = damaged(d, "the header's %s has %zu values; psd.lanes is %u", key, json_array_size(counts), n);
+    } else if ((*out = calloc(n, sizeof **out)) == NULL) {
+        rc = ps_fail(d->err, -ENOMEM, "%s: no memory for %u lanes", d->path, n);
     } else {
-        for (uint32_t i = 0; i < s->lanes && rc == 0; i++)
-            if (!get_integer(json_array_get(clocks, i), INT64_MAX, &s->lane_clocks[i]))
-                rc = damaged(d, "the header's psd.clocks: value %u is no count", i);
+        for (uint32_t i = 0; i < n && rc == 0; i++)
+            if (!get_integer(json_array_get(counts, i), INT64_MAX, &(*out)[i]))
+                rc = damaged(d, "the header's %s: value %u is no count", key, i);
     }
-    json_decref(clocks);
+    json_decref(counts);
     return rc;
+}
+
+/* A checkpoint of an older psd has one count for both: its method never changed. */
+static int decode_clocks(const struct decoder *d)
+{
+    bool has_moves = json_object_get(d->metadata, "psd.moves") != NULL;
+    int rc = decode_counts(d, "psd.clocks", &d->out->lane_clocks);
+    return rc < 0 ? rc : decode_counts(d, has_moves ? "psd.moves" : "psd.clocks", &d->out->lane_moves);
 }
 
 /* A lane has at most all chunks of the vector, plus one for each cut between lanes. */
 static uint64_t most_words(const struct psd_snapshot *s)
 {
-    uint64_t chunks = s->manifest->n_floats / s->chunk_floats + s->lanes + 1;
+    uint64_t chunks = s->manifest->n_floats / s->map.chunk_floats + s->map.lanes + 1;
     return chunks / 64 + 1;
 }
 
@@ -342,7 +439,7 @@ static int decode_entry(const struct decoder *d, size_t i, const json_t *json, s
 
     if (json_array_size(json) != 5 || !get_integer(json_array_get(json, 0), UINT32_MAX, &client) ||
         !get_integer(json_array_get(json, 1), UINT32_MAX, &incarnation) ||
-        !get_integer(json_array_get(json, 2), d->out->lanes - 1, &lane) || seq == NULL ||
+        !get_integer(json_array_get(json, 2), d->out->map.lanes - 1, &lane) || seq == NULL ||
         parse_u64(seq, UINT64_MAX, &e->seq) < 0 || hex == NULL)
         return damaged(d, "the header's psd.replay: entry %zu is no [client, incarnation, lane, seq, bitmap]",
                        i);
@@ -405,6 +502,20 @@ static int decode_evaluation(const struct decoder *d)
     return 0;
 }
 
+/* Both are there only where the map has several parts. */
+static int decode_parts(const struct decoder *d)
+{
+    uint64_t parts = 1, part = PSD_WHOLE;
+    int rc = 0;
+    if (json_object_get(d->metadata, "psd.parts") != NULL)
+        rc = get_number(d, "psd.parts", 2, PS_MAX_PARTS, &parts);
+    if (rc == 0 && json_object_get(d->metadata, "psd.part") != NULL)
+        rc = get_number(d, "psd.part", 0, parts - 1, &part);
+    d->out->map.parts = (uint32_t)parts;
+    d->out->part = (uint32_t)part;
+    return rc;
+}
+
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
 {
     struct psd_snapshot *s = d->out;
@@ -421,14 +532,14 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.saved_at", 0, UINT64_MAX, &s->saved_at_s)) < 0 ||
         (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
         (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
-        (rc = get_text(d, "psd.checksum", &hex)) < 0)
+        (rc = decode_parts(d)) < 0 || (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)
         return damaged(d, "the header's psd.checksum is '%.40s'; it has 16 hexadecimal digits", hex);
     s->generation = (uint32_t)generation;
     s->incarnation = (uint32_t)incarnation;
-    s->lanes = (uint32_t)lanes;
-    s->chunk_floats = (uint32_t)chunk_floats;
+    s->map.lanes = (uint32_t)lanes;
+    s->map.chunk_floats = (uint32_t)chunk_floats;
     return 0;
 }
 

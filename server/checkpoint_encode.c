@@ -77,34 +77,36 @@ static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t fi
                      (json_int_t)(first + n) * (json_int_t)sizeof(float));
 }
 
-static uint64_t count_floats(const struct ps_tensor *t)
+/* What of the tensor the snapshot has: all of it under its own name and shape, a piece of it as a vector
+ * under NAME[FIRST:END], or nothing. */
+static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct ps_tensor *t)
 {
-    uint64_t n = 1;
-    for (uint32_t d = 0; d < t->n_dims; d++)
-        n *= t->shape[d]; /* the manifest was checked: no overflow */
-    return n;
+    struct ps_range all = ps_tensor_range(t), have = ps_range_meet(all, s->range);
+    uint64_t at = have.begin - s->range.begin, first = have.begin - all.begin;
+    char name[PS_MAX_NAME_BYTES + 50];
+    if (have.count == 0)
+        return 0;
+    if (have.count == all.count)
+        return json_object_set_new(root, t->name, entry_to_json(t->shape, t->n_dims, at, all.count));
+    snprintf(name, sizeof name, "%s[%" PRIu64 ":%" PRIu64 "]", t->name, first, first + have.count);
+    return json_object_set_new(root, name, entry_to_json(&have.count, 1, at, have.count));
 }
 
 static int add_tensors(json_t *root, const struct psd_snapshot *s)
 {
-    const struct ps_manifest *m = s->manifest;
+    uint64_t n = s->range.count;
     char name[32];
 
-    for (size_t i = 0; i < m->n_tensors; i++) {
-        const struct ps_tensor *t = &m->tensors[i];
-        if (json_object_set_new(root, t->name,
-                                entry_to_json(t->shape, t->n_dims, t->offset, count_floats(t))) < 0)
+    for (size_t i = 0; i < s->manifest->n_tensors; i++)
+        if (add_tensor(root, s, &s->manifest->tensors[i]) < 0)
             return -ENOMEM;
-    }
     for (uint32_t k = 0; k < s->n_state; k++) {
         snprintf(name, sizeof name, PSD_CHECKPOINT_STATE "%u", k);
-        if (json_object_set_new(root, name,
-                                entry_to_json(&m->n_floats, 1, (k + 1) * m->n_floats, m->n_floats)) < 0)
+        if (json_object_set_new(root, name, entry_to_json(&n, 1, (k + 1) * n, n)) < 0)
             return -ENOMEM;
     }
     if (s->has_average &&
-        json_object_set_new(root, PSD_CHECKPOINT_AVERAGE,
-                            entry_to_json(&m->n_floats, 1, (1 + s->n_state) * m->n_floats, m->n_floats)) < 0)
+        json_object_set_new(root, PSD_CHECKPOINT_AVERAGE, entry_to_json(&n, 1, (1 + s->n_state) * n, n)) < 0)
         return -ENOMEM;
     return 0;
 }
@@ -136,6 +138,31 @@ static json_t *marks_to_json(const struct ps_manifest *m, size_t offset)
     return object;
 }
 
+/* The model whole, of which the file has a part: names and shapes, in order. */
+static json_t *model_to_json(const struct ps_manifest *m)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        json_t *shape = json_array();
+        for (uint32_t k = 0; k < m->tensors[i].n_dims; k++)
+            json_array_append_new(shape, json_integer((json_int_t)m->tensors[i].shape[k]));
+        json_array_append_new(list, json_pack("[s, o]", m->tensors[i].name, shape));
+    }
+    return list;
+}
+
+/* Of a map of several parts. */
+static int add_parts(json_t *metadata, const struct psd_snapshot *s)
+{
+    if (s->map.parts <= 1)
+        return 0;
+    if (add_number(metadata, "psd.parts", s->map.parts) < 0)
+        return -1;
+    return s->part == PSD_WHOLE ? 0
+                                : add_number(metadata, "psd.part", s->part) |
+                                      add_json(metadata, "psd.model", model_to_json(s->manifest));
+}
+
 /* A seq is a peer's number and may be beyond what a JSON integer holds, so it goes as text. */
 static json_t *replay_to_json(const struct psd_snapshot *s)
 {
@@ -158,24 +185,32 @@ static json_t *replay_to_json(const struct psd_snapshot *s)
     return list;
 }
 
+static json_t *counts_to_json(const uint64_t *counts, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer((json_int_t)counts[i]));
+    return list;
+}
+
 static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
 {
-    json_t *m = json_object(), *clocks = json_array();
-    for (uint32_t i = 0; i < s->lanes; i++)
-        json_array_append_new(clocks, json_integer((json_int_t)s->lane_clocks[i]));
-    int bad = json_object_set_new(m, "psd.seal", json_string(seal_blank)) < 0 ||
-              json_object_set_new(m, "psd.format", json_string("1")) < 0 ||
-              json_object_set_new(m, "psd.method", json_string(s->method)) < 0 ||
-              json_object_set_new(m, "psd.rule", json_string(s->rule)) < 0 ||
-              add_number(m, "psd.version", s->version) < 0 ||
-              add_number(m, "psd.generation", s->generation) < 0 ||
-              add_number(m, "psd.incarnation", s->incarnation) < 0 ||
-              add_number(m, "psd.saved_at", s->saved_at_s) < 0 || add_number(m, "psd.lanes", s->lanes) < 0 ||
-              add_number(m, "psd.chunk_floats", s->chunk_floats) < 0 ||
-              json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
-              add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
-              add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
-    bad = add_json(m, "psd.clocks", clocks) < 0 || bad;
+    json_t *m = json_object();
+    int bad =
+        json_object_set_new(m, "psd.seal", json_string(seal_blank)) < 0 ||
+        json_object_set_new(m, "psd.format", json_string("1")) < 0 ||
+        json_object_set_new(m, "psd.method", json_string(s->method)) < 0 ||
+        json_object_set_new(m, "psd.rule", json_string(s->rule)) < 0 ||
+        add_number(m, "psd.version", s->version) < 0 || add_number(m, "psd.generation", s->generation) < 0 ||
+        add_number(m, "psd.incarnation", s->incarnation) < 0 ||
+        add_number(m, "psd.saved_at", s->saved_at_s) < 0 || add_number(m, "psd.lanes", s->map.lanes) < 0 ||
+        add_number(m, "psd.chunk_floats", s->map.chunk_floats) < 0 ||
+        json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
+        add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
+        add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
+    bad = bad || add_parts(m, s) < 0 ||
+          add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
+          add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;
     if (s->evaluated)
         bad = bad || add_number(m, "psd.evaluated_version", s->evaluated_version) < 0 ||
               json_object_set_new(m, "psd.test_accuracy", json_sprintf("%.9f", s->test_accuracy)) < 0;

@@ -23,6 +23,7 @@ void psd_snapshot_finish(struct psd_snapshot *s)
     free(s->state);
     free(s->average);
     free(s->lane_clocks);
+    free(s->lane_moves);
     for (size_t i = 0; i < s->n_replay; i++)
         free(s->replay[i].landed);
     free(s->replay);
@@ -113,23 +114,26 @@ close_file:
     return rc;
 }
 
-/* A vector from the file, hashed into `state`; every value finite. name: for the sentence. */
-static int read_vector(const char *path, int fd, uint64_t at, uint64_t n, const char *name,
+/* A vector from the file, hashed into `state`; every value finite. Of a part, the others' values take
+ * addresses and no memory. name: for the sentence. */
+static int read_vector(const char *path, int fd, uint64_t at, const struct psd_snapshot *s, const char *name,
                        XXH3_state_t *state, float **out, struct ps_error *err)
 {
-    float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
-    if (x == NULL)
-        return ps_fail(err, -ENOMEM, "%s: no memory for %" PRIu64 " values", path, n);
+    uint64_t n = s->range.count, all = s->manifest->n_floats;
+    float *vector = aligned_alloc(64, (all * sizeof *vector + 63) / 64 * 64), *x = vector;
+    if (vector == NULL)
+        return ps_fail(err, -ENOMEM, "%s: no memory for %" PRIu64 " values", path, all);
+    x += s->range.begin;
     for (uint64_t i = 0; i < n; i += PIECE_FLOATS) {
         size_t m = n - i < PIECE_FLOATS ? (size_t)(n - i) : PIECE_FLOATS;
         if (read_all(fd, x + i, m * sizeof *x, at + i * sizeof *x) < 0) {
-            free(x);
+            free(vector);
             return ps_fail(err, -EBADMSG, "%s: cannot read the data from byte %" PRIu64 " on", path,
                            at + i * sizeof *x);
         }
         size_t bad = psd_checkpoint_find_nonfinite(x + i, m);
         if (bad < m) {
-            free(x);
+            free(vector);
             return ps_fail(err, -EBADMSG,
                            "%s: byte %" PRIu64 ": value %" PRIu64
                            " of the %s is not finite; allowed are finite values",
@@ -137,14 +141,14 @@ static int read_vector(const char *path, int fd, uint64_t at, uint64_t n, const 
         }
         XXH3_64bits_update(state, x + i, m * sizeof *x);
     }
-    *out = x;
+    *out = vector;
     return 0;
 }
 
 static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, struct psd_snapshot *s,
                      struct ps_error *err)
 {
-    const uint64_t n = s->manifest->n_floats;
+    const uint64_t n = s->range.count;
     XXH3_state_t *state = XXH3_createState();
     int rc = 0;
 
@@ -156,7 +160,7 @@ static int read_data(const char *path, int fd, uint64_t at, uint64_t checksum, s
     XXH3_64bits_reset(state);
     for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s) && rc == 0; k++) {
         float **to = k == 0 ? &s->center : k <= s->n_state ? &s->state[k - 1] : &s->average;
-        rc = read_vector(path, fd, at + k * n * sizeof(float), n, psd_checkpoint_vector_name(s, k), state, to,
+        rc = read_vector(path, fd, at + k * n * sizeof(float), s, psd_checkpoint_vector_name(s, k), state, to,
                          err);
     }
     uint64_t found = XXH3_64bits_digest(state);

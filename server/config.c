@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/credential.h"
+#include "server/admissions/admissions.h"
 #include "server/config_method.h"
 #include "server/config_table.h"
 #include "server/endpoint.h"
+#include "server/roads.h"
 #include "server/url.h"
 
 void psd_config_defaults(struct psd_config *cfg)
@@ -26,7 +29,7 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
 {
     struct ps_error why;
     struct psd_url url;
-    bool ipc = strncmp(cfg->listen, "ipc://", 6) == 0;
+    bool ipc = strncmp(cfg->listen, "ipc://", 6) == 0, has_key = strcmp(cfg->auth.key, "none") != 0;
     char bindable[300];
 
     if (ipc ? psd_endpoint_listen(cfg, bindable, sizeof bindable, &why) < 0
@@ -37,12 +40,13 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
                        "advertise: found %.100s; %.100s is a file, reached from this machine only: leave "
                        "advertise out",
                        cfg->advertise, cfg->listen);
-    if (!ipc && !psd_url_is_loopback(&url) && !cfg->insecure)
-        return ps_fail(err, -EINVAL,
-                       "listen: %.100s can be reached from other machines and this version has no "
-                       "authentication; allowed is a loopback address such as tcp://127.0.0.1:0, or set "
-                       "insecure: true on a network that you trust",
-                       cfg->listen);
+    if (!ipc && !psd_url_is_loopback(&url) && !cfg->insecure && !has_key && !cfg->auth.munge)
+        return ps_fail(
+            err, -EINVAL,
+            "listen: %.100s can be reached from other machines, and nothing is said about who may "
+            "come; allowed is a loopback address such as tcp://127.0.0.1:0, auth.key and auth.allow "
+            "(psctl keygen makes keys), auth.munge, or insecure: true on a network that you trust",
+            cfg->listen);
     if (strcmp(cfg->status.http, "none") != 0) {
         if (psd_url_parse(cfg->status.http, &url, &why) < 0)
             return ps_fail(err, -EINVAL, "status.http: %s, or none", why.text);
@@ -52,6 +56,8 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
                            "tcp://127.0.0.1:8080",
                            cfg->status.http);
     }
+    if (psd_roads_check(cfg, err) < 0)
+        return -EINVAL;
     if (strpbrk(cfg->advertise, ":/ ") != NULL && cfg->advertise[0] != '[')
         return ps_fail(err, -EINVAL,
                        "advertise: found %.100s; allowed is a host name or address without scheme and port",
@@ -62,13 +68,79 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
+static int check_auth(const struct psd_config *cfg, struct ps_error *err)
+{
+    bool key = strcmp(cfg->auth.key, "none") != 0, allow = strcmp(cfg->auth.allow, "none") != 0;
+    struct ps_error why;
+    if (cfg->auth.munge && !ps_munge_built(&why))
+        return ps_fail(err, -EINVAL, "auth.munge: %s", why.text);
+    if (cfg->auth.key[0] == 0 || cfg->auth.allow[0] == 0)
+        return ps_fail(err, -EINVAL, "auth.%s: found an empty path; allowed is a file, or none",
+                       cfg->auth.key[0] == 0 ? "key" : "allow");
+    if (key && !allow)
+        return ps_fail(
+            err, -EINVAL,
+            "auth.allow: found none beside auth.key: nobody could come; allowed is a file with a line "
+            "'KEY NAME' for each worker, as psctl keygen prints it");
+    if (allow && !key)
+        return ps_fail(
+            err, -EINVAL,
+            "auth.key: found none beside auth.allow; allowed is psd's own key pair: psctl keygen FILE");
+    return 0;
+}
+
+static int check_servers(const struct psd_config *cfg, struct ps_error *err)
+{
+    bool has_head = strcmp(cfg->servers.head, "none") != 0;
+    uint32_t n = cfg->servers.count, i = cfg->servers.index;
+    if (i >= n)
+        return ps_fail(err, -EINVAL, "servers.index: found %u; with servers.count %u allowed is 0 to %u", i,
+                       n, n - 1);
+    if (has_head != (i > 0))
+        return ps_fail(err, -EINVAL, "servers.head: found %.100s; allowed is %s", cfg->servers.head,
+                       i > 0 ? "the URL of server 0, or @FILE with its endpoint, at every other server"
+                             : "none at server 0, which is the head");
+    if (n * cfg->lanes > PSD_MAX_LANES)
+        return ps_fail(err, -EINVAL, "lanes: found %u, of each of %u servers; allowed are %d in all",
+                       cfg->lanes, n, PSD_MAX_LANES);
+    if (n > 1 && psd_admission_find(cfg->admission)->whole_lanes)
+        return ps_fail(err, -EINVAL,
+                       "servers.count: found %u; admission %s races over the whole center in one process, so "
+                       "allowed is 1",
+                       n, cfg->admission);
+    return 0;
+}
+
+int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err)
+{
+    int rc = 0;
+    psd_config_defaults(cfg);
+    if (source->path != NULL && (rc = psd_config_read(cfg, source->path, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < source->n; i++)
+        if ((rc = psd_config_set(cfg, source->assignments[i], err)) < 0)
+            return rc;
+    return 0;
+}
+
+int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
+                    struct ps_error *warning)
+{
+    int rc = psd_config_gather(source, cfg, err);
+    if (rc < 0 || (rc = psd_config_check(cfg, err, warning)) < 0)
+        return rc;
+    psd_config_clique_settle(cfg);
+    return 0;
+}
+
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)
 {
     int rc;
 
     if (warning != NULL)
         warning->text[0] = 0;
-    if ((rc = psd_config_method_check(cfg, err)) < 0 || (rc = check_addresses(cfg, err)) < 0)
+    if ((rc = psd_config_method_check(cfg, err)) < 0 || (rc = check_auth(cfg, err)) < 0 ||
+        (rc = check_addresses(cfg, err)) < 0 || (rc = check_servers(cfg, err)) < 0)
         return rc;
     psd_config_method_warn(cfg, warning);
     return 0;

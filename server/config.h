@@ -15,15 +15,37 @@
 #define PSD_MAX_LANES        64
 #define PSD_MAX_CHUNK_FLOATS 1048576
 
+#define PSD_CONFIG_MAX_KEYS 96 /* rows of the key table */
+
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
                         one */
     char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
+    struct {
+        enum ps_clique_mode mode;
+        char codec[16]; /* of ps_codec_rows */
+        uint32_t publish;
+    } clique;
+    struct {
+        char message[16], answer[16]; /* names of ps_codec rows */
+        bool error_feedback;
+    } codec;
     char listen[256];    /* tcp://HOST:PORT, port 0: any free one; or ipc://PATH, relative to state_dir */
     char advertise[256]; /* host that workers connect to; "" : the bound one */
+    char transport[8];   /* auto, or the name of a road */
     bool insecure;       /* allow listening beyond loopback without authentication */
-    uint32_t lanes;      /* 0: auto */
+    struct {
+        char key[256], allow[256]; /* paths, or "none" */
+        bool munge;
+        char munge_users[256]; /* "alice, 1001", or "none" */
+    } auth;
+    struct {
+        uint32_t count, index; /* this psd holds part `index` of `count` */
+        char head[256];        /* where server 0 is: URL or @FILE; "none" at server 0 itself */
+        uint32_t wait_s;
+    } servers;
+    uint32_t lanes; /* of each server; 0: auto */
     uint32_t chunk_floats;
     uint32_t window_chunks;
     char state_dir[256];
@@ -51,7 +73,7 @@ struct psd_config {
         uint32_t drain_s; /* longest wait for workers to finish when draining */
     } limits;
     char log_level[16];
-    uint64_t given; /* bit k: row k of the key table was given another value than `preset` */
+    bool given[PSD_CONFIG_MAX_KEYS]; /* row k of the key table was given another value than `preset` */
 };
 
 /* Fills *cfg with the defaults. */
@@ -68,6 +90,25 @@ int psd_config_read_text(struct psd_config *cfg, const char *place, const char *
 /* Applies one "key=value" or "group.key=value" as given by --set: "period" is enough for "parameters.period".
  * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err);
+
+/* Where a configuration comes from, so that it can be read again. */
+struct psd_config_source {
+    const char *path;   /* the file; NULL: defaults alone */
+    char **assignments; /* [n], as psd_config_set takes them, in order; owned by whoever made it */
+    size_t n;
+};
+
+/* Defaults, then the file, then the assignments. */
+int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
+/* The same, then psd_config_check. */
+int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
+                    struct ps_error *warning);
+
+/* config_change.c. What a reload may change: -EINVAL when a key that applies at a restart differs, naming it.
+ * *method: whether any of the method's own keys (method, its four parts, workers, parameters, codec) does;
+ * *others: whether any other one does. Both are checked configurations. */
+int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,
+                      struct ps_error *err);
 
 /* Resolves the method preset: its parameters, and rule, admission, optimizer and averaging, are filled in.
  * One of the four that the user gave and that differs from the preset makes the method "custom"; it keeps

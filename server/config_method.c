@@ -7,6 +7,7 @@
 
 #include "server/admissions/admissions.h"
 #include "server/preset.h"
+#include "server/rules/rules.h"
 
 /* The four parts of a method: the table of proto/method.h that its word is looked up in. Every row begins
  * with its name, and the one after the last has none. */
@@ -133,6 +134,14 @@ static int resolve(struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
+/* What means nothing with this rule or admission. */
+static unsigned drops_of(const struct psd_config *cfg)
+{
+    const struct ps_rule_info *rule = ps_rule_find(cfg->rule);
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+    return (rule != NULL ? rule->drops : 0) | (admission != NULL ? admission->drops : 0);
+}
+
 /* What the parts use together; everything while one of them is not known. */
 static unsigned uses_of(const struct psd_config *cfg)
 {
@@ -140,8 +149,7 @@ static unsigned uses_of(const struct psd_config *cfg)
     size_t i;
     for (const struct part *p = parts; p < parts + N_PARTS; p++)
         uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
-    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
-    return admission != NULL ? uses & ~admission->drops : uses;
+    return uses & ~drops_of(cfg);
 }
 
 /* The index that stands in a PSD_CONFIG_CHOICE key. */
@@ -188,13 +196,18 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
     char users[200] = "";
     size_t used = 0;
     if (key->uses != 0) {
-        const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
-        bool dropped = (key->uses & admission->drops) != 0;
+        bool by_rule = (key->uses & ps_rule_find(cfg->rule)->drops) != 0;
+        bool by_admission = (key->uses & ps_admission_find(cfg->admission)->drops) != 0;
         list_users(key->uses, users, sizeof users);
         return ps_fail(err, -EINVAL,
                        "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would%s%s",
                        key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users,
-                       dropped ? ", but not under admission " : "", dropped ? cfg->admission : "");
+                       by_rule        ? ", but not with rule "
+                       : by_admission ? ", but not under admission "
+                                      : "",
+                       by_rule        ? cfg->rule
+                       : by_admission ? cfg->admission
+                                      : "");
     }
     const struct psd_config_key *chooser = chooser_of(key);
     for (unsigned i = 0; key->chosen >> i != 0; i++)
@@ -294,16 +307,77 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
     return 0;
 }
 
+/* Everybody's turn is as long as what he computes in it, whatever the period. */
+static int check_dynamic(const struct psd_config *cfg, struct ps_error *err)
+{
+    if (!cfg->hyper.dynamic_period || !cfg->hyper.serial)
+        return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "parameters.dynamic_period: found true; with parameters.serial one worker computes at a time "
+        "and none waits for a slower one's steps, so allowed is false");
+}
+
+static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
+{
+    const struct ps_hyper *h = &cfg->hyper;
+    char allowed[100] = "";
+    size_t used = 0;
+    if (h->fragments <= 1)
+        return 0;
+    if (h->period < h->fragments)
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.period: found %u; each of parameters.fragments: %u is exchanged after a step of its "
+            "own, so allowed is at least %u",
+            h->period, h->fragments, h->fragments);
+    if (ps_admission_find(cfg->admission)->fragments)
+        return 0;
+    for (const struct ps_admission_info *a = ps_admissions; a->name != NULL; a++)
+        if (a->fragments)
+            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", a->name);
+    return ps_fail(
+        err, -EINVAL,
+        "parameters.fragments: found %u; admission %s counts exchanges of the whole vector, so allowed is 1, "
+        "or admissions %s",
+        h->fragments, cfg->admission, allowed);
+}
+
 static int check_races(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     const struct psd_admission *admission = psd_admission_find(cfg->admission);
     if ((!rule->fixed_workers && !rule->counts_moves) || admission == NULL || !admission->whole_lanes)
         return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "admission: found %s, where a message may be lost to a race; rule %s %s, so "
+        "allowed are fcfs, %s",
+        cfg->admission, rule->name, rule->counts_moves ? "counts the moves of each value" : "needs every one",
+        rule->counts_moves ? "backup, quorum, round-robin, ssp and sync" : "round-robin, ssp and sync");
+}
+
+/* Where each message counts none may be dropped. */
+static int check_drops(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    if (!rule->fixed_workers || admission == NULL || admission->needs == NULL)
+        return 0;
     return ps_fail(err, -EINVAL,
-                   "admission: found %s, where a message may be lost to a race; rule %s %s, so "
-                   "allowed are fcfs, round-robin, ssp and sync",
-                   cfg->admission, rule->name,
-                   rule->counts_moves ? "counts the moves of each value" : "needs every one");
+                   "admission: found %s, where a message may be dropped; rule %s needs every one, so allowed "
+                   "are fcfs, round-robin, ssp and sync",
+                   cfg->admission, rule->name);
+}
+
+/* At least one message is to be left. */
+static int check_trim(const struct psd_config *cfg, struct ps_error *err)
+{
+    const struct ps_hyper *h = &cfg->hyper;
+    if (h->merge != PS_MERGE_TRIMMED_MEAN || h->workers == 0 || h->workers > 2 * h->trim)
+        return 0;
+    return ps_fail(err, -EINVAL,
+                   "parameters.trim: found %u; of the messages of %u workers nothing would be left, allowed "
+                   "are 0 to %u",
+                   h->trim, h->workers, (h->workers - 1) / 2);
 }
 
 /* In a merged round everybody's gradient is of the center that it moves: nothing to compensate. */
@@ -315,7 +389,7 @@ static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *r
     return ps_fail(
         err, -EINVAL,
         "admission: found %s, where all workers saw the same center and rule %s would be sgd; allowed "
-        "are fcfs, hogwild and round-robin",
+        "are fcfs, hogwild, round-robin and ssp",
         cfg->admission, rule->name);
 }
 
@@ -344,7 +418,10 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
         (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0 ||
-        (rc = check_races(cfg, rule, err)) < 0 || (rc = check_seen(cfg, rule, err)) < 0)
+        (rc = check_dynamic(cfg, err)) < 0 || (rc = check_fragments(cfg, err)) < 0 ||
+        (rc = check_races(cfg, rule, err)) < 0 || (rc = check_drops(cfg, rule, err)) < 0 ||
+        (rc = check_trim(cfg, err)) < 0 || (rc = check_seen(cfg, rule, err)) < 0 ||
+        (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }
@@ -369,7 +446,7 @@ static double stable_alpha(double eta, uint32_t p, bool sync)
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning)
 {
     const struct ps_hyper *h = &cfg->hyper;
-    bool sync = strcmp(cfg->admission, "sync") == 0;
+    bool sync = psd_admission_find(cfg->admission)->merges || cfg->clique.mode == PS_CLIQUE_VECTORS;
     uint32_t p = h->workers > 0 ? h->workers : 1;
     double eta = h->learning_rate, alpha = ps_hyper_alpha(h, p, sync), bound = stable_alpha(eta, p, sync);
     char workers[40] = "";

@@ -13,6 +13,17 @@ bool psd_config_key_used(const struct psd_config_key *key, const struct psd_conf
  * between them, as psd_config_check says. -EINVAL with a sentence. */
 int psd_config_method_check(struct psd_config *cfg, struct ps_error *err);
 
+/* config_clique.c. What a method and the mode of cliques ask of each other; what a reload may not change
+ * where the workers are one clique. -EINVAL with a sentence. */
+int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
+                            struct ps_error *err);
+int psd_config_clique_change(const struct psd_config *now, const struct psd_config *next,
+                             struct ps_error *err);
+
+/* With clique.mode vectors the members' sum is the round; psd has copies only, which it takes as they come:
+ * admission fcfs. After the checks. */
+void psd_config_clique_settle(struct psd_config *cfg);
+
 /* The sentence when the moving rate is beyond the bound of stability; else nothing is written. */
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning);
 

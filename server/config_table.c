@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/fragment.h"
+
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
                                              [PS_SCHEDULE_STEP] = "step",
@@ -11,9 +13,21 @@ static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant"
                                              NULL};
 static const char *const weight_kinds[] = {
     [PS_WEIGHT_CONST] = "const", [PS_WEIGHT_INVERSE] = "inverse", [PS_WEIGHT_POWER] = "power", NULL};
-_Static_assert(sizeof(enum ps_schedule_kind) == sizeof(unsigned) &&
-                   sizeof(enum ps_weight_kind) == sizeof(unsigned),
+static const char *const merge_kinds[] = {[PS_MERGE_MEAN] = "mean",
+                                          [PS_MERGE_CLIP_NORM] = "clip_norm",
+                                          [PS_MERGE_TRIMMED_MEAN] = "trimmed_mean",
+                                          NULL};
+static const char *const clique_modes[] = {
+    [PS_CLIQUE_GRADIENTS] = "gradients", [PS_CLIQUE_VECTORS] = "vectors", NULL};
+_Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
+                   sizeof(enum ps_schedule_kind) == sizeof(unsigned) &&
+                   sizeof(enum ps_weight_kind) == sizeof(unsigned) &&
+                   sizeof(enum ps_merge_kind) == sizeof(unsigned),
                "PSD_CONFIG_CHOICE stores an unsigned");
+
+/* The rows of ps_codec_rows. */
+static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
+static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
 #define TEXT(member) AT(member), .size = sizeof((struct psd_config *)0)->member
@@ -53,6 +67,15 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000,
      .value = "preset", .fallback = "1", .uses = PS_USES_PERIOD, .off = true,
      .help = "tau, a worker's steps between two exchanges"},
+    {"parameters.dynamic_period", PSD_CONFIG_BOOL, RELOAD, AT(hyper.dynamic_period), .value = "preset",
+     .fallback = "false", .uses = PS_USES_DYNAMIC, .off = true,
+     .help = "the period is the fastest worker's; a slower one's is shorter by its speed"},
+    {"parameters.fragments", PSD_CONFIG_U32, RELOAD, AT(hyper.fragments), .min = 1, .max = PS_MAX_FRAGMENTS,
+     .value = "preset", .fallback = "1", .uses = PS_USES_FRAGMENTS, .off = true,
+     .help = "parts of the vector that are exchanged one after the other over a period"},
+    {"parameters.mix", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.mix), .min = 0, .max = 1, .below_max = true,
+     .value = "preset", .fallback = "0", .uses = PS_USES_FRAGMENTS, .off = true,
+     .help = "what of its own x a worker keeps when a center comes"},
     {"parameters.momentum", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.momentum), .min = 0, .max = 1,
      .value = "preset", .fallback = "0", .below_max = true, .uses = PS_USES_MOMENTUM, .off = true,
      .help = "delta or mu, of the optimizer or rule that has it"},
@@ -89,10 +112,35 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.slack", PSD_CONFIG_U32, RELOAD, AT(hyper.slack), .min = 0, .max = 1000000, .value = "preset",
      .fallback = "3", .uses = PS_USES_SLACK,
      .help = "ssp: exchanges that a worker may be ahead of the slowest"},
+    {"parameters.backup", PSD_CONFIG_U32, RELOAD, AT(hyper.backup), .min = 0, .max = 1023, .value = "preset",
+     .fallback = "1", .uses = PS_USES_BACKUP,
+     .help = "backup: workers whose message a round does not wait for"},
+    {"parameters.quorum", PSD_CONFIG_U32, RELOAD, AT(hyper.quorum), .min = 1, .max = 1024, .value = "preset",
+     .fallback = "1", .uses = PS_USES_QUORUM, .help = "quorum: messages that a round needs"},
+    {"parameters.grace_ms", PSD_CONFIG_U32, RELOAD, AT(hyper.grace_ms), .min = 0, .max = 3600000,
+     .value = "preset", .fallback = "100", .uses = PS_USES_QUORUM,
+     .help = "quorum: milliseconds that a round waits for more messages than it needs"},
+    {"parameters.merge", PSD_CONFIG_CHOICE, RELOAD, AT(hyper.merge), .choices = merge_kinds,
+     .value = "preset", .fallback = "mean", .uses = PS_USES_MERGE, .off = true,
+     .help =
+         "what a round's messages become: their mean; that of messages cut down to norm clip; that of each "
+         "value's without the trim highest and lowest"},
+    {"parameters.clip", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.clip), .min = 0, .max = 1e6, .above_min = true,
+     .value = "preset", .fallback = "1", .chooser = "parameters.merge", .chosen = 1u << PS_MERGE_CLIP_NORM,
+     .help = "merge clip_norm: the norm that a message may have"},
+    {"parameters.trim", PSD_CONFIG_U32, RELOAD, AT(hyper.trim), .min = 0, .max = 511, .value = "preset",
+     .fallback = "1", .chooser = "parameters.merge", .chosen = 1u << PS_MERGE_TRIMMED_MEAN,
+     .help = "merge trimmed_mean: how many of each value's highest, and of its lowest, are left out"},
     {"parameters.weight_decay", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.weight_decay), .min = 0, .max = 1,
      .value = "0", .help = "lambda: L2 penalty lambda/2 |x|^2 of tensors that decay"},
     {"parameters.overlap", PSD_CONFIG_BOOL, RELOAD, AT(hyper.overlap), .value = "false",
      .help = "exchange while the worker computes"},
+    {"parameters.pipeline", PSD_CONFIG_U32, RELOAD, AT(hyper.pipeline), .min = 1, .max = 2, .value = "preset",
+     .fallback = "1", .uses = PS_USES_PIPELINE, .off = true,
+     .help = "K: a step is made with the mean gradient of K - 1 steps before, which travels meanwhile"},
+    {"parameters.pipeline_warmup", PSD_CONFIG_U64, RELOAD, AT(hyper.pipeline_warmup), .min = 0, .max = 1e12,
+     .value = "preset", .fallback = "0", .uses = PS_USES_PIPELINE,
+     .help = "first steps, made with their own gradient"},
     {"parameters.schedule", PSD_CONFIG_GROUP, RELOAD, .help = "how the learning rate changes with steps"},
     {"parameters.schedule.kind", PSD_CONFIG_CHOICE, RELOAD, AT(hyper.schedule.kind),
      .choices = schedule_kinds, .value = "preset", .fallback = "constant", .help = "the schedule's formula"},
@@ -106,12 +154,54 @@ const struct psd_config_key psd_config_keys[] = {
      .max = 1e12, .value = "preset", .fallback = "0",
      .help = "first steps over which the rate grows linearly"},
 
+    {"clique", PSD_CONFIG_GROUP, RESTART, .help = "groups of workers that are one client"},
+    {"clique.mode", PSD_CONFIG_CHOICE, RESTART, AT(clique.mode), .choices = clique_modes,
+     .value = "gradients",
+     .help = "what the members of a clique share: x, stepping by the mean of their gradients; or the center, "
+             "each with a vector of its own: sync-easgd alone"},
+    {"clique.codec", PSD_CONFIG_WORD, RESTART, TEXT(clique.codec), .choices = codecs, .value = "raw",
+     .help = "how the floats of a clique's sums travel"},
+    {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
+     .help = "where the job is one clique: its steps between two copies of the center at psd"},
+
+    {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how values travel in exchanges"},
+    {"codec.message", PSD_CONFIG_WORD, RELOAD, TEXT(codec.message), .choices = codecs, .value = "raw",
+     .help = "what workers send"},
+    {"codec.answer", PSD_CONFIG_WORD, RELOAD, TEXT(codec.answer), .choices = codecs, .value = "raw",
+     .help = "what they are answered with"},
+    {"codec.error_feedback", PSD_CONFIG_BOOL, RELOAD, AT(codec.error_feedback), .value = "false",
+     .help = "a worker adds what encoding took from its last message to its next"},
+
     {"listen", PSD_CONFIG_STRING, RESTART, TEXT(listen), .value = "tcp://127.0.0.1:0",
      .help = "where workers connect: tcp://HOST:PORT, or ipc://PATH on this machine"},
     {"advertise", PSD_CONFIG_STRING, RESTART, TEXT(advertise), .value = "",
      .help = "host that workers are told, when it is not the bound one"},
+    {"transport", PSD_CONFIG_WORD, RESTART, TEXT(transport), .choices = transports, .value = "auto",
+     .help =
+         "roads that workers' data may take beside the listener's: auto, every one that both ends have; tcp "
+         "or ipc, none; shm or rdma, that one, and psd does not start without it"},
     {"insecure", PSD_CONFIG_BOOL, RESTART, AT(insecure), .value = "false",
      .help = "listen beyond loopback without authentication"},
+    {"auth", PSD_CONFIG_GROUP, RESTART, .help = "who may come, and what is encrypted"},
+    {"auth.key", PSD_CONFIG_STRING, RESTART, TEXT(auth.key), .value = "none",
+     .help = "psd's key pair, a file of psctl keygen: peers prove who they are by CURVE, and both roads are "
+             "encrypted"},
+    {"auth.allow", PSD_CONFIG_STRING, RESTART, TEXT(auth.allow), .value = "none",
+     .help = "file with the public key, name and rights of each who may come, a line each; read again on "
+             "reload"},
+    {"auth.munge", PSD_CONFIG_BOOL, RESTART, AT(auth.munge), .value = "false",
+     .help = "who joins proves by MUNGE which user it is"},
+    {"auth.munge_users", PSD_CONFIG_STRING, RESTART, TEXT(auth.munge_users), .value = "none",
+     .help = "users that may, beside psd's own: names or numbers, with commas"},
+    {"servers", PSD_CONFIG_GROUP, RESTART, .help = "psd processes that hold a part of the center each"},
+    {"servers.count", PSD_CONFIG_U32, RESTART, AT(servers.count), .min = 1, .max = PS_MAX_PARTS, .value = "1",
+     .help = "how many there are"},
+    {"servers.index", PSD_CONFIG_U32, RESTART, AT(servers.index), .min = 0, .max = PS_MAX_PARTS - 1,
+     .value = "0", .help = "which one this is; 0 is the head, whose loop decides for all"},
+    {"servers.head", PSD_CONFIG_STRING, RESTART, TEXT(servers.head), .value = "none",
+     .help = "where the others find the head: its URL, or @FILE with its endpoint"},
+    {"servers.wait_s", PSD_CONFIG_U32, RESTART, AT(servers.wait_s), .min = 1, .max = 86400, .value = "60",
+     .help = "longest wait of the servers for each other at the start"},
     {"lanes", PSD_CONFIG_U32, RESTART, AT(lanes), .min = 1, .max = PSD_MAX_LANES, .word = "auto",
      .word_value = 0, .value = "auto", .help = "threads that own a slice of the center each"},
     {"chunk_floats", PSD_CONFIG_U32, RESTART, AT(chunk_floats), .min = 1024, .max = PSD_MAX_CHUNK_FLOATS,
@@ -162,8 +252,8 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "longest wait for workers when draining"},
     {.name = NULL},
 };
-_Static_assert(sizeof psd_config_keys / sizeof *psd_config_keys <= 64,
-               "psd_config.given has a bit for each row");
+_Static_assert(sizeof psd_config_keys / sizeof *psd_config_keys <= PSD_CONFIG_MAX_KEYS,
+               "psd_config.given has a place for each row");
 
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len)
 {

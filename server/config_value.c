@@ -215,14 +215,9 @@ size_t psd_config_key_bytes(const struct psd_config_key *key)
     return 0;
 }
 
-static uint64_t given_bit(const struct psd_config_key *key)
-{
-    return UINT64_C(1) << (key - psd_config_keys);
-}
-
 bool psd_config_key_given(const struct psd_config_key *key, const struct psd_config *cfg)
 {
-    return (cfg->given & given_bit(key)) != 0;
+    return cfg->given[key - psd_config_keys];
 }
 
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,
@@ -240,7 +235,7 @@ int psd_config_value_read(const struct psd_config_key *key, const char *text, si
         return ps_fail(err, -EINVAL, "found nothing; allowed is %s", allowed);
     if (key->fallback != NULL) {
         bool given = quoted || strcmp(text, "preset") != 0;
-        cfg->given = given ? cfg->given | given_bit(key) : cfg->given & ~given_bit(key);
+        cfg->given[key - psd_config_keys] = given;
         text = given ? text : key->fallback;
     }
     if (read_value(key, text, quoted, &v) < 0)

@@ -12,16 +12,33 @@
 #include "proto/bind.h"
 #include "proto/control.h"
 #include "proto/log.h"
+#include "server/text.h"
+#include "proto/watch.h"
 #include "server/checkpoint.h"
 #include "server/endpoint.h"
+#include "server/tempo.h"
 
 enum { BATCH = 256 };
 
-int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
+int psd_control_send_now(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
     if (zmq_send(d->control.socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
         return -zmq_errno(); /* gone, or does not read: silence will end its session */
     return ps_control_send(d->control.socket, &m->base);
+}
+
+int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer_bytes, const void *bytes,
+                           size_t len)
+{
+    if (zmq_send(d->control.socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 ||
+        zmq_send(d->control.socket, bytes, len, ZMQ_DONTWAIT) < 0)
+        return -zmq_errno();
+    return 0;
+}
+
+int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
+{
+    return psd_team_holds_back(d, peer, peer_bytes, m) ? 0 : psd_control_send_now(d, peer, peer_bytes, m);
 }
 
 static void send_session(struct psd *d, const struct psd_session *s, const Ps__ToClient *m)
@@ -110,15 +127,15 @@ static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_sess
     psd_hello(d, peer, m->hello);
 }
 
-static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manifest **out,
-                       struct ps_error *err)
+int psd_manifest_of(const struct psd *d, Ps__Tensor *const *given, size_t n, struct ps_manifest **out,
+                    struct ps_error *err)
 {
-    struct ps_tensor *tensors = calloc(b->n_tensors + 1, sizeof *tensors);
+    struct ps_tensor *tensors = calloc(n + 1, sizeof *tensors);
     int rc = 0;
     if (tensors == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for %zu tensors", b->n_tensors);
-    for (size_t i = 0; i < b->n_tensors && rc == 0; i++) {
-        const Ps__Tensor *t = b->tensors[i];
+        return ps_fail(err, -ENOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const Ps__Tensor *t = given[i];
         if (t->n_shape > PS_MAX_DIMS)
             rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
                          PS_MAX_DIMS);
@@ -129,7 +146,7 @@ static int manifest_of(const struct psd *d, const Ps__Begin *b, struct ps_manife
         }
     }
     if (rc == 0)
-        rc = ps_manifest_create(tensors, b->n_tensors, d->cfg.limits.floats, out, err);
+        rc = ps_manifest_create(tensors, n, d->cfg.limits.floats, out, err);
     if (rc == 0 && (rc = psd_checkpoint_check_manifest(*out, err)) < 0)
         ps_manifest_destroy(*out);
     free(tensors);
@@ -141,12 +158,24 @@ static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_sess
     struct ps_manifest *manifest;
     struct ps_error err;
     (void)peer;
-    if (manifest_of(d, m->begin, &manifest, &err) < 0) {
+    if (psd_manifest_of(d, m->begin->tensors, m->begin->n_tensors, &manifest, &err) < 0) {
         psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
         psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
         return;
     }
     psd_job_begin(d, s, manifest);
+}
+
+/* What a client falls back to is worth a line, once. */
+static void note_road(struct psd_session *s, const Ps__Heartbeat *m)
+{
+    char was[sizeof s->road_why];
+    memcpy(was, s->road_why, sizeof was);
+    psd_copy_text(s->road, sizeof s->road, m->road);
+    psd_copy_text(s->road_why, sizeof s->road_why, m->road_why);
+    if (s->road_why[0] != 0 && strcmp(s->road_why, was) != 0)
+        ps_log(PS_LOG_INFO, "session.road", "%s (%s %u) uses %s: %s", s->name,
+               s->observer ? "observer" : "rank", s->client, s->road, s->road_why);
 }
 
 static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
@@ -155,10 +184,15 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     Ps__Alive alive = PS__ALIVE__INIT;
     Ps__ToClient answer = PS__TO_CLIENT__INIT;
     s->clock = m->heartbeat->clock;
+    s->tempo.incarnation = s->incarnation;
+    s->tempo.steps_per_second = psd_tempo_speed(m->heartbeat->steps_per_second);
+    note_road(s, m->heartbeat);
     alive.workers = psd_sessions_count(&d->sessions, false);
     alive.center_version = psd_version(d);
     alive.draining = d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING;
+    alive.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     alive.waiting_chunks = psd_stats_waiting(d, s->client, &alive.waiting_seq);
+    alive.period = d->cfg.hyper.dynamic_period && !s->observer ? s->tempo.period : 0;
     answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
     answer.alive = &alive;
     psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
@@ -192,10 +226,39 @@ static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_sess
     psd_job_end(d, s, PS__CODE__OK, "left");
 }
 
+static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+{
+    (void)s;
+    if (m->meet->protocol != PS_PROTOCOL_VERSION) {
+        char sentence[96];
+        snprintf(sentence, sizeof sentence, "protocol version %u; this psd speaks %d", m->meet->protocol,
+                 PS_PROTOCOL_VERSION);
+        psd_control_refuse(d, peer, PS__CODE__VERSION, sentence);
+    } else if (d->state >= PSD_STATE_DRAINING) {
+        psd_control_refuse(d, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
+    } else {
+        psd_meetings_take(&d->meetings, peer, m->meet, uv_now(&d->loop));
+    }
+}
+
+static void on_enlist(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+                      const Ps__ToServer *m)
+{
+    (void)s;
+    psd_team_enlist(d, peer, m->enlist);
+}
+
+static void on_news(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+{
+    (void)s;
+    psd_team_news(d, peer, m->news);
+}
+
 /* One row a message; `named` messages carry client and incarnation and need a live session of that peer. */
 static const struct {
     void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
     bool named;
+    bool of_server; /* sent by another server; all others are clients' */
 } handlers[] = {
     [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},
     [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
@@ -203,6 +266,9 @@ static const struct {
     [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
     [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
     [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, true},
+    [PS__TO_SERVER__WHAT_MEET] = {on_meet, false},
+    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, false, true},
+    [PS__TO_SERVER__WHAT_NEWS] = {on_news, false, true},
 };
 
 /* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
@@ -231,7 +297,11 @@ static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t 
     char sentence[160];
     uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0, code;
     bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
-    if (live && now == incarnation) {
+    if (live && now == incarnation && !psd_auth_owns(peer, &d->sessions.slots[client])) {
+        code = PS__CODE__AUTH;
+        snprintf(sentence, sizeof sentence, "the session of client %u is another identity's, not of %s",
+                 client, peer->identity);
+    } else if (live && now == incarnation) {
         /* Its connection broke and ZeroMQ made another, under another identity. */
         code = PS__CODE__NO_SESSION;
         snprintf(sentence, sizeof sentence, "client %u has its session on another connection: say Hello",
@@ -260,6 +330,12 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
         psd_control_refuse(d, peer, PS__CODE__MALFORMED, "a control message of no known kind");
         return;
     }
+    if (!psd_is_head(d)) {
+        psd_follow_redirect(d, peer);
+        return;
+    }
+    if (!handlers[m->what_case].of_server && (!psd_team_is_complete(d) || d->again.due))
+        return; /* it asks again */
     if (handlers[m->what_case].named) {
         name_of(m, &client, &incarnation);
         s = psd_sessions_find(&d->sessions, client, incarnation);
@@ -288,7 +364,9 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
 {
     char address[64];
     describe_peer(d, body, address, sizeof address);
-    struct psd_peer peer = {zmq_msg_data(id), zmq_msg_size(id), address};
+    struct psd_peer peer = {.id = zmq_msg_data(id), .id_bytes = zmq_msg_size(id), .address = address};
+    if (!psd_auth_peer(d, body, &peer))
+        return;
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
@@ -322,7 +400,10 @@ static bool receive(struct psd *d)
         if (n == 2)
             receive_one(d, &id, &body);
         else
-            psd_control_refuse(d, &(struct psd_peer){zmq_msg_data(&id), zmq_msg_size(&id), "a peer"},
+            psd_control_refuse(d,
+                               &(struct psd_peer){.id = zmq_msg_data(&id),
+                                                  .id_bytes = zmq_msg_size(&id),
+                                                  .address = "a peer"},
                                PS__CODE__MALFORMED, "a control message has one part");
         zmq_msg_close(&id);
         zmq_msg_close(&body);
@@ -353,6 +434,19 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_idle_start(&d->control.more, on_more);
 }
 
+static void say_met(void *arg, const struct psd_peer *peer, const Ps__Met *met)
+{
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    m.what_case = PS__TO_CLIENT__WHAT_MET;
+    m.met = (Ps__Met *)(uintptr_t)met;
+    psd_control_send_to(arg, peer->id, peer->id_bytes, &m);
+}
+
+static void say_refused(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence)
+{
+    psd_control_refuse(arg, peer, code, sentence);
+}
+
 static int set_options(void *socket)
 {
     int zero = 0, one = 1, mark = 4096;
@@ -364,7 +458,7 @@ static int set_options(void *socket)
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
 }
 
-int psd_control_open(struct psd *d, struct ps_error *err)
+int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
 {
     struct psd_control *c = &d->control;
     char url[300];
@@ -374,13 +468,18 @@ int psd_control_open(struct psd *d, struct ps_error *err)
     if ((rc = psd_endpoint_listen(&d->cfg, url, sizeof url, err)) < 0 ||
         (rc = psd_endpoint_directory(&d->cfg, url, err)) < 0)
         return rc;
+    if (listen[0] != 0)
+        snprintf(url, sizeof url, "%s", listen);
     if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
         set_options(c->socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
+    if ((rc = psd_auth_guard_control(d, err)) < 0)
+        return rc;
     if ((rc = ps_bind(c->socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
         return rc;
     if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
         return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
+    d->meetings.voice = (struct psd_meeting_voice){say_met, say_refused, d};
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
@@ -393,16 +492,20 @@ int psd_control_open(struct psd *d, struct ps_error *err)
 void psd_control_close(struct psd *d)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
+    psd_meetings_finish(&d->meetings);
+    d->munge.on = false; /* what munged still says comes too late */
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);
         uv_close((uv_handle_t *)&d->control.prepare, NULL);
         uv_close((uv_handle_t *)&d->control.more, NULL);
     }
     if (d->control.socket != NULL) {
+        ps_watch_close(d->control.socket, d->control.watch);
         zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         zmq_close(d->control.socket);
         ps_unix_socket_remove(&d->control.file);
     }
+    psd_zap_close(&d->auth.control);
     if (d->control.context != NULL)
         zmq_ctx_term(d->control.context);
 }

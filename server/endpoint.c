@@ -105,7 +105,18 @@ void psd_endpoint_advertised(const char *bound, const char *advertise, char *url
         snprintf(url, size, "%.*s%s%s", (int)(host - bound), bound, advertise, port);
 }
 
-int psd_endpoint_write(const char *path, const char *url, struct ps_error *err)
+int psd_endpoint_read(const char *path, char *url, size_t size, struct ps_error *err)
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return ps_fail(err, -errno, "endpoint file '%s': %s", path, strerror(errno));
+    bool got = fgets(url, (int)size, f) != NULL;
+    fclose(f);
+    url[strcspn(got ? url : "", "\r\n")] = 0;
+    return got && url[0] != 0 ? 0 : ps_fail(err, -EINVAL, "endpoint file '%s' holds no URL", path);
+}
+
+int psd_endpoint_write(const char *path, const char *url, const char *curve_key, struct ps_error *err)
 {
     char temp[320];
     int n = snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
@@ -115,6 +126,8 @@ int psd_endpoint_write(const char *path, const char *url, struct ps_error *err)
     if (f == NULL)
         return ps_fail(err, -errno, "endpoint file '%s': %s", path, strerror(errno));
     bool ok = fprintf(f, "%s\n", url) > 0;
+    if (curve_key[0] != 0)
+        ok = fprintf(f, "curve: %s\n", curve_key) > 0 && ok;
     ok = fclose(f) == 0 && ok;
     if (!ok || rename(temp, path) != 0) {
         int rc = ps_fail(err, -errno, "endpoint file '%s': %s", path, strerror(errno));

@@ -20,8 +20,11 @@ int psd_endpoint_directory(const struct psd_config *cfg, const char *url, struct
  * bound to every interface. */
 void psd_endpoint_advertised(const char *bound, const char *advertise, char *url, size_t size);
 
-/* Writes the URL and a newline to `path` by way of a temporary file and a rename: a reader sees all of it or
- * nothing. */
-int psd_endpoint_write(const char *path, const char *url, struct ps_error *err);
+/* The first line of an endpoint file. -errno, -EINVAL with a sentence. */
+int psd_endpoint_read(const char *path, char *url, size_t size, struct ps_error *err);
+
+/* Writes the URL as a line to `path`, and behind it "curve: KEY" unless the key is "", by way of a temporary
+ * file and a rename: a reader sees all of it or nothing. */
+int psd_endpoint_write(const char *path, const char *url, const char *curve_key, struct ps_error *err);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "proto/log.h"
 #include "server/endpoint.h"
+#include "server/text.h"
 
 static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -23,43 +24,15 @@ static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, c
     psd_control_refuse(d, peer, code, sentence);
 }
 
-/* Bytes of the UTF-8 character at p; 0 for what is none, or a control character. */
-static size_t character_bytes(const unsigned char *p)
-{
-    size_t n = p[0] < 0x80 ? 1 : p[0] >> 5 == 0x6 ? 2 : p[0] >> 4 == 0xe ? 3 : p[0] >> 3 == 0x1e ? 4 : 0;
-    uint32_t c = n < 2 ? p[0] : p[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if (p[i] >> 6 != 2)
-            return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    bool too_long = (n == 2 && c < 0x80) || (n == 3 && c < 0x800) || (n == 4 && c < 0x10000);
-    bool allowed = c >= 0x20 && (c < 0x7f || c >= 0xa0) && c <= 0x10ffff && !(c >= 0xd800 && c < 0xe000);
-    return allowed && !too_long ? n : 0;
-}
-
-/* A peer's text, fit for logs, terminals and JSON. */
-static void copy_text(char *to, size_t size, const char *from)
-{
-    size_t used = 0;
-    while (*from != 0) {
-        size_t n = character_bytes((const unsigned char *)from), step = n > 0 ? n : 1;
-        if (used + step >= size)
-            break;
-        memcpy(to + used, n > 0 ? from : "?", step);
-        used += step;
-        from += step;
-    }
-    to[used] = 0;
-}
-
 static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer *peer, const Ps__Hello *m)
 {
     s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
     memcpy(s->peer, peer->id, s->peer_bytes);
     s->last_heard_ms = uv_now(&d->loop);
-    copy_text(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
-    copy_text(s->address, sizeof s->address, peer->address);
+    psd_copy_text(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
+    psd_copy_text(s->address, sizeof s->address, peer->address);
+    s->members = m->members > 1 ? m->members : 1;
+    psd_auth_bind(s, peer);
 }
 
 static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedule)
@@ -68,6 +41,9 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->name = (char *)(uintptr_t)d->cfg.method;
     m->rule = (char *)(uintptr_t)d->cfg.rule;
     m->optimizer = (char *)(uintptr_t)d->cfg.optimizer;
+    m->dynamic_period = h->dynamic_period;
+    m->fragments = h->fragments;
+    m->mix = h->mix;
     m->learning_rate = h->learning_rate;
     m->period = h->period;
     m->momentum = h->momentum;
@@ -75,6 +51,11 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->weight_decay = h->weight_decay;
     m->overlap = h->overlap;
     m->rho = isnan(h->rho) ? 0 : h->rho;
+    m->clique_mode = d->cfg.clique.mode;
+    m->clique_codec = (char *)(uintptr_t)d->cfg.clique.codec;
+    m->publish = d->cfg.clique.publish;
+    m->pipeline = h->pipeline;
+    m->pipeline_warmup = h->pipeline_warmup;
     m->averaging = (char *)(uintptr_t)d->cfg.averaging;
     m->admission = (char *)(uintptr_t)d->cfg.admission;
     schedule->kind = h->schedule.kind;
@@ -82,6 +63,9 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     schedule->step_steps = h->schedule.step_steps;
     schedule->warmup_steps = h->schedule.warmup_steps;
     m->schedule = schedule;
+    m->message_codec = (char *)(uintptr_t)d->cfg.codec.message;
+    m->answer_codec = (char *)(uintptr_t)d->cfg.codec.answer;
+    m->error_feedback = d->cfg.codec.error_feedback;
 }
 
 static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bool revived)
@@ -90,17 +74,17 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     Ps__Schedule schedule = PS__SCHEDULE__INIT;
     Ps__Welcome w = PS__WELCOME__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    char urls[PS_MAX_LANES][320];
+    struct psd_roads_told told;
     char *lanes[PS_MAX_LANES];
+    uint32_t used[PS_MAX_LANES];
 
     bool whole_lanes = psd_admission_find(d->cfg.admission)->whole_lanes;
     uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
     for (uint32_t i = 0; i < n_lanes; i++) {
-        const struct psd_lane *lane = d->lanes[whole_lanes ? s->client % d->n_lanes : i];
-        psd_endpoint_advertised(d->transport->port_url(lane->port), d->cfg.advertise, urls[i],
-                                sizeof urls[i]);
-        lanes[i] = urls[i];
+        used[i] = whole_lanes ? s->client % d->n_lanes : i;
+        lanes[i] = d->lanes[used[i]]->roads[0].url;
     }
+    psd_roads_tell(d, s, used, n_lanes, &told, &w);
     fill_method(d, &method, &schedule);
     w.client = s->client;
     w.incarnation = s->incarnation;
@@ -108,17 +92,27 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.method = &method;
     w.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     w.center_version = psd_version(d);
-    w.transport = (char *)(uintptr_t)d->transport->name;
+    w.transport = (char *)(uintptr_t)d->roads.road[0].transport->name;
     w.lanes = lanes;
     w.n_lanes = n_lanes;
+    w.parts = d->center != NULL ? d->center->shard.n_parts : d->cfg.servers.count;
     w.chunk_floats = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
     w.window_chunks = d->cfg.window_chunks;
     w.silence_ms = d->cfg.limits.silence_s * 1000;
     w.resumed = resumed;
     w.revived = revived;
+    w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
+                                    s->incarnation);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_control_send_to(d, s->peer, s->peer_bytes, &m);
+}
+
+void psd_hello_again(struct psd *d)
+{
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
+            welcome(d, &d->sessions.slots[i], true, false);
 }
 
 /* The slot a new client gets, or NULL when the answer was an error. */
@@ -126,8 +120,12 @@ static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *pee
 {
     struct psd_sessions *t = &d->sessions;
     if (m->observer || m->any_rank) {
-        struct psd_session *s = psd_sessions_vacant(t, m->observer, uv_now(&d->loop));
-        if (s == NULL)
+        const uint64_t *ranks = m->observer ? NULL : psd_auth_ranks(peer);
+        struct psd_session *s = psd_sessions_vacant(t, m->observer, ranks, uv_now(&d->loop));
+        if (s == NULL && ranks != NULL)
+            refusef(d, peer, PS__CODE__RANK_TAKEN,
+                    "all ranks that %s may have (ranks= of the allow-list) are taken", peer->identity);
+        else if (s == NULL)
             refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken",
                     m->observer ? PSD_OBSERVERS : t->n_workers_max,
                     m->observer ? "observers" : "workers (limits.clients)");
@@ -163,13 +161,35 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
  * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
 static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++)
+    for (uint32_t i = 0; i < d->n_own; i++)
         if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
             refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
                     i);
             return false;
         }
-    return true;
+    if (psd_team_keeps_up(d))
+        return true;
+    refusef(d, peer, PS__CODE__FULL,
+            "sessions come and go faster than the other servers can follow: try again");
+    return false;
+}
+
+/* Where the workers are one clique, its leader is the only client that moves anything. */
+static bool is_of_the_clique(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    bool alone = ps_method_is_one_clique(ps_rule_find(d->cfg.rule), d->cfg.clique.mode);
+    for (uint32_t i = 0; alone && !m->observer && i < d->sessions.n_workers_max; i++)
+        if (d->sessions.slots[i].state != PSD_SESSION_VACANT) {
+            refusef(d, peer, PS__CODE__FULL,
+                    "the workers of method %s are one clique, and %s leads it already: be a member of that",
+                    d->cfg.method, d->sessions.slots[i].name);
+            return false;
+        }
+    if (m->members <= PSD_MAX_MEMBERS)
+        return true;
+    refusef(d, peer, PS__CODE__MALFORMED, "a clique of %u members; allowed are at most %d", m->members,
+            PSD_MAX_MEMBERS);
+    return false;
 }
 
 static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
@@ -185,11 +205,13 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
-    if (!lanes_keep_up(d, peer) || !memory_allows(d, peer) || (s = choose_slot(d, peer, m)) == NULL)
+    if (!is_of_the_clique(d, peer, m) || !lanes_keep_up(d, peer) || !memory_allows(d, peer) ||
+        (s = choose_slot(d, peer, m)) == NULL)
         return;
     set_peer(d, s, peer, m);
     s->incarnation = ++d->sessions.incarnation;
     s->token = m->token;
+    psd_roads_new_pass(s);
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = uv_now(&d->loop);
     s->clock = 0;
@@ -240,6 +262,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     struct psd_session *s = &d->sessions.slots[m->client];
     s->incarnation = m->incarnation;
     s->token = 0;
+    psd_roads_new_pass(s);
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = uv_now(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
@@ -278,11 +301,47 @@ static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m
         revive_session(d, peer, m);
 }
 
+static bool has_codec(const Ps__Hello *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_codecs; i++)
+        if (strcmp(m->codecs[i], name) == 0)
+            return true;
+    return strcmp(name, "raw") == 0; /* everybody's */
+}
+
+/* An observer only pulls, which is raw. */
+static bool codecs_allow(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    char list[120] = "raw", name[24], who[64];
+    size_t used = strlen(list);
+    if (m->observer || (has_codec(m, d->cfg.codec.message) && has_codec(m, d->cfg.codec.answer)))
+        return true;
+    for (size_t i = 0; i < m->n_codecs && used < sizeof list; i++) {
+        psd_copy_text(name, sizeof name, m->codecs[i]);
+        if (strcmp(name, "raw") != 0)
+            used += (size_t)snprintf(list + used, sizeof list - used, ", %s", name);
+    }
+    psd_copy_text(who, sizeof who, m->name[0] != 0 ? m->name : "unnamed");
+    refusef(d, peer, PS__CODE__CODEC, "codec.message is %s, codec.answer %s; the library of '%s' has only %s",
+            d->cfg.codec.message, d->cfg.codec.answer, who, list);
+    return false;
+}
+
 void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    if (d->munge.on && m->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_hello(d, peer, m);
+    else
+        psd_hello_proved(d, peer, m);
+}
+
+void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     if (m->protocol != PS_PROTOCOL_VERSION)
         refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
+    else if (!codecs_allow(d, peer, m) || !psd_auth_hello(d, peer, m))
+        return;
     else if (m->incarnation != 0)
         go_on(d, peer, m);
     else

@@ -3,20 +3,16 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-static void tell_lanes(struct psd *d, const struct psd_note *note)
-{
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_ring_push(d->lanes[i]->in, note);
-}
-
 void psd_job_update_rates(struct psd *d)
 {
-    uint32_t p = psd_sessions_count(&d->sessions, false);
-    bool sync = psd_admission_find(d->cfg.admission)->merges;
+    uint32_t p = d->cfg.clique.mode == PS_CLIQUE_VECTORS ? psd_sessions_members(&d->sessions)
+                                                         : psd_sessions_count(&d->sessions, false);
+    bool sync = psd_admission_find(d->cfg.admission)->merges || d->cfg.clique.mode == PS_CLIQUE_VECTORS;
     float alpha =
         ps_rule_find(d->cfg.rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&d->cfg.hyper, p, sync) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
@@ -30,11 +26,8 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
         atomic_store_explicit(&d->shared.exchanges[s->client], 0, memory_order_relaxed);
         atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
     }
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_ADMIT,
-                                     .client = s->client,
-                                     .incarnation = s->incarnation,
-                                     .a = phase,
-                                     .b = keep_replay});
+    struct psd_note note = psd_note_admit(s, phase, keep_replay);
+    psd_tell_lanes(d, &note);
 }
 
 static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
@@ -85,7 +78,7 @@ static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, co
 static void hand_out(struct psd *d)
 {
     d->lanes_filled = d->lanes_released = 0;
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
 }
 
 static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest *m)
@@ -153,7 +146,10 @@ void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
         park(d, s, m, "the first worker's parameters are on their way");
         break;
     case PSD_STATE_READY:
-        join(d, s, m);
+        if (psd_swap_is_closing(d))
+            park(d, s, m, "the method is changing");
+        else
+            join(d, s, m);
         break;
     default:
         ps_manifest_destroy(m);
@@ -211,18 +207,39 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
-                                     .client = s->client,
-                                     .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
+                                         .client = s->client,
+                                         .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
+    psd_cuts_forget(d, s->client);
     psd_job_update_rates(d);
+    psd_swap_check(d);
     if (offering && d->state == PSD_STATE_OFFERED) {
         d->state = PSD_STATE_EMPTYING;
-        tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
     }
+}
+
+void psd_job_swapped(struct psd *d)
+{
+    psd_job_update_rates(d);
+    if (d->center == NULL)
+        return;
+    atomic_store_explicit(&d->shared.rounds, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        atomic_store_explicit(&d->shared.clocks[i], 0, memory_order_relaxed);
+        s->took_part = s->state == PSD_SESSION_ACTIVE && !s->observer;
+    }
+    hand_out(d);
+    unpark(d);
 }
 
 static void released(struct psd *d)
 {
+    if (psd_swap_is_closing(d)) {
+        psd_swap_released(d);
+        return;
+    }
     if (++d->lanes_released < d->n_lanes)
         return;
     psd_center_destroy(d->center);
@@ -250,30 +267,58 @@ static void faulted(struct psd *d, const struct psd_note *note)
     psd_job_end(d, s, (uint32_t)note->a, why);
 }
 
+void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_note *note)
+{
+    switch (note->kind) {
+    case PSD_NOTE_FILLED:
+        if (d->state == PSD_STATE_OFFERED && d->center != NULL && ++d->lanes_filled == d->center->lanes_used)
+            become_ready(d);
+        break;
+    case PSD_NOTE_RELEASED:
+        released(d);
+        break;
+    case PSD_NOTE_SNAPPED:
+        psd_saver_snapped(d);
+        break;
+    case PSD_NOTE_HELD:
+        psd_membership_held(d, note->a);
+        break;
+    case PSD_NOTE_BEGUN:
+    case PSD_NOTE_LANDED:
+        psd_cuts_begun(d, lane, note);
+        break;
+    case PSD_NOTE_OVER:
+        psd_cuts_over(d, lane, note->a);
+        break;
+    case PSD_NOTE_CLOSED:
+        psd_swap_closed(d);
+        break;
+    case PSD_NOTE_WHOLE:
+        psd_swap_check(d);
+        break;
+    default:
+        faulted(d, note);
+    }
+}
+
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
 {
     struct psd_note note;
     psd_ring_calm(lane->out);
-    while (psd_ring_take(lane->out, &note)) {
-        switch (note.kind) {
-        case PSD_NOTE_FILLED:
-            if (d->state == PSD_STATE_OFFERED && d->center != NULL &&
-                ++d->lanes_filled == d->center->lanes_used)
-                become_ready(d);
-            break;
-        case PSD_NOTE_RELEASED:
-            released(d);
-            break;
-        case PSD_NOTE_SNAPPED:
-            psd_saver_snapped(d);
-            break;
-        case PSD_NOTE_HELD:
-            psd_membership_held(d, note.a);
-            break;
-        default:
-            faulted(d, &note);
-        }
-    }
+    while (psd_ring_take(lane->out, &note))
+        psd_job_take_note(d, lane, &note);
+}
+
+void psd_job_fail(struct psd *d, int code, const char *why)
+{
+    if (d->exit_code != PSD_EXIT_OK)
+        return;
+    ps_log(PS_LOG_ERROR, "job.failed", "%s", why);
+    d->exit_code = code;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
+            psd_control_error(d, &d->sessions.slots[i], PS__CODE__DRAINING, true, why);
+    uv_stop(&d->loop);
 }
 
 /* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
@@ -312,6 +357,7 @@ void psd_job_drain(struct psd *d, const char *why)
         return;
     ps_log(PS_LOG_INFO, "job.draining", "%s: %u workers are told to stop, %u s at most", why,
            psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
+    psd_swap_cancel(d);
     d->state = PSD_STATE_DRAINING;
     d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,19 +11,28 @@
 
 enum { BATCH = 64, IDLE_MS = 1000 };
 
+static void free_tables(struct psd_shared *s)
+{
+    free(s->lanes_done);
+    free(s->exchanges);
+    free(s->clocks);
+    free(s->begun);
+    free(s->whole);
+    s->lanes_done = s->exchanges = s->clocks = s->begun = s->whole = NULL;
+}
+
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
 {
     *s = (struct psd_shared){.n_slots = n_slots, .n_lanes = n_lanes};
     s->lanes_done = calloc(n_slots, sizeof *s->lanes_done);
     s->exchanges = calloc(n_slots, sizeof *s->exchanges);
     s->clocks = calloc(n_slots, sizeof *s->clocks);
-    if (s->lanes_done != NULL && s->exchanges != NULL && s->clocks != NULL &&
-        pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
+    s->begun = calloc(n_slots, sizeof *s->begun);
+    s->whole = calloc(n_slots, sizeof *s->whole);
+    if (s->lanes_done != NULL && s->exchanges != NULL && s->clocks != NULL && s->begun != NULL &&
+        s->whole != NULL && pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
         return 0;
-    free(s->lanes_done);
-    free(s->exchanges);
-    free(s->clocks);
-    s->lanes_done = s->exchanges = s->clocks = NULL;
+    free_tables(s);
     return -ENOMEM;
 }
 
@@ -30,9 +40,7 @@ void psd_shared_finish(struct psd_shared *s)
 {
     if (s->lanes_done != NULL)
         pthread_barrier_destroy(&s->snapshot);
-    free(s->lanes_done);
-    free(s->exchanges);
-    free(s->clocks);
+    free_tables(s);
 }
 
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)
@@ -49,7 +57,6 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
         return ps_fail(err, rc, "no memory for lane %u", opt->index);
     lane->index = opt->index;
     lane->shared = opt->shared;
-    lane->transport = opt->transport;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
     lane->in = aligned_alloc(64, (sizeof *lane->in + 63) & ~(size_t)63);
@@ -62,14 +69,9 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
         ps_fail(err, rc, "lane %u: no descriptor for its notes: %s", opt->index, strerror(-rc));
         goto free_lane;
     }
-    if ((rc = lane->transport->port_open(opt->hub, opt->url, &opt->limits, &lane->port, err)) < 0)
-        goto finish_rings;
     *out = lane;
     return 0;
 
-finish_rings:
-    psd_ring_finish(lane->in);
-    psd_ring_finish(lane->out);
 free_lane:
     free(lane->in);
     free(lane->out);
@@ -78,25 +80,80 @@ free_lane:
     return rc;
 }
 
-/* Receives until nothing is there, so that waiting on the port's descriptor is safe; looks at notes once a
+int psd_lane_create_remote(uint32_t index, struct psd_shared *shared, struct psd_lane **out,
+                           struct ps_error *err)
+{
+    struct psd_lane *lane = calloc(1, sizeof *lane);
+    if (lane == NULL || (lane->clients = calloc(shared->n_slots, sizeof *lane->clients)) == NULL) {
+        free(lane);
+        return ps_fail(err, -ENOMEM, "no memory for lane %u", index);
+    }
+    lane->index = index;
+    lane->shared = shared;
+    atomic_init(&lane->stats.center_squares, NAN);
+    *out = lane;
+    return 0;
+}
+
+int psd_lane_add_road(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
+                      const char *url, const struct ps_road_limits *limits, struct ps_error *err)
+{
+    if (lane->n_roads == PSD_MAX_ROADS)
+        return ps_fail(err, -ENOSPC, "lane %u has %d roads already", lane->index, PSD_MAX_ROADS);
+    struct psd_lane_road *road = &lane->roads[lane->n_roads];
+    int rc = transport->port_open(hub, url, limits, &road->port, err);
+    if (rc < 0)
+        return rc;
+    road->transport = transport;
+    snprintf(road->url, sizeof road->url, "%s", transport->port_url(road->port));
+    lane->n_roads++;
+    return 0;
+}
+
+/* A batch of what has come on the road. Whether there may be more. */
+static bool serve(struct psd_lane *lane, const struct psd_lane_road *road)
+{
+    struct psd_arrival a = {.road = road};
+    int rc;
+    for (int n = 0; n < BATCH && !lane->stop; n++) {
+        if ((rc = road->transport->port_recv(road->port, &a.message)) != 0 && rc != -EBADMSG)
+            return false;
+        psd_lane_serve(lane, &a, rc);
+    }
+    return true;
+}
+
+/* Whether something has come after all, where that is likely. Else the descriptors tell of it. */
+static bool rest(struct psd_lane *lane)
+{
+    bool more = false;
+    for (uint32_t i = 0; i < lane->n_roads; i++)
+        if (lane->roads[i].transport->port_rest != NULL)
+            more = lane->roads[i].transport->port_rest(lane->roads[i].port) || more;
+    return more;
+}
+
+/* Receives until nothing is there, so that waiting on the ports' descriptors is safe; looks at notes once a
  * batch. */
 static void *run(void *arg)
 {
     struct psd_lane *lane = arg;
-    struct pollfd fds[] = {{.fd = lane->transport->port_fd(lane->port), .events = POLLIN},
-                           {.fd = lane->in->wake_fd, .events = POLLIN}};
-    struct psd_arrival a;
+    struct pollfd fds[PSD_MAX_ROADS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
+    char name[16]; /* what the system shows of a thread */
 
+    snprintf(name, sizeof name, "psd-lane-%u", lane->index % 1000);
+    pthread_setname_np(pthread_self(), name);
+    for (uint32_t i = 0; i < lane->n_roads; i++)
+        fds[1 + i] =
+            (struct pollfd){.fd = lane->roads[i].transport->port_fd(lane->roads[i].port), .events = POLLIN};
     while (!lane->stop) {
-        int n = 0, rc = 0;
+        bool more = false;
+        psd_count(&lane->stats.beats, 1);
         psd_lane_take_notes(lane);
-        while (n < BATCH && !lane->stop &&
-               ((rc = lane->transport->port_recv(lane->port, &a.message)) == 0 || rc == -EBADMSG)) {
-            psd_lane_serve(lane, &a, rc);
-            n++;
-        }
-        if (n < BATCH && !lane->stop)
-            poll(fds, 2, IDLE_MS);
+        for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
+            more = serve(lane, &lane->roads[i]) || more;
+        if (!more && !lane->stop && !rest(lane))
+            poll(fds, 1 + lane->n_roads, IDLE_MS);
     }
     return NULL;
 }
@@ -120,9 +177,12 @@ void psd_lane_destroy(struct psd_lane *lane)
         pthread_join(lane->thread, NULL);
     }
     psd_rounds_destroy(lane);
-    lane->transport->port_close(lane->port);
-    psd_ring_finish(lane->in);
-    psd_ring_finish(lane->out);
+    for (uint32_t i = 0; i < lane->n_roads; i++)
+        lane->roads[i].transport->port_close(lane->roads[i].port);
+    if (lane->in != NULL) {
+        psd_ring_finish(lane->in);
+        psd_ring_finish(lane->out);
+    }
     free(lane->in);
     free(lane->out);
     free(lane->bitmaps);
@@ -131,12 +191,14 @@ void psd_lane_destroy(struct psd_lane *lane)
     free(lane->moves);
     free(lane->offered);
     free(lane->scratch);
+    free(lane->fragments);
     free(lane->clients);
     free(lane);
 }
 
 uint64_t psd_lane_replay_bytes(const struct psd_lane *lane)
 {
-    return (uint64_t)lane->shared->n_slots *
-           (sizeof *lane->clients + sizeof *lane->snap_replay + 2ull * lane->n_words * sizeof(uint64_t));
+    return lane->staging_bytes +
+           (uint64_t)lane->shared->n_slots *
+               (sizeof *lane->clients + sizeof *lane->snap_replay + 2ull * lane->n_words * sizeof(uint64_t));
 }

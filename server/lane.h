@@ -17,6 +17,7 @@
 #include "server/log_limit.h"
 #include "server/ring.h"
 
+#define PSD_MAX_ROADS         4  /* the listener's own, and those that clients attach to */
 #define PSD_OBSERVERS         64 /* beside limits.clients */
 #define PSD_N_CODES           32 /* more than Ps__Code has */
 #define PSD_STALENESS_BUCKETS 16 /* bucket k: staleness < 2^k, the last: the rest */
@@ -25,9 +26,11 @@ enum psd_phase { PSD_PHASE_NONE, PSD_PHASE_OFFERING, PSD_PHASE_ACTIVE, PSD_PHASE
 
 /* Counters of a lane: written by it alone, read by the loop. */
 struct psd_lane_stats {
+    _Atomic uint64_t beats; /* times that it has come round its loop */
     _Atomic uint64_t clock; /* exchanges whose every chunk here has landed */
     _Atomic uint64_t chunks, replays, pulled, set;
-    _Atomic uint64_t bytes_in, bytes_out;
+    _Atomic uint64_t moves; /* of the chunk that the rule has moved most, when the slice was last let go of */
+    _Atomic uint64_t bytes_in[PSD_MAX_ROADS], bytes_out[PSD_MAX_ROADS]; /* payload, by road */
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
@@ -43,7 +46,7 @@ struct psd_shared {
     _Atomic uint32_t generation;
     _Atomic uint64_t rounds; /* that lanes have been through, all together */
     uint32_t n_slots;        /* limits.clients + PSD_OBSERVERS */
-    uint32_t n_lanes;
+    uint32_t n_lanes;        /* of this psd */
     pthread_barrier_t
         snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */
     /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
@@ -51,7 +54,33 @@ struct psd_shared {
     _Atomic uint64_t *lanes_done;
     _Atomic uint64_t *exchanges; /* [n_slots]: the client's that landed in every lane they go to */
     _Atomic uint64_t *clocks;    /* [n_slots]: the same without what sets values instead of moving them */
+    /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and that has landed
+     * in every lane that it goes to, or never will, since a lane has refused a chunk of it.
+     * psd_exchange_name; 0: none */
+    _Atomic uint64_t *begun, *whole;
 };
+
+/* Tells exchanges of one slot apart, over sessions; later ones are greater. */
+static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
+{
+    return (uint64_t)incarnation << 40 | (seq & UINT64_C(0xffffffffff));
+}
+
+/* Makes it the client's newest of `begun` or `whole`; a lane may be behind with what another has remembered.
+ * Any thread. */
+static inline void psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
+{
+    uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
+    while (was < name && !atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
+                                                                memory_order_relaxed))
+        ;
+}
+
+/* The seq in a name; 0: it is of another session, or none. */
+static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation)
+{
+    return (uint32_t)(name >> 40) == (incarnation & 0xffffff) ? name & UINT64_C(0xffffffffff) : 0;
+}
 
 /* -ENOMEM. */
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
@@ -66,17 +95,21 @@ struct psd_norms {
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
-    uint32_t end_code;                 /* of PSD_PHASE_ENDED */
-    uint64_t seq;                      /* the last exchange begun here */
-    uint32_t n_landed;                 /* its chunks that have landed */
-    uint64_t *landed;                  /* bitmap of them; in psd_lane.bitmaps */
-    int64_t others_seen;               /* others' exchanges when it was last answered */
-    double weight;                     /* of the exchange under way: what its staleness leaves of eta */
-    struct psd_norms norms;            /* of the exchange under way so far */
+    uint32_t end_code;      /* of PSD_PHASE_ENDED */
+    uint64_t identity;      /* whose messages are the client's; 0: anybody's, peers prove nothing */
+    uint64_t seq;           /* the last exchange begun here */
+    uint32_t n_landed;      /* its chunks that have landed */
+    uint64_t *landed;       /* bitmap of them; in psd_lane.bitmaps */
+    int64_t others_seen;    /* others' exchanges when it was last answered */
+    double weight;          /* of the exchange under way: what its staleness leaves of eta */
+    struct psd_norms norms; /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
+    _Atomic uint32_t road;             /* that it last came on; for the loop */
+    _Atomic uint64_t bytes_in, bytes_out;
     /* Of members, for the loop: chunks of this exchange that wait here for others'. */
     _Atomic uint64_t waiting_seq;
     _Atomic uint32_t waiting_chunks;
+    _Atomic uint64_t arrived; /* under cuts: chunks of it that have come here */
     /* Of its last whole exchange here: the sum over the PARAM values of (x - center)^2 before the center
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
     _Atomic double last_squares;
@@ -88,47 +121,71 @@ struct psd_members {
     uint64_t from; /* the first round of it; without rounds, the clock that those who are new start with */
     uint32_t n;
     uint32_t *ranks;
+    uint64_t *seqs; /* of a cut: their exchanges in it; else NULL */
 };
 
 struct psd_lane;
 struct psd_rounds;
 
+/* A road on which clients come to a lane. */
+struct psd_lane_road {
+    const struct ps_transport *transport;
+    struct ps_port *port;
+    char url[320]; /* as clients are told it; the loop's */
+};
+
 /* One piece of a transfer that has arrived and is valid. */
 struct psd_arrival {
+    const struct psd_lane_road *road;
     struct psd_lane_client *client;
     struct ps_frame frame;
     struct ps_message message;
+    float *room;                /* where its floats have been decoded to, while it is staged; NULL: nowhere */
     uint32_t chunk;             /* of the lane */
-    uint32_t n_pieces, n_lanes; /* of the transfer: in this lane; lanes that it goes to */
+    uint32_t n_pieces, n_lanes; /* of the transfer: in this lane; lanes of this psd that it goes to */
+};
+
+/* What an exchange of one fragment goes to. */
+struct psd_fragment {
+    bool moves; /* something of it does, in whichever lane */
+    struct ps_range range;
+    uint32_t n_pieces; /* in this lane */
+    uint32_t n_lanes;
 };
 
 struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
-    const struct ps_transport *transport;
-    struct ps_port *port;
+    struct psd_lane_road roads[PSD_MAX_ROADS]; /* the listener's own first */
+    uint32_t
+        n_roads; /* of another server's lane 0 (but roads[0].url), its rings NULL, and it has no thread */
     const struct ps_vec *vec;  /* the racing row under whole lanes */
     struct psd_ring *in, *out; /* from and to the loop */
     pthread_t thread;
     bool stop;
+    bool closing; /* the method is about to change: only exchanges that have begun go on */
 
-    struct psd_center *center;       /* NULL until there is a job */
-    bool whole;                      /* it serves some clients, over the whole center */
-    uint32_t row;                    /* of the shard: what this lane serves */
-    struct ps_range slice;           /* the row's */
-    uint32_t n_chunks;               /* of the row */
-    _Atomic uint32_t n_words;        /* of a bitmap over them; the loop reads it too */
-    uint32_t n_moving;               /* chunks that are not frozen whole */
-    struct psd_lane_client *clients; /* [n_slots] */
-    uint64_t *bitmaps;               /* [n_slots][n_words] */
-    uint64_t *moves;                 /* [n_chunks]: times that the rule has moved values of it */
-    uint64_t *offered;               /* [n_words]: chunks of the first worker's x that have come */
+    struct psd_center *center;      /* NULL until there is a job, and while the method changes */
+    bool whole;                     /* it serves some clients, over the whole center */
+    uint32_t row;                   /* of the shard: what this lane serves */
+    struct ps_range slice;          /* the row's */
+    uint32_t n_chunks;              /* of the row */
+    _Atomic uint32_t n_words;       /* of a bitmap over them; the loop reads it too */
+    _Atomic uint64_t staging_bytes; /* what the tables of staged messages take; the loop reads it too */
+    uint32_t n_moving;              /* chunks that are not frozen whole */
+    struct psd_fragment *fragments; /* [n_fragments]; NULL: exchanges are of the whole vector */
+    uint32_t n_fragments;
+    uint32_t first_fragment, last_fragment; /* that have pieces here */
+    struct psd_lane_client *clients;        /* [n_slots] */
+    uint64_t *bitmaps;                      /* [n_slots][n_words] */
+    uint64_t *moves;                        /* [n_chunks]: times that the rule has moved values of it */
+    uint64_t *offered;                      /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
     struct {
         uint32_t client, incarnation;
         uint64_t seq;
     } offer;                              /* whose x it was: a retried chunk of it is known again */
-    float *scratch;                       /* one chunk: for bodies that are not floats in place */
+    float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
@@ -139,21 +196,24 @@ struct psd_lane {
 
 struct psd_lane_options {
     uint32_t index;
-    const char *url;
-    const struct ps_transport *transport;
-    struct ps_hub *hub;
-    struct ps_road_limits limits;
     struct psd_shared *shared;
 };
 
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err);
+/* Another server's, for what the loop keeps of it. */
+int psd_lane_create_remote(uint32_t index, struct psd_shared *shared, struct psd_lane **out,
+                           struct ps_error *err);
 /* Whether data of this client comes to this lane. Any thread, with a center. */
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client);
+/* Before psd_lane_start: one more road, on which the lane listens at the URL. -errno with a sentence, as
+ * port_open; -ENOSPC: it has PSD_MAX_ROADS. */
+int psd_lane_add_road(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
+                      const char *url, const struct ps_road_limits *limits, struct ps_error *err);
 int psd_lane_start(struct psd_lane *lane, struct ps_error *err);
 /* Stops and joins the thread if it was started. */
 void psd_lane_destroy(struct psd_lane *lane);
 
-/* Bytes that a lane's replay table takes, twice: for serving and for snapshots. */
+/* Bytes that a lane's replay table takes, twice: for serving and for snapshots; and what it stages in. */
 uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
@@ -164,6 +224,14 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s);
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes);
+
+/* Whether the exchange was begun in some lane: then it is to be finished in all of them. Any thread. */
+static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,
+                                      uint64_t seq)
+{
+    return atomic_load_explicit(&s->begun[client], memory_order_acquire) ==
+           psd_exchange_name(incarnation, seq);
+}
 
 /* lane_table.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);

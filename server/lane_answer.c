@@ -1,5 +1,5 @@
 /* What a lane answers. */
-#include "server/lane_rounds.h"
+#include "server/lane_cuts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +14,9 @@ static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_
 {
     char where[24];
     snprintf(where, sizeof where, "lane %u", lane->index);
+    enum ps_log_level level = code == PS__CODE__GENERATION ? PS_LOG_DEBUG : PS_LOG_WARN; /* a swap's own */
     if (psd_log_allows(&lane->log_limit, "data.refused", where))
-        ps_log(PS_LOG_WARN, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
+        ps_log(level, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
                lane->index, f->client, f->incarnation, f->seq, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
 }
@@ -33,15 +34,16 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
     psd_count(&lane->stats.rejected[code], 1);
     log_refusal(lane, &a->frame, code, sentence);
     f.kind = PS_FRAME_ERROR;
+    f.codec = 0;
     f.code = (uint16_t)code;
     f.rate = 0;
-    if (lane->transport->message_body(&a->message, strlen(sentence)) < 0) {
-        lane->transport->message_drop(&a->message);
+    if (a->road->transport->message_body(&a->message, strlen(sentence)) < 0) {
+        a->road->transport->message_drop(&a->message);
         return;
     }
     memcpy(a->message.body, sentence, strlen(sentence));
     ps_frame_pack(&f, a->message.head);
-    lane->transport->port_reply(lane->port, &a->message);
+    a->road->transport->port_reply(a->road->port, &a->message);
 }
 
 /* Ends the client's session here and tells the loop, which ends it everywhere. */
@@ -64,17 +66,28 @@ static uint64_t version_of(const struct psd_lane *lane, const struct psd_arrival
                : atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
 }
 
+/* Counts the payload; of a vector that is worked on where it lies, too. */
+static void count_sent(struct psd_lane *lane, const struct psd_arrival *a)
+{
+    bool in_place = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
+    uint64_t bytes = in_place ? a->frame.count * sizeof(float) : a->message.body_bytes;
+    psd_count(&lane->stats.bytes_out[a->road - lane->roads], bytes);
+    psd_count(&a->client->bytes_out, bytes);
+}
+
 void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
     struct ps_frame f = a->frame;
     f.kind = PS_FRAME_ANSWER;
-    f.flags = flags;
+    f.codec = a->message.body_bytes > 0 ? psd_lane_answer_codec(lane, &a->frame)->id : 0;
+    f.flags = flags | (a->frame.flags & PS_FLAG_IN_PLACE);
     f.rate = rate;
     f.center_version = version_of(lane, a);
     a->client->others_seen = psd_lane_others(lane, f.client);
+    psd_lane_cuts_saw(lane, a, f.center_version);
     ps_frame_pack(&f, a->message.head);
-    psd_count(&lane->stats.bytes_out, a->message.body_bytes);
-    int rc = lane->transport->port_reply(lane->port, &a->message);
+    count_sent(lane, a);
+    int rc = a->road->transport->port_reply(a->road->port, &a->message);
     if (rc == -EAGAIN) {
         psd_count(&lane->stats.rejected[PS__CODE__EVICTED], 1);
         log_refusal(lane, &a->frame, PS__CODE__EVICTED, "does not read its answers: its session ends");
@@ -94,19 +107,38 @@ static struct ps_range range_of(const struct psd_arrival *a)
     return (struct ps_range){a->frame.begin, a->frame.count};
 }
 
+static void refuse_memory(struct psd_lane *lane, struct psd_arrival *a)
+{
+    psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %u floats", a->frame.count);
+}
+
+void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float *floats, float rate,
+                            uint16_t flags)
+{
+    if (a->message.in_place)
+        psd_lane_answer_nothing(lane, a, rate, flags);
+    else if (psd_lane_fill_body(lane, a, floats) < 0)
+        refuse_memory(lane, a);
+    else
+        psd_lane_answer(lane, a, rate, flags);
+}
+
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
                             uint16_t flags)
 {
-    size_t len_bytes = a->frame.count * sizeof(float);
-    if (a->message.body_bytes != len_bytes && lane->transport->message_body(&a->message, len_bytes) < 0) {
-        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for an answer of %zu bytes", len_bytes);
+    if (a->message.in_place) { /* the client's x, which has moved, or will be pulled */
+        psd_lane_answer_nothing(lane, a, rate, flags);
+        return;
+    }
+    float *room = psd_lane_answer_room(lane, a);
+    if (room == NULL) {
+        refuse_memory(lane, a);
         return;
     }
     if (vector == lane->center->x)
         psd_lane_see(lane, a->frame.client, range_of(a), vector + a->frame.begin);
-    lane->vec->copy(psd_lane_room_of(lane, a), vector + a->frame.begin, a->frame.count);
-    psd_lane_floats_back(lane, a);
-    psd_lane_answer(lane, a, rate, flags);
+    lane->vec->copy(room, vector + a->frame.begin, a->frame.count);
+    psd_lane_answer_floats(lane, a, room, rate, flags);
 }
 
 void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
@@ -116,8 +148,8 @@ void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float 
 
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
-    if (lane->transport->message_body(&a->message, 0) < 0)
-        lane->transport->message_drop(&a->message);
+    if (a->road->transport->message_body(&a->message, 0) < 0)
+        a->road->transport->message_drop(&a->message);
     else
         psd_lane_answer(lane, a, rate, flags);
 }

@@ -1,6 +1,7 @@
 /* How a message moves the center, and when a transfer has landed. */
 #include "server/lane_inside.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
@@ -18,7 +19,15 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
         !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
-    return (now & 0xff) == n_lanes;
+    if ((now & 0xff) != n_lanes)
+        return false;
+    psd_exchange_remember(&lane->shared->whole[client], psd_exchange_name(incarnation, seq));
+    return true;
+}
+
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+{
+    psd_exchange_remember(&lane->shared->begun[client], psd_exchange_name(incarnation, seq));
 }
 
 /* What the exchange measured, for the loop to read. */
@@ -35,18 +44,21 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     struct psd_lane_client *c = a->client;
     const struct ps_frame *f = &a->frame;
     bool merged = lane->center->admission->merges && f->kind != PS_FRAME_SET;
+    bool by_rule = f->kind == PS_FRAME_EXCHANGE || f->kind == PS_FRAME_PUSH;
     c->landed[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
+    psd_lane_begin(lane, f->client, f->incarnation, f->seq);
     psd_count(&lane->stats.chunks, 1);
     if (++c->n_landed != a->n_pieces)
         return;
     psd_count(&lane->stats.clock, !merged);
-    if (f->kind != PS_FRAME_SET && (f->flags & PS_FLAG_TENSOR) == 0)
+    if (by_rule && (f->flags & PS_FLAG_TENSOR) == 0 && psd_lane_cycle_ends(lane, f))
         publish_norms(lane, c, a);
     if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&lane->shared->clocks[f->client], f->kind != PS_FRAME_SET,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule, memory_order_relaxed);
+        if (lane->closing)
+            psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE});
     }
 }
 
@@ -55,10 +67,13 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = a->client->weight * ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock);
     double pull = eta * h->rho;
-    uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed)
+    uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed) -
+                                   lane->center->origin
                              : lane->moves[a->chunk];
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
+                             .rule = a->frame.kind == PS_FRAME_ADD ? &psd_rule_add : lane->center->rule,
+                             .owed = a->frame.kind == PS_FRAME_ADD,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
                              .eta = (float)eta,
                              .momentum = (float)h->momentum,
@@ -73,27 +88,6 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .n_moves = 1,
                              .t = t,
                              .follow = follow};
-}
-
-float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
-{
-    bool in_place =
-        ps_codec_find(a->frame.codec)->in_place && (uintptr_t)a->message.body % sizeof(float) == 0;
-    return in_place ? (float *)(void *)a->message.body : lane->scratch;
-}
-
-float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
-{
-    float *room = psd_lane_room_of(lane, a);
-    if (room == lane->scratch)
-        ps_codec_find(a->frame.codec)->decode(room, a->message.body, a->frame.count);
-    return room;
-}
-
-void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a)
-{
-    if (psd_lane_room_of(lane, a) == lane->scratch)
-        ps_codec_find(a->frame.codec)->encode(a->message.body, lane->scratch, a->frame.count);
 }
 
 /* Before the center moves. */
@@ -120,8 +114,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
                           struct psd_run r)
 {
     enum { BLOCK = 4096 };
-    const struct psd_rule *rule = lane->center->rule;
-    bool takes_x = lane->center->info->message == PS_MESSAGE_X;
+    bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->owed;
     size_t n_bad = 0;
     while (r.n > 0) {
         struct psd_run block = r;
@@ -130,7 +123,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
             takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
         norms->center_squares += lane->vec->squares(r.center, block.n);
         psd_lane_follow(lane, move, &block);
-        n_bad += rule->apply(move, r.center, r.state, r.m, block.n);
+        n_bad += move->rule->apply(move, r.center, r.state, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
@@ -143,9 +136,9 @@ static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const
 {
     (void)norms;
     psd_lane_follow(lane, move, &r);
-    if (lane->center->info->half == PS_HALF_ELASTIC)
+    if (lane->center->info->half == PS_HALF_ELASTIC && !move->owed)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
-    float rate = lane->center->admission->merges /* m is their mean */
+    float rate = lane->center->admission->merges && !move->owed /* m is their mean */
                      ? 1
                      : atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
     return lane->vec->exchange_mean(r.center, r.m, rate, r.n);
@@ -201,8 +194,56 @@ struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range pi
     return run_of(lane, ps_manifest_segment(lane->center->manifest, at), piece, r.m + r.n);
 }
 
+/* The same with r.m the worker's own x, where it lies in memory that both have: both halves of the exchange
+ * are made, the worker's as in client/halves/elastic.c. */
+static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
+                            struct psd_run r)
+{
+    enum { BLOCK = 4096 };
+    size_t n_bad = 0;
+    while (r.n > 0 && r.role != PS_ROLE_FROZEN) {
+        struct psd_run block = r;
+        block.n = r.n < BLOCK ? r.n : BLOCK;
+        if (r.role == PS_ROLE_PARAM) {
+            norms->squares += lane->vec->squared_distance(r.m, r.center, block.n);
+            norms->center_squares += lane->vec->squares(r.center, block.n);
+        }
+        psd_lane_follow(lane, move, &block);
+        n_bad += move->rule->meet(move, r.center, r.m, block.n);
+        psd_lane_skip(lane, &r, block.n);
+    }
+    return n_bad;
+}
+
+/* Other chunks of the exchange may have landed, and it will never be whole: nobody is to wait for that. */
+static void give_up(struct psd_lane *lane, const struct ps_frame *f)
+{
+    psd_exchange_remember(&lane->shared->whole[f->client], psd_exchange_name(f->incarnation, f->seq));
+    if (lane->closing)
+        psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE});
+}
+
+/* The library leaves it to the lane to look at what is exchanged in place: nothing of a chunk with such a
+ * value is applied, and the worker may go on. */
+static bool refuse_nonfinite(struct psd_lane *lane, struct psd_arrival *a)
+{
+    struct ps_range piece = {a->frame.begin, a->frame.count};
+    for (struct psd_run r = psd_lane_first_run(lane, piece, (float *)(void *)a->message.body); r.n > 0;
+         r = psd_lane_next_run(lane, piece, r))
+        if (r.role != PS_ROLE_FROZEN && lane->vec->first_nonfinite(r.m, r.n) < r.n) {
+            psd_lane_refuse(lane, a, PS__CODE__VALUE,
+                            "floats %" PRIu64 " +%u hold values that are not finite", a->frame.begin,
+                            a->frame.count);
+            give_up(lane, &a->frame);
+            return true;
+        }
+    return false;
+}
+
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 {
+    if (a->message.in_place && refuse_nonfinite(lane, a))
+        return false;
     struct psd_move move = psd_lane_move_of(lane, a);
     struct ps_range piece = {a->frame.begin, a->frame.count};
     uint64_t at = 0; /* about where the first value that was refused lies */
@@ -212,7 +253,8 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
          r = psd_lane_next_run(lane, piece, r)) {
         if (lane->center->n_seen > 0)
             r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;
-        size_t more = psd_lane_move_run(lane, &a->client->norms, &move, r);
+        size_t more =
+            (a->message.in_place ? move_in_place : psd_lane_move_run)(lane, &a->client->norms, &move, r);
         if (n_bad == 0 && more > 0)
             at = r.at;
         n_bad += more;
@@ -221,19 +263,17 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_refuse_values(lane, a, n_bad, at);
         return false;
     }
-    if (a->frame.kind == PS_FRAME_EXCHANGE) {
+    if (a->frame.kind != PS_FRAME_PUSH)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
-        psd_lane_floats_back(lane, a);
-    }
-    lane->moves[a->chunk]++;
+    lane->moves[a->chunk] += !move.owed;
     psd_lane_land(lane, a);
     return true;
 }
 
 void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
-        psd_lane_answer(lane, a, rate, flags);
+    if (a->frame.kind != PS_FRAME_PUSH)
+        psd_lane_answer_floats(lane, a, psd_lane_room_of(lane, a), rate, flags);
     else
         psd_lane_answer_nothing(lane, a, rate, flags);
 }
@@ -242,5 +282,5 @@ void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, a);
     if (psd_lane_move(lane, a))
-        psd_lane_answer_moved(lane, a, lane->center->rule->rate(&move), 0);
+        psd_lane_answer_moved(lane, a, move.rule->rate(&move), 0);
 }

@@ -3,9 +3,35 @@
 
 #include <inttypes.h>
 
-/* Whether the client may speak at all. 0 or the code to refuse with. */
-static uint32_t check_client(const struct psd_lane *lane, const struct ps_frame *f, struct ps_error *err)
+/* Whether the request is of the job's method. While that is about to change only what has begun goes on. */
+static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
+                       const struct psd_request_kind *kind)
 {
+    if (lane->center == NULL || f->generation != lane->center->generation)
+        return false;
+    return !lane->closing || !kind->lands ||
+           psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq);
+}
+
+/* Whether the connection that it came on is the identity's whose session it names. */
+static bool is_own(const struct psd_arrival *a, const struct psd_lane_client *c, struct ps_error *err)
+{
+    char sender[160];
+    const struct ps_transport *t = a->road->transport;
+    const struct ps_pass *pass = t->message_pass != NULL ? t->message_pass(&a->message) : NULL;
+    bool attached = pass != NULL && pass->client == a->frame.client && pass->incarnation == c->incarnation;
+    if (pass != NULL ? attached : c->identity == 0 || t->message_sender(&a->message) == c->identity)
+        return true;
+    t->message_describe(&a->message, sender, sizeof sender);
+    ps_fail(err, 0, "the session of client %u is another identity's, not of %s", a->frame.client, sender);
+    return false;
+}
+
+/* Whether the client may speak at all. 0 or the code to refuse with. */
+static uint32_t check_client(const struct psd_lane *lane, const struct psd_arrival *a,
+                             const struct psd_request_kind *kind, struct ps_error *err)
+{
+    const struct ps_frame *f = &a->frame;
     if (f->client >= lane->shared->n_slots || lane->clients[f->client].incarnation == 0) {
         ps_fail(err, 0, "client %u has no session", f->client);
         return PS__CODE__NO_SESSION;
@@ -16,13 +42,20 @@ static uint32_t check_client(const struct psd_lane *lane, const struct ps_frame 
                 f->client, c->incarnation);
         return PS__CODE__STALE;
     }
+    if (!is_own(a, c, err))
+        return PS__CODE__AUTH;
     if (c->phase == PSD_PHASE_ENDED) {
         ps_fail(err, 0, "the session of client %u has ended", f->client);
         return c->end_code;
     }
-    if (c->phase == PSD_PHASE_NONE || lane->center == NULL) {
+    if (c->phase == PSD_PHASE_NONE || (lane->center == NULL && !lane->closing)) {
         ps_fail(err, 0, "client %u sent data before psd answered its Begin", f->client);
         return PS__CODE__NOT_BEGUN;
+    }
+    if (!is_in_time(lane, f, kind)) {
+        ps_fail(err, 0, "the method changes: of generation %u only exchanges that have begun are taken",
+                f->generation);
+        return PS__CODE__GENERATION;
     }
     if (lane->whole && f->client % lane->shared->n_lanes != lane->index) {
         ps_fail(err, 0, "client %u is served by lane %u, not by lane %u", f->client,
@@ -32,20 +65,35 @@ static uint32_t check_client(const struct psd_lane *lane, const struct ps_frame 
     return 0;
 }
 
-/* What the transfer covers; in how many pieces here, and in how many lanes. */
-static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
-                           const struct psd_request_kind *kind, struct ps_range *scope, struct ps_error *err)
+static uint32_t find_fragment(const struct psd_lane *lane, struct psd_arrival *a, struct ps_range *scope,
+                              struct ps_error *err)
+{
+    uint32_t i = a->frame.code;
+    if (i >= lane->n_fragments) {
+        ps_fail(err, 0, "fragment %u; the method has %u (parameters.fragments; none: 0)", i,
+                lane->n_fragments);
+        return PS__CODE__RANGE;
+    }
+    *scope = lane->fragments[i].range;
+    a->n_pieces = lane->fragments[i].n_pieces;
+    a->n_lanes = lane->fragments[i].n_lanes;
+    return 0;
+}
+
+static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *f,
+                            const struct psd_request_kind *kind, struct ps_error *err)
 {
     const struct psd_center *center = lane->center;
-    const struct ps_frame *f = &a->frame;
-    uint32_t first;
-
-    *scope = ps_shard_whole(&center->shard);
-    a->n_pieces = kind->moves ? lane->n_moving : lane->n_chunks;
-    a->n_lanes = kind->moves ? center->lanes_moving : center->lanes_used;
-    if ((f->flags & ~(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0))) != 0) {
-        ps_fail(err, 0, "flags %04x; a request may have %04x (one tensor), a pull also %04x (the average)",
-                f->flags, PS_FLAG_TENSOR, PS_FLAG_AVERAGE);
+    uint16_t scopes = f->flags & (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT);
+    uint16_t allowed = (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
+                                  (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
+                                  (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0));
+    if ((f->flags & ~allowed) != 0 || scopes == (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT)) {
+        ps_fail(
+            err, 0,
+            "flags %04x; a request may have %04x (one tensor), a pull also %04x (the average), an exchange "
+            "or a push instead %04x (one fragment)",
+            f->flags, PS_FLAG_TENSOR, PS_FLAG_AVERAGE, PS_FLAG_FRAGMENT);
         return PS__CODE__MALFORMED;
     }
     if ((f->flags & PS_FLAG_AVERAGE) != 0 && center->z == NULL) {
@@ -53,13 +101,44 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
                 center->averaging->name);
         return PS__CODE__RANGE;
     }
-    if ((f->flags & PS_FLAG_TENSOR) == 0)
+    return 0;
+}
+
+/* Members send what the method says, all the same. */
+static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame *f,
+                              const struct psd_request_kind *kind, struct ps_error *err)
+{
+    const struct psd_center *center = lane->center;
+    if (!kind->by_rule || !center->admission->members || (f->flags & PS_FLAG_FRAGMENT) != 0)
         return 0;
-    if (kind->moves && center->admission->members) {
+    if (lane->n_fragments > 0)
+        ps_fail(err, 0, "admission %s takes exchanges of a fragment each (parameters.fragments: %u)",
+                center->admission->name, lane->n_fragments);
+    else if ((f->flags & PS_FLAG_TENSOR) != 0)
         ps_fail(err, 0, "tensor %u alone: admission %s takes exchanges of the whole vector", f->code,
                 center->admission->name);
-        return PS__CODE__RANGE;
-    }
+    else
+        return 0;
+    return PS__CODE__RANGE;
+}
+
+/* What the transfer covers; in how many pieces here, and in how many lanes. */
+static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
+                           const struct psd_request_kind *kind, struct ps_range *scope, struct ps_error *err)
+{
+    const struct psd_center *center = lane->center;
+    const struct ps_frame *f = &a->frame;
+    uint32_t first, code;
+
+    *scope = ps_shard_whole(&center->shard);
+    a->n_pieces = kind->moves ? lane->n_moving : lane->n_chunks;
+    a->n_lanes = kind->moves ? center->own_moving : center->own_used;
+    if ((code = check_flags(lane, f, kind, err)) != 0 || (code = check_members(lane, f, kind, err)) != 0)
+        return code;
+    if ((f->flags & PS_FLAG_FRAGMENT) != 0)
+        return find_fragment(lane, a, scope, err);
+    if ((f->flags & PS_FLAG_TENSOR) == 0)
+        return 0;
     if (!kind->one_tensor || f->code >= center->manifest->n_tensors) {
         ps_fail(err, 0, "a frame of kind %u for tensor %u alone; the model has %zu tensors", f->kind, f->code,
                 center->manifest->n_tensors);
@@ -67,7 +146,7 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     }
     *scope = ps_tensor_range(&center->manifest->tensors[f->code]);
     a->n_pieces = ps_shard_pieces(&center->shard, lane->row, *scope, &first);
-    a->n_lanes = ps_shard_lanes_met(&center->shard, *scope);
+    a->n_lanes = ps_shard_lanes_met(&center->shard, ps_range_meet(*scope, center->own));
     return 0;
 }
 
@@ -86,7 +165,9 @@ static uint32_t check_piece(const struct psd_lane *lane, struct psd_arrival *a,
                 "floats %" PRIu64 " +%u are not a chunk of lane %u, which holds floats %" PRIu64 " +%" PRIu64
                 " in %u chunks%s",
                 f->begin, f->count, lane->index, lane->slice.begin, lane->slice.count, lane->n_chunks,
-                (f->flags & PS_FLAG_TENSOR) != 0 ? ", within the tensor named" : "");
+                (f->flags & PS_FLAG_TENSOR) != 0     ? ", within the tensor named"
+                : (f->flags & PS_FLAG_FRAGMENT) != 0 ? ", within the fragment named"
+                                                     : "");
         return PS__CODE__RANGE;
     }
     if (kind->moves && ps_manifest_is_frozen(center->manifest, r)) {
@@ -97,12 +178,51 @@ static uint32_t check_piece(const struct psd_lane *lane, struct psd_arrival *a,
     return 0;
 }
 
+/* The lane does the worker's half, too, where the message is applied as it comes and is x itself. */
+static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arrival *a, struct ps_error *err)
+{
+    const struct psd_center *center = lane->center;
+    bool asked = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
+    if (asked != a->message.in_place) {
+        ps_fail(err, 0, "flag %04x says that the body is %sthe worker's own memory, and it is %s",
+                a->frame.flags, asked ? "" : "not ", asked ? "not" : "just that");
+        return PS__CODE__MALFORMED;
+    }
+    if (!asked || (center->rule->meet != NULL && !center->admission->merges &&
+                   center->message_codec->in_place && center->answer_codec->in_place))
+        return 0;
+    ps_fail(err, 0,
+            "flag %04x: an exchange in place; rule %s, admission %s and codecs %s, %s do not allow it",
+            a->frame.flags, center->rule->name, center->admission->name, center->message_codec->name,
+            center->answer_codec->name);
+    return PS__CODE__KIND;
+}
+
+static uint32_t check_body(const struct psd_lane *lane, const struct psd_arrival *a,
+                           const struct psd_request_kind *kind, struct ps_error *err)
+{
+    const struct ps_frame *f = &a->frame;
+    const struct ps_codec *codec = ps_codec_find(f->codec), *allowed = psd_lane_request_codec(lane, f);
+    if (codec != allowed) {
+        ps_fail(err, 0, "codec %u (%s); allowed in a frame of kind %u is %u (%s%s)", f->codec,
+                codec != NULL ? codec->name : "not known", f->kind, allowed->id, allowed->name,
+                kind->by_rule ? ", codec.message" : "");
+        return PS__CODE__CODEC;
+    }
+    size_t want = kind->has_payload ? codec->payload_bytes(f->count) : 0;
+    if (a->message.body_bytes != want) {
+        ps_fail(err, 0, "a body of %zu bytes; %u floats in codec %s take %zu", a->message.body_bytes,
+                f->count, codec->name, want);
+        return PS__CODE__MALFORMED;
+    }
+    return 0;
+}
+
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err)
 {
     const struct ps_frame *f = &a->frame;
-    const struct ps_codec *codec = ps_codec_find(f->codec);
-    uint32_t code = check_client(lane, f, err);
+    uint32_t code = check_client(lane, a, kind, err);
     if (code != 0)
         return code;
     a->client = &lane->clients[f->client];
@@ -113,21 +233,7 @@ uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const stru
                                                          : "after the job has begun");
         return kind->code;
     }
-    if (f->generation != atomic_load_explicit(&lane->shared->generation, memory_order_relaxed)) {
-        ps_fail(err, 0, "generation %u is not the job's", f->generation);
-        return PS__CODE__GENERATION;
-    }
-    if ((code = check_piece(lane, a, kind, err)) != 0)
+    if ((code = check_piece(lane, a, kind, err)) != 0 || (code = check_body(lane, a, kind, err)) != 0)
         return code;
-    if (codec == NULL) {
-        ps_fail(err, 0, "codec %u is not known; allowed: 0 (raw)", f->codec);
-        return PS__CODE__CODEC;
-    }
-    size_t want = kind->has_payload ? codec->payload_bytes(f->count) : 0;
-    if (a->message.body_bytes != want) {
-        ps_fail(err, 0, "a body of %zu bytes; %u floats in codec %s take %zu", a->message.body_bytes,
-                f->count, codec->name, want);
-        return PS__CODE__MALFORMED;
-    }
-    return 0;
+    return check_in_place(lane, a, err);
 }

@@ -10,9 +10,11 @@
 struct psd_request_kind {
     void (*serve)(struct psd_lane *lane, struct psd_arrival *a);
     bool has_payload;
-    bool moves;      /* by the rule: frozen chunks do not take part */
+    bool moves;      /* frozen chunks do not take part */
+    bool by_rule;    /* it is a message of the rule's, which the admission admits */
     bool one_tensor; /* may cover one tensor only */
     bool averages;   /* may ask for the average */
+    bool lands;      /* remembered, so that it lands once */
     unsigned phases; /* bits of enum psd_phase in which it is allowed */
     uint32_t code;   /* when it is not */
 };
@@ -22,13 +24,31 @@ struct psd_request_kind {
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
 
+/* lane_fragment.c. The table, of a method that has fragments; -ENOMEM. */
+int psd_lane_fragments_create(struct psd_lane *lane);
+/* Whether the exchange is of a fragment before which, or after which, others of the same cycle come here. */
+bool psd_lane_cycle_goes_on(const struct psd_lane *lane, const struct ps_frame *f);
+bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f);
+/* After a resume: in how many lanes the client's last exchange was to land, if it has landed whole here; else
+ * 0. */
+uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c);
+/* How often exchanges of fragments have moved the slice; and from that, how often the rule has moved the
+ * chunk (without fragments, and under rounds, the same). */
+uint64_t psd_lane_fragment_moves(const struct psd_lane *lane);
+uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves);
+/* Where the last fragment that moves begins: a round ends with it. */
+uint64_t psd_lane_closing(const struct psd_lane *lane);
+
 /* lane_answer.c: each of these consumes the message. */
 void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Values that are not finite, in the transfer's floats from `at` on: the client's session ends. */
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
-/* Turns the request, whose body is the answer already, into its answer. */
+/* Turns the request, whose body is the answer already, or empty, into its answer. */
 void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+/* With these floats, which are spent. */
+void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float *floats, float rate,
+                            uint16_t flags);
 /* With the vector's floats that the request names. */
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
                             uint16_t flags);
@@ -36,16 +56,28 @@ void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const 
 void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 
+/* lane_body.c: how floats lie in bodies. How the request, and the answer to it, are encoded. */
+const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f);
+const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f);
+/* Where the floats of a request are worked on, and its answer's stand afterwards: in place in the body where
+ * both are floats there; else where they have been decoded to: the arrival's room, or the lane's scratch
+ * until the next message. */
+float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
+/* The floats of a request, there. */
+float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
+/* Where an answer's floats are made that are not worked on where the request's are: in the body, which then
+ * has the answer's length, where floats may lie there; else in the lane's scratch. NULL: no memory. */
+float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a);
+/* The answer's floats, which may be at one of these places, into the body; they are spent. -ENOMEM: nothing
+ * was done. */
+int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats);
+
 /* lane_apply.c */
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
-/* Where the floats of a body are worked on: in place where it may hold floats; else in the lane's scratch,
- * from which they go back. */
-float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
-void psd_lane_floats_back(struct psd_lane *lane, const struct psd_arrival *a);
-/* The floats of a body, there. */
-float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
-/* Applies the arrival and lands it; its body is the answer then. False: it was refused and consumed. */
+/* Applies the arrival and lands it; at room_of is the answer then. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
+/* A chunk of the exchange has landed: the whole of it is to be finished. */
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 /* The chunk has landed: notes it, and when it was the last of the transfer here, lets the clocks go on. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 /* Answers an exchange or a push that has been applied. */

@@ -1,12 +1,14 @@
-#include "server/lane_rounds.h"
+#include "server/lane_cuts.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void free_all(struct psd_rounds *r)
+static void free_all(struct psd_rounds *r, uint32_t n_slots)
 {
+    for (size_t i = 0; r->staged != NULL && i < (size_t)n_slots * r->window; i++)
+        free(r->staged[i].room);
     free(r->staged);
     free(r->now.ranks);
     free(r->next.ranks);
@@ -14,15 +16,27 @@ static void free_all(struct psd_rounds *r)
     free(r->turn);
     free(r->party);
     free(r->bodies);
+    free(r->keeps);
     free(r->pace);
+    free(r->standing);
+    free(r->cut.ranks);
+    free(r->cut.seqs);
     free(r);
 }
 
-static bool moves(const struct psd_lane *lane, uint32_t chunk)
+bool psd_rounds_moves(const struct psd_lane *lane, uint32_t chunk)
 {
     const struct psd_center *c = lane->center;
     struct ps_range whole = ps_shard_whole(&c->shard);
     return !ps_manifest_is_frozen(c->manifest, ps_shard_piece(&c->shard, lane->row, whole, chunk));
+}
+
+static uint64_t count_params(const struct ps_manifest *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_segments; i++)
+        n += m->segments[i].role == PS_ROLE_PARAM ? m->segments[i].range.count : 0;
+    return n;
 }
 
 struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin)
@@ -31,7 +45,7 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     struct psd_rounds *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
-    r->window = lane->center->window_chunks;
+    r->window = lane->center->most_in_flight;
     r->staged = calloc((size_t)n_slots * r->window, sizeof *r->staged);
     r->now.ranks = calloc(n_slots, sizeof *r->now.ranks);
     r->next.ranks = calloc(n_slots, sizeof *r->next.ranks);
@@ -39,17 +53,21 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->turn = calloc(n, sizeof *r->turn);
     r->party = calloc(n_slots, sizeof *r->party);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
+    r->keeps = calloc(n_slots, sizeof *r->keeps);
     if (!lane->center->admission->rounds)
         r->pace = calloc(n_slots, sizeof *r->pace);
     if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->party || !r->bodies ||
-        (!lane->center->admission->rounds && !r->pace)) {
-        free_all(r);
+        !r->keeps || (!lane->center->admission->rounds && !r->pace) ||
+        (lane->center->admission->needs != NULL && !psd_lane_cuts_init(r, n_slots))) {
+        free_all(r, n_slots);
         return NULL;
     }
     r->begin = r->round = begin;
+    r->closing = psd_lane_closing(lane);
+    r->n_params = count_params(lane->center->manifest);
     for (uint32_t k = 0; k < n; k++) {
         r->done[k] = begin;
-        if (moves(lane, k))
+        if (psd_rounds_moves(lane, k))
             r->last = k;
     }
     return r;
@@ -83,7 +101,7 @@ static void drop_all(struct psd_lane *lane, uint32_t client)
     struct psd_staged *s = staged_of(lane->rounds, client);
     for (uint32_t i = 0; i < lane->rounds->window; i++)
         if (s[i].used) {
-            lane->transport->message_drop(&s[i].arrival.message);
+            s[i].arrival.road->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
         }
     count_waiting(lane, client);
@@ -95,7 +113,7 @@ void psd_rounds_destroy(struct psd_lane *lane)
         return;
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         drop_all(lane, i);
-    free_all(lane->rounds);
+    free_all(lane->rounds, lane->shared->n_slots);
     lane->rounds = NULL;
 }
 
@@ -117,7 +135,8 @@ struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client,
 uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk)
 {
     const struct psd_rounds *r = lane->rounds;
-    return r->saving && r->done[chunk] + 1 == r->save_at ? PS_FLAG_SAVE : 0;
+    bool closes = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin >= r->closing;
+    return r->saving && r->done[chunk] + 1 == r->save_at && closes ? PS_FLAG_SAVE : 0;
 }
 
 void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s)
@@ -145,10 +164,10 @@ static void count_round(struct psd_lane *lane)
     uint64_t lowest = UINT64_MAX;
     r->n_done = 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (moves(lane, k) && r->done[k] < lowest)
+        if (psd_rounds_moves(lane, k) && r->done[k] < lowest)
             lowest = r->done[k];
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        r->n_done += moves(lane, k) && r->done[k] > lowest;
+        r->n_done += psd_rounds_moves(lane, k) && r->done[k] > lowest;
     r->round = lowest;
 }
 
@@ -183,9 +202,11 @@ static void round_over(struct psd_lane *lane)
     if (lane->center->admission->merges) {
         psd_count(&lane->stats.clock, 1);
         uint64_t n = atomic_fetch_add_explicit(&shared->rounds, 1, memory_order_relaxed) + 1;
-        if (n % lane->center->lanes_moving == 0)
+        if (n % lane->center->own_moving == 0)
             atomic_fetch_add_explicit(&shared->version, 1, memory_order_relaxed);
     }
+    if (lane->center->admission->needs != NULL)
+        psd_lane_cuts_over(lane);
     copy_if_due(lane);
 }
 
@@ -201,8 +222,10 @@ void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk)
 static bool may_advance(struct psd_lane *lane, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
-    if (r->held || (r->saving && r->done[chunk] >= r->save_at) || !moves(lane, chunk))
+    if (r->held || (r->saving && r->done[chunk] >= r->save_at) || !psd_rounds_moves(lane, chunk))
         return false;
+    if (lane->center->admission->needs != NULL)
+        return r->has_cut && r->cut.from == r->done[chunk];
     if (psd_rounds_members(lane, chunk)->n > 0)
         return true;
     if (!r->has_next || r->done[chunk] >= r->next.from)
@@ -219,7 +242,7 @@ static void advance(struct psd_lane *lane, uint32_t chunk)
         ;
 }
 
-static void advance_all(struct psd_lane *lane)
+void psd_rounds_advance_all(struct psd_lane *lane)
 {
     struct psd_rounds *r = lane->rounds;
     do {
@@ -246,60 +269,75 @@ static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
     return true;
 }
 
-/* A body whose floats cannot be worked on where they lie gets one where they can. */
-static bool align(struct psd_lane *lane, struct psd_arrival *a)
+/* A message whose floats cannot stay where they lie has them in the room of its place, which is kept for the
+ * next. */
+static bool settle_in(struct psd_lane *lane, struct psd_staged *s, const struct psd_arrival *a)
 {
-    size_t len_bytes = a->frame.count * sizeof(float);
+    s->arrival.room = NULL;
     if (psd_lane_room_of(lane, a) != lane->scratch)
         return true;
-    psd_lane_floats_of(lane, a);
-    if (lane->transport->message_body(&a->message, len_bytes) < 0) {
-        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for a message of %zu bytes", len_bytes);
+    if (s->room == NULL &&
+        (s->room = aligned_alloc(64, lane->center->shard.chunk_floats * sizeof *s->room)) == NULL)
         return false;
-    }
-    memcpy(a->message.body, lane->scratch, len_bytes);
+    lane->vec->copy(s->room, lane->scratch, a->frame.count);
+    s->arrival.room = s->room;
     return true;
 }
 
+static uint32_t window_of(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return ps_transport_window(a->road->transport, lane->center->window_chunks);
+}
+
 /* Room for one more message of this client: the one that it sends again takes the place of the old, and of an
- * exchange that it gave up nothing is left. */
+ * exchange that it gave up nothing is left. NULL: its road's window is full. What had come on a wider road
+ * before the client had to leave that one is no fault of its. */
 static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arrival *a)
 {
     struct psd_staged *s = staged_of(lane->rounds, a->frame.client), *room = NULL;
+    uint32_t n_used = 0;
     for (uint32_t i = 0; i < lane->rounds->window; i++) {
         const struct ps_frame *f = &s[i].arrival.frame;
         if (s[i].used && (f->seq != a->frame.seq || s[i].arrival.chunk == a->chunk)) {
-            lane->transport->message_drop(&s[i].arrival.message);
+            s[i].arrival.road->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
         }
+        n_used += s[i].used && s[i].arrival.road == a->road;
         if (!s[i].used && room == NULL)
             room = &s[i];
     }
-    return room;
+    return n_used < window_of(lane, a) ? room : NULL;
 }
 
 void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_rounds *r = lane->rounds;
-    if (!is_finite(lane, a) || !align(lane, a))
+    if (!is_finite(lane, a))
         return;
     struct psd_staged *s = room_for(lane, a);
     if (s == NULL) {
-        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "more than %u chunks in flight (window_chunks)", r->window);
+        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "more than %u chunks in flight (window_chunks)",
+                        window_of(lane, a));
         return;
     }
-    s->arrival = (struct psd_arrival){.client = a->client,
+    if (!settle_in(lane, s, a)) {
+        psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for a message of %u floats", a->frame.count);
+        return;
+    }
+    s->arrival = (struct psd_arrival){.road = a->road,
+                                      .client = a->client,
+                                      .room = s->arrival.room,
                                       .frame = a->frame,
                                       .chunk = a->chunk,
                                       .n_pieces = a->n_pieces,
                                       .n_lanes = a->n_lanes};
-    lane->transport->message_move(&s->arrival.message, &a->message);
+    a->road->transport->message_move(&s->arrival.message, &a->message);
     s->used = true;
     s->moved = false;
     count_waiting(lane, s->arrival.frame.client);
     advance(lane, s->arrival.chunk);
     if (r->wake)
-        advance_all(lane);
+        psd_rounds_advance_all(lane);
 }
 
 /* No round will end any more. */
@@ -316,6 +354,17 @@ static int64_t index_of(const struct psd_members *m, uint32_t rank)
     return -1;
 }
 
+void psd_members_leave(struct psd_members *m, uint32_t client)
+{
+    int64_t i = index_of(m, client);
+    if (i < 0)
+        return;
+    m->n--;
+    memmove(m->ranks + i, m->ranks + i + 1, (m->n - (uint32_t)i) * sizeof *m->ranks);
+    if (m->seqs != NULL)
+        memmove(m->seqs + i, m->seqs + i + 1, (m->n - (uint32_t)i) * sizeof *m->seqs);
+}
+
 static void leave(struct psd_lane *lane, struct psd_members *m, uint32_t rank)
 {
     struct psd_rounds *r = lane->rounds;
@@ -324,8 +373,7 @@ static void leave(struct psd_lane *lane, struct psd_members *m, uint32_t rank)
         return;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
         r->turn[k] -= psd_rounds_members(lane, k) == m && r->turn[k] > (uint32_t)i;
-    m->n--;
-    memmove(m->ranks + i, m->ranks + i + 1, (m->n - (uint32_t)i) * sizeof *m->ranks);
+    psd_members_leave(m, rank);
 }
 
 void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
@@ -337,8 +385,9 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
     leave(lane, &r->next, client);
     if (r->pace != NULL)
         r->pace[client] = (struct psd_pace){0};
+    psd_lane_cuts_forget(lane, client);
     drop_all(lane, client);
-    advance_all(lane);
+    psd_rounds_advance_all(lane);
     if (r->saving && has_nobody(r))
         psd_rounds_snapshot(lane, r->snapshot, r->save_at);
 }
@@ -348,7 +397,7 @@ static uint64_t first_round(const struct psd_lane *lane)
     const struct psd_rounds *r = lane->rounds;
     uint64_t first = 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (moves(lane, k) && r->done[k] + (r->turn[k] > 0) > first)
+        if (psd_rounds_moves(lane, k) && r->done[k] + (r->turn[k] > 0) > first)
             first = r->done[k] + (r->turn[k] > 0);
     return first;
 }
@@ -383,8 +432,9 @@ void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m)
     struct psd_rounds *r = lane->rounds;
     if (r == NULL)
         return;
-    if (!lane->center->admission->rounds) {
+    if (r->pace != NULL)
         take_clocks(r, m);
+    if (r->pace != NULL || r->standing != NULL) {
         copy_members(&r->now, m);
         return;
     }
@@ -398,7 +448,29 @@ void psd_rounds_go(struct psd_lane *lane)
     if (lane->rounds == NULL)
         return;
     lane->rounds->held = false;
-    advance_all(lane);
+    psd_rounds_advance_all(lane);
+}
+
+void psd_rounds_close(struct psd_lane *lane)
+{
+    struct psd_rounds *r = lane->rounds;
+    for (uint32_t i = 0; r != NULL && i < lane->shared->n_slots * r->window; i++) {
+        struct psd_staged *s = &r->staged[i];
+        const struct ps_frame *f = &s->arrival.frame;
+        if (!s->used)
+            continue;
+        if (s->moved) { /* the answer waited for another turn */
+            struct psd_move move = psd_lane_move_of(lane, &s->arrival);
+            psd_rounds_answer(lane, s, move.rule->rate(&move));
+            continue;
+        }
+        if (psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq))
+            continue;
+        psd_lane_refuse(lane, &s->arrival, PS__CODE__GENERATION,
+                        "the method changes: of generation %u only exchanges that have begun are taken",
+                        f->generation);
+        psd_rounds_clear(lane, s);
+    }
 }
 
 void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after)

@@ -16,6 +16,7 @@
 /* A message that waits. */
 struct psd_staged {
     struct psd_arrival arrival;
+    float *room; /* one chunk, for floats that cannot stay in a body; NULL until one was needed */
     bool used;
     bool moved;     /* applied and landed already: the answer waits */
     uint16_t flags; /* of the answer */
@@ -29,18 +30,34 @@ struct psd_pace {
     bool free;       /* that one waits for nobody */
 };
 
+/* Where a client's exchange stands under cuts (lane_cuts.c). */
+struct psd_standing {
+    uint64_t began; /* exchange begun last, */
+    uint64_t base;  /* and `seen` as it was then */
+    uint64_t noted; /* the last that the loop was told of, */
+    bool open;      /* and it has not said what becomes of it */
+    uint64_t late;  /* exchange that is in no round any more; 0: none */
+    uint64_t after; /* it is answered with the center after so many rounds */
+    uint64_t seen;  /* the least rounds behind the values that it was sent since it began; UINT64_MAX: none */
+};
+
 struct psd_rounds {
     uint32_t window;           /* messages that a client may have staged */
     struct psd_staged *staged; /* [n_slots][window] */
     struct psd_members now, next;
     bool has_next;
-    struct psd_pace *pace; /* [n_slots]; NULL under rounds */
-    uint64_t begin;        /* rounds that the center had been through when the lane got its slice */
-    uint64_t *done;        /* [n_chunks]: rounds that the chunk has been through */
-    uint32_t *turn;  /* [n_chunks]: members of the round under way that it has served, in order of rank */
-    uint64_t round;  /* that every chunk has been through */
-    uint32_t n_done; /* chunks that have been through one more */
-    uint32_t last;   /* the last chunk that moves: an exchange ends with it */
+    struct psd_pace *pace;         /* [n_slots]; NULL under rounds */
+    struct psd_standing *standing; /* [n_slots]; NULL without cuts */
+    struct psd_members cut;        /* the round under way of `cut.from` is made of these */
+    bool has_cut;
+    uint64_t n_params; /* values of role PARAM in the model */
+    uint64_t begin;    /* rounds that the center had been through when the lane got its slice */
+    uint64_t *done;    /* [n_chunks]: rounds that the chunk has been through */
+    uint32_t *turn;    /* [n_chunks]: members of the round under way that it has served, in order of rank */
+    uint64_t round;    /* that every chunk has been through */
+    uint32_t n_done;   /* chunks that have been through one more */
+    uint32_t last;     /* the last chunk that moves: an exchange ends with it */
+    uint64_t closing; /* the float from which on chunks are of a cycle's last fragment; 0 without fragments */
     bool held;
     bool wake;   /* chunks other than the one at work may go on */
     bool saving; /* the slice is to be copied after `save_at` rounds */
@@ -48,6 +65,7 @@ struct psd_rounds {
     struct psd_snapshot *snapshot;
     struct psd_arrival **party; /* [n_slots]: for an admission to gather a round in */
     float **bodies;             /* [n_slots] */
+    double *keeps;              /* [n_slots]: for merges */
 };
 
 /* Memory for a lane that has its slice; NULL without. `begin`: rounds that the center has been through. */
@@ -65,6 +83,8 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client);
 void psd_rounds_hold(struct psd_lane *lane);
 void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m);
 void psd_rounds_go(struct psd_lane *lane);
+/* Refuses what is staged of exchanges that have not begun: the method is about to change. */
+void psd_rounds_close(struct psd_lane *lane);
 /* Copies the slice after so many rounds; at once where none will end any more, or there are none. */
 void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after);
 
@@ -76,6 +96,11 @@ struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client,
 uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk);
 /* The round is over for the chunk. */
 void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk);
+/* Goes on with whatever chunk may. */
+void psd_rounds_advance_all(struct psd_lane *lane);
+/* The set goes on without the client. */
+void psd_members_leave(struct psd_members *m, uint32_t client);
+bool psd_rounds_moves(const struct psd_lane *lane, uint32_t chunk);
 /* Answers and forgets a staged message that was moved. */
 void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate);
 /* The same with the center as it is now. */

@@ -1,6 +1,6 @@
 /* The life of a data message in a lane: validate (lane_check.c), find its exchange, apply (lane_apply.c),
  * answer (lane_answer.c). */
-#include "server/lane_inside.h"
+#include "server/lane_cuts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,8 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
         memset(c->landed, 0, lane->n_words * sizeof *c->landed);
         c->seq = a->frame.seq;
         c->n_landed = 0;
-        c->norms = (struct psd_norms){0, 0};
+        if (!psd_lane_cycle_goes_on(lane, &a->frame))
+            c->norms = (struct psd_norms){0, 0};
         note_staleness(lane, c, a->frame.client);
         atomic_store_explicit(&c->clock, a->frame.clock, memory_order_relaxed);
         return true;
@@ -42,11 +43,12 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
     psd_count(&lane->stats.replays, 1);
+    psd_lane_cuts_begin(lane, &a->frame);
     move = psd_lane_move_of(lane, a);
-    if (a->frame.kind == PS_FRAME_EXCHANGE)
-        psd_lane_answer_center(lane, a, lane->center->rule->rate(&move), PS_FLAG_REPLAYED);
+    if (a->frame.kind == PS_FRAME_EXCHANGE || a->frame.kind == PS_FRAME_ADD)
+        psd_lane_answer_center(lane, a, move.rule->rate(&move), PS_FLAG_REPLAYED);
     else
-        psd_lane_answer_nothing(lane, a, lane->center->rule->rate(&move), PS_FLAG_REPLAYED);
+        psd_lane_answer_nothing(lane, a, move.rule->rate(&move), PS_FLAG_REPLAYED);
     return false;
 }
 
@@ -55,6 +57,13 @@ static void serve_move(struct psd_lane *lane, struct psd_arrival *a)
 {
     if (open_exchange(lane, a))
         lane->center->admission->arrive(lane, a);
+}
+
+/* What a worker's own steps had come to when the method changed under them: it waits for nobody. */
+static void serve_add(struct psd_lane *lane, struct psd_arrival *a)
+{
+    if (open_exchange(lane, a))
+        psd_lane_apply(lane, a);
 }
 
 static void serve_pull(struct psd_lane *lane, struct psd_arrival *a)
@@ -138,15 +147,18 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 }
 
 static const struct psd_request_kind kinds[] = {
-    [PS_FRAME_EXCHANGE] = {serve_move, .has_payload = true, .moves = true, .one_tensor = true,
-                           .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
-    [PS_FRAME_PUSH] = {serve_move, .has_payload = true, .moves = true, .one_tensor = true,
-                       .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
+    [PS_FRAME_EXCHANGE] = {serve_move, .has_payload = true, .moves = true, .by_rule = true,
+                           .one_tensor = true, .lands = true, .phases = 1u << PSD_PHASE_ACTIVE,
+                           .code = PS__CODE__KIND},
+    [PS_FRAME_PUSH] = {serve_move, .has_payload = true, .moves = true, .by_rule = true, .one_tensor = true,
+                       .lands = true, .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
     [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true,
                        .phases = 1u << PSD_PHASE_ACTIVE | 1u << PSD_PHASE_OBSERVING,
                        .code = PS__CODE__NOT_BEGUN},
-    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .phases = 1u << PSD_PHASE_ACTIVE,
-                      .code = PS__CODE__KIND},
+    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .lands = true,
+                      .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
+    [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true,
+                      .phases = 1u << PSD_PHASE_ACTIVE, .code = PS__CODE__KIND},
     [PS_FRAME_OFFER] = {serve_offer, .has_payload = true,
                         .phases = 1u << PSD_PHASE_OFFERING | 1u << PSD_PHASE_ACTIVE,
                         .code = PS__CODE__NOT_BEGUN},
@@ -158,7 +170,8 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     uint32_t code = 0;
 
     a->frame = (struct ps_frame){0};
-    psd_count(&lane->stats.bytes_in, a->message.body_bytes);
+    a->room = NULL;
+    psd_count(&lane->stats.bytes_in[a->road - lane->roads], a->message.body_bytes);
     if (rc == 0)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);
     if (rc == 0 && (a->frame.kind == PS_FRAME_ANSWER || a->frame.kind == PS_FRAME_ERROR))
@@ -172,6 +185,9 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     }
     if (code != 0)
         psd_lane_refuse(lane, a, code, "%s", err.text);
-    else
+    else {
+        psd_count(&a->client->bytes_in, a->message.body_bytes);
+        atomic_store_explicit(&a->client->road, (uint32_t)(a->road - lane->roads), memory_order_relaxed);
         kinds[a->frame.kind].serve(lane, a);
+    }
 }

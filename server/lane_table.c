@@ -1,5 +1,5 @@
 /* What a lane does when the loop tells it: its slice, who may speak, snapshots. */
-#include "server/lane_rounds.h"
+#include "server/lane_cuts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,13 +21,36 @@ static void free_tables(struct psd_lane *lane)
     free(lane->moves);
     free(lane->offered);
     free(lane->scratch);
+    free(lane->fragments);
+    lane->fragments = NULL;
+    lane->n_fragments = 0;
     lane->bitmaps = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
     lane->snap_replay = NULL;
     lane->scratch = NULL;
 }
 
+/* How often the rule has moved the values; chunks may be one apart while they are served. */
+static uint64_t moves_of(const struct psd_lane *lane)
+{
+    uint64_t moves = 0;
+    if (lane->center != NULL && lane->whole)
+        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        moves = lane->moves[k] > moves ? lane->moves[k] : moves;
+    return moves;
+}
+
+/* The same for a checkpoint, from which psd_lane_moves_at has each chunk's. */
+static uint64_t moves_to_save(const struct psd_lane *lane)
+{
+    bool in_fragments = lane->n_fragments > 0 && !lane->whole && !lane->center->admission->merges;
+    return in_fragments ? psd_lane_fragment_moves(lane) : moves_of(lane);
+}
+
+/* Also what the next method may need to know: how often the rule has moved these values. */
 static void release(struct psd_lane *lane)
 {
+    atomic_store_explicit(&lane->stats.moves, moves_of(lane), memory_order_relaxed);
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = NULL;
     psd_rounds_destroy(lane);
@@ -35,6 +58,7 @@ static void release(struct psd_lane *lane)
     lane->center = NULL;
     lane->n_chunks = lane->n_offered = 0;
     lane->n_words = 0;
+    lane->staging_bytes = 0;
     tell(lane, PSD_NOTE_RELEASED);
 }
 
@@ -53,14 +77,33 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         c->weight = 1; /* of what is still to come of it: psd has stood still since */
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
-        if (c->n_landed == lane->n_chunks)
-            psd_lane_whole(lane, e->client, e->incarnation, e->seq, lane->center->lanes_moving);
+        if (c->n_landed > 0)
+            psd_lane_begin(lane, e->client, e->incarnation, e->seq);
+        uint32_t n_lanes = psd_lane_landed_whole(lane, c);
+        if (n_lanes > 0)
+            psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes);
     }
-    if (lane->index >= s->lanes)
+    if (lane->index >= s->map.lanes)
         return;
     atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        lane->moves[k] = s->lane_clocks[lane->index];
+        lane->moves[k] = psd_lane_moves_at(lane, k, s->lane_moves[lane->index]);
+}
+
+/* The method has changed, and with it maybe the chunks. What had begun of the one before is whole. */
+static void restore_whole(struct psd_lane *lane)
+{
+    for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
+        struct psd_lane_client *c = &lane->clients[i];
+        uint64_t whole = atomic_load_explicit(&lane->shared->whole[i], memory_order_acquire);
+        c->seq = psd_exchange_seq(whole, c->incarnation);
+        c->n_landed = lane->n_chunks;
+        c->others_seen = psd_lane_others(lane, i);
+        memset(c->landed, 0xff, lane->n_words * sizeof *c->landed);
+        atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
+    }
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        lane->moves[k] = lane->center->moves;
 }
 
 /* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved,
@@ -70,6 +113,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
 {
     uint32_t n_slots = lane->shared->n_slots;
 
+    lane->closing = false;
     lane->row = psd_center_row(center, lane->index);
     lane->whole = center->admission->whole_lanes;
     lane->vec = lane->whole ? ps_vec_best_racing() : ps_vec_best();
@@ -87,10 +131,11 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
     lane->center = center;
-    if (center->admission->members)
-        lane->rounds = psd_rounds_create(lane, center->resumed != NULL ? center->resumed->version : 0);
+    int rc = psd_lane_fragments_create(lane);
+    if (rc == 0 && center->admission->members)
+        lane->rounds = psd_rounds_create(lane, center->version);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
-        !lane->scratch || (center->admission->members && lane->rounds == NULL)) {
+        !lane->scratch || rc < 0 || (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
@@ -101,9 +146,42 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     }
     for (uint32_t i = 0; i < n_slots; i++)
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
+    if (lane->rounds != NULL)
+        lane->staging_bytes = (uint64_t)n_slots * lane->rounds->window * sizeof *lane->rounds->staged;
     atomic_store_explicit(&lane->stats.center_squares, NAN, memory_order_relaxed);
     if (center->resumed != NULL)
         restore_replay(lane, center->resumed);
+    else
+        restore_whole(lane);
+}
+
+/* Who may attach as this client, and who no longer. */
+static void admit_to_roads(struct psd_lane *lane, const struct psd_note *note)
+{
+    struct ps_pass pass = {
+        .client = note->client, .incarnation = note->incarnation, .identity = note->identity};
+    memcpy(pass.token, note->pass, sizeof pass.token);
+    for (uint32_t i = 0; i < lane->n_roads && note->attaches; i++)
+        if (lane->roads[i].transport->port_admit != NULL)
+            lane->roads[i].transport->port_admit(lane->roads[i].port, &pass);
+}
+
+static void expel_from_roads(struct psd_lane *lane, uint32_t client)
+{
+    for (uint32_t i = 0; i < lane->n_roads; i++)
+        if (lane->roads[i].transport->port_expel != NULL)
+            lane->roads[i].transport->port_expel(lane->roads[i].port, client);
+}
+
+static void end(struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_lane_client *c = &lane->clients[note->client];
+    c->phase = PSD_PHASE_ENDED;
+    c->end_code = (uint32_t)note->a;
+    if (note->a == PS__CODE__NO_SESSION)
+        c->seq = 0; /* it left: nothing of it will be retried */
+    psd_rounds_forget(lane, note->client);
+    expel_from_roads(lane, note->client);
 }
 
 static void admit(struct psd_lane *lane, const struct psd_note *note)
@@ -115,9 +193,12 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         c->seq = 0;
         c->n_landed = 0;
     }
+    if (!keep)
+        psd_lane_cuts_forget(lane, note->client);
     if (note->b == 1)
         psd_rounds_revive(lane, note->client);
     c->incarnation = note->incarnation;
+    c->identity = note->identity;
     c->phase = (enum psd_phase)note->a;
     c->others_seen = psd_lane_others(lane, note->client);
     if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, note->client))
@@ -127,7 +208,10 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
     }
+    admit_to_roads(lane, note);
 }
 
 /* Its slice of the cut. */
@@ -152,6 +236,7 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
     if (lane->whole)
         pthread_barrier_wait(&lane->shared->snapshot);
     s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
+    s->lane_moves[lane->index] = moves_to_save(lane);
     if (lane->center != NULL) {
         copy_values(lane, s);
         for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
@@ -186,11 +271,7 @@ void psd_lane_take_notes(struct psd_lane *lane)
             admit(lane, &note);
             break;
         case PSD_NOTE_END:
-            lane->clients[note.client].phase = PSD_PHASE_ENDED;
-            lane->clients[note.client].end_code = (uint32_t)note.a;
-            if (note.a == PS__CODE__NO_SESSION)
-                lane->clients[note.client].seq = 0; /* it left: nothing of it will be retried */
-            psd_rounds_forget(lane, note.client);
+            end(lane, &note);
             break;
         case PSD_NOTE_SNAPSHOT:
             psd_rounds_snapshot(lane, note.p, note.a);
@@ -203,6 +284,17 @@ void psd_lane_take_notes(struct psd_lane *lane)
             break;
         case PSD_NOTE_GO:
             psd_rounds_go(lane);
+            break;
+        case PSD_NOTE_CUT:
+            psd_lane_cuts_take(lane, note.p);
+            break;
+        case PSD_NOTE_LATE:
+            psd_lane_cuts_late(lane, note.client, note.a, note.b);
+            break;
+        case PSD_NOTE_CLOSE:
+            lane->closing = true;
+            psd_rounds_close(lane);
+            tell(lane, PSD_NOTE_CLOSED);
             break;
         default:
             lane->stop = true;

@@ -20,12 +20,14 @@ static const char usage[] =
     "  --endpoint-file FILE  write the URL there once psd is ready\n"
     "  --status unix:PATH    status socket\n"
     "  --state-dir DIR       checkpoints, history, lock\n"
+    "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
+    "  --head URL|@FILE      where the head is, of the others\n"
     "  --resume              go on from the newest readable checkpoint\n"
     "  --check-config        check the configuration and exit\n"
     "  --version, --help\n"
     "\n"
     "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken,\n"
-    "      4 cannot bind, 5 bad checkpoint\n";
+    "      4 cannot bind, 5 bad checkpoint, 6 other servers missing\n";
 
 enum {
     OPT_CONFIG = 256,
@@ -36,6 +38,8 @@ enum {
     OPT_ENDPOINT,
     OPT_STATUS,
     OPT_STATE,
+    OPT_SHARD,
+    OPT_HEAD,
     OPT_RESUME,
     OPT_CHECK,
     OPT_VERSION,
@@ -51,6 +55,8 @@ static const struct option options[] = {
     {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
     {"status", required_argument, NULL, OPT_STATUS},
     {"state-dir", required_argument, NULL, OPT_STATE},
+    {"shard", required_argument, NULL, OPT_SHARD},
+    {"head", required_argument, NULL, OPT_HEAD},
     {"resume", no_argument, NULL, OPT_RESUME},
     {"check-config", no_argument, NULL, OPT_CHECK},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -59,7 +65,6 @@ static const struct option options[] = {
 };
 
 struct arguments {
-    struct psd_config cfg;
     struct psd_start start;
     bool check_only;
 };
@@ -70,54 +75,87 @@ static int fail(const char *sentence)
     return PSD_EXIT_CONFIG;
 }
 
-/* Options override the file whatever their order, so the file is read first. */
-static int read_config(int argc, char **argv, struct arguments *a)
+/* Options override the file whatever their order. They live as long as psd, which reads both again. */
+static int set_key(struct arguments *a, const char *key, const char *value)
 {
-    struct ps_error err;
-    int opt;
-    opterr = 0;
-    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1)
-        if (opt == OPT_CONFIG && psd_config_read(&a->cfg, optarg, &err) < 0)
-            return fail(err.text);
-    optind = 1;
-    opterr = 1;
+    struct psd_config_source *s = &a->start.source;
+    char *assignment = NULL;
+    if (asprintf(&assignment, "%s%s%s", key, key[0] != 0 ? "=" : "", value) < 0)
+        return fail("no memory for the options");
+    s->assignments[s->n++] = assignment;
     return 0;
 }
 
-static int set_key(struct psd_config *cfg, const char *key, const char *value)
+/* Text that YAML would take for something else. */
+static int set_quoted(struct arguments *a, const char *key, const char *value)
 {
-    char assignment[600];
-    struct ps_error err;
-    int n = snprintf(assignment, sizeof assignment, "%s%s%s", key, key[0] != 0 ? "=" : "", value);
-    if (n < 0 || (size_t)n >= sizeof assignment)
-        return fail("an option's value is too long");
-    return psd_config_set(cfg, assignment, &err) < 0 ? fail(err.text) : 0;
+    char *quoted = calloc(2, strlen(value) + 2), *to = quoted;
+    if (quoted == NULL)
+        return fail("no memory for the options");
+    *to++ = '\'';
+    for (const char *from = value; *from != 0; *to++ = *from++)
+        if (*from == '\'')
+            *to++ = '\'';
+    *to = '\'';
+    int rc = set_key(a, key, quoted);
+    free(quoted);
+    return rc;
 }
 
-static int set_port(struct psd_config *cfg, const char *text)
+/* Of the URL that the file and the options before it give. */
+static int set_port(struct arguments *a, const char *text)
 {
     char *end, url[300];
+    struct psd_config cfg;
+    struct ps_error err;
     long port = strtol(text, &end, 10);
-    const char *colon = strrchr(cfg->listen, ':');
+    if (psd_config_gather(&a->start.source, &cfg, &err) < 0)
+        return fail(err.text);
+    const char *listen = cfg.listen, *colon = strrchr(listen, ':');
     if (text[0] == 0 || *end != 0 || port < 0 || port > 65535 || colon == NULL) {
         fprintf(stderr, "psd: --port '%s': a port is a number from 0 to 65535\n", text);
         return PSD_EXIT_CONFIG;
     }
-    if (strncmp(cfg->listen, "tcp://", 6) != 0) {
-        fprintf(stderr, "psd: --port %ld: %s has no port; allowed with tcp://HOST:PORT\n", port, cfg->listen);
+    if (strncmp(listen, "tcp://", 6) != 0) {
+        fprintf(stderr, "psd: --port %ld: %s has no port; allowed with tcp://HOST:PORT\n", port, listen);
         return PSD_EXIT_CONFIG;
     }
-    snprintf(url, sizeof url, "%.*s:%ld", (int)(colon - cfg->listen), cfg->listen, port);
-    return set_key(cfg, "listen", url);
+    snprintf(url, sizeof url, "%.*s:%ld", (int)(colon - listen), listen, port);
+    return set_key(a, "listen", url);
 }
 
-static int set_status(struct psd_config *cfg, const char *text)
+static int set_status(struct arguments *a, const char *text)
 {
     if (strncmp(text, "unix:", 5) != 0) {
         fprintf(stderr, "psd: --status '%s': allowed is unix:PATH\n", text);
         return PSD_EXIT_CONFIG;
     }
-    return set_key(cfg, "status.socket", text + 5);
+    return set_key(a, "status.socket", text + 5);
+}
+
+static int set_shard(struct arguments *a, const char *text)
+{
+    char index[12], rest[2];
+    unsigned i, n;
+    if (sscanf(text, "%u/%u%1s", &i, &n, rest) != 2 || strspn(text, "0123456789/") != strlen(text) ||
+        i >= n) {
+        fprintf(stderr, "psd: --shard '%s': allowed is I/N, such as 0/2 and 1/2\n", text);
+        return PSD_EXIT_CONFIG;
+    }
+    snprintf(index, sizeof index, "%u", i);
+    int rc = set_key(a, "servers.count", strchr(text, '/') + 1);
+    return rc == 0 ? set_key(a, "servers.index", index) : rc;
+}
+
+static void find_config(int argc, char **argv, struct arguments *a)
+{
+    int opt;
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1)
+        if (opt == OPT_CONFIG)
+            a->start.source.path = optarg;
+    optind = 1;
+    opterr = 1;
 }
 
 static int read_options(int argc, char **argv, struct arguments *a)
@@ -126,27 +164,33 @@ static int read_options(int argc, char **argv, struct arguments *a)
     while (rc == 0 && (opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (opt) {
         case OPT_CONFIG:
-            break;
+            break; /* taken before the others */
         case OPT_METHOD:
-            rc = set_key(&a->cfg, "method", optarg);
+            rc = set_key(a, "method", optarg);
             break;
         case OPT_SET:
-            rc = set_key(&a->cfg, "", optarg);
+            rc = set_key(a, "", optarg);
             break;
         case OPT_LISTEN:
-            rc = set_key(&a->cfg, "listen", optarg);
+            rc = set_key(a, "listen", optarg);
             break;
         case OPT_PORT:
-            rc = set_port(&a->cfg, optarg);
+            rc = set_port(a, optarg);
             break;
         case OPT_ENDPOINT:
-            rc = set_key(&a->cfg, "endpoint_file", optarg);
+            rc = set_key(a, "endpoint_file", optarg);
             break;
         case OPT_STATUS:
-            rc = set_status(&a->cfg, optarg);
+            rc = set_status(a, optarg);
             break;
         case OPT_STATE:
-            rc = set_key(&a->cfg, "state_dir", optarg);
+            rc = set_key(a, "state_dir", optarg);
+            break;
+        case OPT_SHARD:
+            rc = set_shard(a, optarg);
+            break;
+        case OPT_HEAD:
+            rc = set_quoted(a, "servers.head", optarg);
             break;
         case OPT_RESUME:
             a->start.resume = true;
@@ -183,24 +227,36 @@ static void raise_descriptor_limit(void)
     }
 }
 
-int main(int argc, char **argv)
+static int start(int argc, char **argv, struct arguments *a)
 {
-    struct arguments a = {0};
+    struct psd_config cfg;
     struct ps_error err, warning;
     int code;
 
-    psd_config_defaults(&a.cfg);
-    if ((code = read_config(argc, argv, &a)) != 0 || (code = read_options(argc, argv, &a)) != 0)
+    find_config(argc, argv, a);
+    if ((code = read_options(argc, argv, a)) != 0)
         return code;
-    if (psd_config_check(&a.cfg, &err, &warning) < 0)
+    if (psd_config_load(&a->start.source, &cfg, &err, &warning) < 0)
         return fail(err.text);
-    ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(a.cfg.log_level));
+    ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(cfg.log_level));
     if (warning.text[0] != 0)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);
-    if (a.check_only) {
+    if (a->check_only) {
         puts("the configuration is valid");
         return 0;
     }
     raise_descriptor_limit();
-    return psd_run(&a.cfg, &a.start);
+    return psd_run(&cfg, &a->start);
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = {0};
+    struct psd_config_source *s = &a.start.source;
+    s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
+    int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");
+    for (size_t i = 0; i < s->n; i++)
+        free(s->assignments[i]);
+    free(s->assignments);
+    return code;
 }

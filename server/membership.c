@@ -18,12 +18,6 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-static void tell_lanes(struct psd *d, const struct psd_note *note)
-{
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_ring_push(d->lanes[i]->in, note);
-}
-
 static bool has_members(const struct psd *d)
 {
     return d->center != NULL && d->center->admission->members;
@@ -32,18 +26,20 @@ static bool has_members(const struct psd *d)
 int psd_membership_init(struct psd *d)
 {
     d->membership.members.ranks = calloc(d->sessions.n_slots, sizeof *d->membership.members.ranks);
-    return d->membership.members.ranks != NULL ? 0 : -ENOMEM;
+    return d->membership.members.ranks != NULL ? psd_cuts_init(d) : -ENOMEM;
 }
 
 void psd_membership_finish(struct psd *d)
 {
     free(d->membership.members.ranks);
+    psd_cuts_finish(d);
 }
 
 void psd_membership_reset(struct psd *d)
 {
     uint32_t *ranks = d->membership.members.ranks;
     d->membership = (struct psd_membership){.members = {.ranks = ranks}};
+    psd_cuts_reset(d);
 }
 
 /* Everyone who is active. Slots are in order of rank. */
@@ -57,7 +53,8 @@ static void publish(struct psd *d, uint64_t from)
             m->ranks[m->n++] = i;
     ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64 " on", m->n,
            d->center->admission->rounds ? "round" : "clock", from);
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = m});
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = m});
+    psd_cuts_consider(d);
 }
 
 /* Workers of the checkpoint that may still come back. */
@@ -88,21 +85,21 @@ static void hold(struct psd *d)
     m->holding = true;
     m->held_left = d->n_lanes;
     m->first = 0;
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_HOLD});
 }
 
 void psd_membership_joined(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
-    if (!has_members(d))
-        return;
+    if (!has_members(d) || psd_swap_is_closing(d))
+        return; /* the next method's begins with everyone who is active */
     if (m->started) {
         m->join_due = true;
         hold(d);
     } else if (are_enough(d)) {
         m->started = true;
         publish(d, 0);
-        tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
     }
 }
 
@@ -110,6 +107,16 @@ void psd_membership_save(struct psd *d)
 {
     d->membership.save_due = true;
     hold(d);
+}
+
+void psd_membership_swapped(struct psd *d)
+{
+    psd_membership_reset(d);
+    if (!has_members(d) || psd_sessions_count_in(&d->sessions, PSD_SESSION_ACTIVE) == 0)
+        return;
+    d->membership.started = true;
+    publish(d, 0);
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
 }
 
 void psd_membership_held(struct psd *d, uint64_t first)
@@ -122,10 +129,9 @@ void psd_membership_held(struct psd *d, uint64_t first)
     if (m->join_due)
         publish(d, m->first);
     if (m->save_due) {
-        d->saver.round = m->first + 1;
-        tell_lanes(
-            d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = d->saver.round, .p = &d->center->snapshot});
+        psd_saver_take(d, m->first + 1);
     }
     m->holding = m->join_due = m->save_due = false;
-    tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+    psd_swap_check(d);
 }

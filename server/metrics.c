@@ -87,6 +87,29 @@ static void one(FILE *f, const char *name, const char *type, const char *help, c
     fprintf(f, "%s%s %" PRIu64 "\n", name, labels, value);
 }
 
+static void by_road(FILE *f, const struct psd *d, const char *name, const char *help, const uint64_t *bytes)
+{
+    head(f, name, "counter", help);
+    for (uint32_t k = 0; k < d->roads.n; k++)
+        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->roads.road[k].transport->name, bytes[k]);
+}
+
+static void swaps(FILE *f, const struct psd *d)
+{
+    const struct psd_reload *r = &d->reload;
+    one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
+        atomic_load_explicit(&d->shared.generation, memory_order_relaxed));
+    one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",
+        d->swap.n_swaps);
+    head(f, "psd_reloads_total", "counter",
+         "Times that the configuration was read again, by what came of it.");
+    fprintf(f,
+            "psd_reloads_total{result=\"applied\"} %" PRIu64
+            "\npsd_reloads_total{result=\"unchanged\"} %" PRIu64
+            "\npsd_reloads_total{result=\"refused\"} %" PRIu64 "\n",
+            r->n_applied, r->n_unchanged, r->n_refused);
+}
+
 char *psd_metrics_text(struct psd *d)
 {
     char *text = NULL, labels[96];
@@ -104,13 +127,16 @@ char *psd_metrics_text(struct psd *d)
     one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "", psd_version(d));
     one(f, "psd_lost_updates", "gauge", "Updates after the checkpoint that this psd was resumed from.", "",
         d->lost_updates);
+    psd_team_metrics(f, d);
+    swaps(f, d);
     rejected(f, &t);
+    one(f, "psd_updates_dropped_total", "counter",
+        "Exchanges that came too late for their round (admissions backup and quorum).", "", d->cuts.dropped);
     one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
     one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
     staleness(f, &t);
-    snprintf(labels, sizeof labels, "{transport=\"%s\"}", d->transport->name);
-    one(f, "psd_received_bytes_total", "counter", "Payload received.", labels, t.bytes_in);
-    one(f, "psd_sent_bytes_total", "counter", "Payload sent.", labels, t.bytes_out);
+    by_road(f, d, "psd_received_bytes_total", "Payload received.", t.bytes_in);
+    by_road(f, d, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
     workers(f, d);
     one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
         d->saver.failures);

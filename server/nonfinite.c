@@ -12,17 +12,7 @@
 static const char *tensor_of(const struct psd *d, uint64_t index)
 {
     const struct ps_manifest *m = d->center != NULL ? d->center->manifest : NULL;
-    size_t low = 0, high = m != NULL ? m->n_tensors : 0;
-    if (m == NULL || index >= m->n_floats)
-        return "";
-    while (high - low > 1) { /* tensors[low].offset <= index < tensors[high].offset */
-        size_t middle = low + (high - low) / 2;
-        if (m->tensors[middle].offset <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return m->tensors[low].name;
+    return m != NULL && index < m->n_floats ? ps_manifest_tensor(m, index)->name : "";
 }
 
 void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t clock, uint64_t index,

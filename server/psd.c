@@ -8,15 +8,14 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "proto/log.h"
 #include "proto/memory.h"
 #include "server/endpoint.h"
+#include "server/tempo.h"
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
@@ -28,63 +27,51 @@ enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4
     0x3fffffffu /* where a job's incarnations start: room for many of them and resumes                       \
                  */
 
-/* One datagram to the service manager, if there is one (sd_notify(3)). */
-static void notify_service_manager(const char *state)
+/* All servers' lanes together have a bound too. */
+static uint32_t auto_lanes(uint32_t servers)
 {
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (path == NULL || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof to.sun_path)
-        return;
-    memcpy(to.sun_path, path, strlen(path));
-    if (path[0] == '@')
-        to.sun_path[0] = 0;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to,
-           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
-    close(fd);
+    long lanes = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_LANE, most = PSD_MAX_LANES / servers;
+    most = most < AUTO_LANES_MAX ? most : AUTO_LANES_MAX;
+    return lanes < AUTO_LANES_MIN ? AUTO_LANES_MIN : lanes > most ? (uint32_t)most : (uint32_t)lanes;
 }
 
-static uint32_t auto_lanes(void)
-{
-    long lanes = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_LANE;
-    return lanes < AUTO_LANES_MIN   ? AUTO_LANES_MIN
-           : lanes > AUTO_LANES_MAX ? AUTO_LANES_MAX
-                                    : (uint32_t)lanes;
-}
-
-/* A resumed job keeps its lane map. */
+/* Lanes of this psd. A resumed job keeps its lane map. */
 static uint32_t lanes_wanted(const struct psd *d)
 {
-    return d->center != NULL ? d->center->cut.n_lanes : d->cfg.lanes;
+    return d->center != NULL ? d->center->cut.n_lanes / d->cfg.servers.count : d->cfg.lanes;
+}
+
+/* At the head those of other servers follow, in order. */
+static int open_other_lanes(struct psd *d, struct ps_error *err)
+{
+    int rc = 0;
+    uint32_t all = psd_is_head(d) ? d->n_own * d->cfg.servers.count : d->n_own;
+    for (; d->n_lanes < all && rc == 0; d->n_lanes += rc == 0)
+        rc = psd_lane_create_remote(d->n_lanes, &d->shared, &d->lanes[d->n_lanes], err);
+    return rc;
 }
 
 static int open_lanes(struct psd *d, struct ps_error *err)
 {
-    char url[300];
     uint32_t want = lanes_wanted(d);
     uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
-    struct psd_lane_options opt = {
-        .url = url,
-        .transport = d->transport,
-        .hub = d->hub,
-        .limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
-                   .window_chunks = d->cfg.window_chunks},
-        .shared = &d->shared,
-    };
-    d->lanes = calloc(want, sizeof *d->lanes);
+    struct psd_lane_options opt = {.shared = &d->shared};
+    struct ps_road_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
+                                    .window_chunks = d->cfg.window_chunks};
+    d->lanes = calloc((size_t)want * d->cfg.servers.count, sizeof *d->lanes);
     d->lane_polls = calloc(want, sizeof *d->lane_polls);
     if (d->lanes == NULL || d->lane_polls == NULL)
         return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
-    for (; d->n_lanes < want; d->n_lanes++) {
-        opt.index = d->n_lanes;
-        d->transport->lane_url(d->control.url, d->n_lanes, url, sizeof url);
-        int rc = psd_lane_create(&opt, &d->lanes[d->n_lanes], err);
-        if (rc < 0)
+    int rc = 0;
+    while (rc == 0 && d->n_own < want) {
+        struct psd_lane **lane = &d->lanes[d->n_own];
+        opt.index = d->cfg.servers.index * want + d->n_own;
+        if ((rc = psd_lane_create(&opt, lane, err)) < 0)
             return rc;
+        rc = psd_roads_open_lane(d, *lane, d->n_own, limits, err);
+        d->n_lanes = ++d->n_own;
     }
-    return 0;
+    return rc < 0 ? rc : open_other_lanes(d, err);
 }
 
 static void on_lane_note(uv_poll_t *poll, int status, int events)
@@ -92,12 +79,16 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     struct psd *d = poll->data;
     (void)status;
     (void)events;
-    psd_job_take_notes(d, d->lanes[poll - d->lane_polls]);
+    struct psd_lane *lane = d->lanes[poll - d->lane_polls];
+    if (psd_is_head(d))
+        psd_job_take_notes(d, lane);
+    else
+        psd_follow_take_notes(d, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
+    for (uint32_t i = 0; i < d->n_own; i++) {
         int rc = psd_lane_start(d->lanes[i], err);
         if (rc < 0)
             return rc;
@@ -124,38 +115,71 @@ static void end_all(struct psd *d, bool observers)
 static void stop_when_possible(struct psd *d)
 {
     bool now = uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
+    if (psd_swap_is_closing(d) && !(now && d->state == PSD_STATE_DRAINING))
+        return; /* a moment: lanes change hands */
     if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
         end_all(d, false);
         d->state = PSD_STATE_STOPPING;
         psd_saver_start(d, NULL);
     }
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy &&
+    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && (psd_team_has_saved(d) || now) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
-        uv_stop(&d->loop);
+        if (psd_team_dismiss(d))
+            uv_stop(&d->loop);
     }
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     struct psd *d = timer->data;
+    if (!psd_is_head(d)) {
+        psd_follow_tick(d);
+        return;
+    }
+    psd_team_tick(d);
     psd_job_check_silence(d);
+    psd_meetings_tick(&d->meetings, uv_now(&d->loop));
+    psd_tempo_plan(d);
     if (!d->membership.started)
         psd_membership_joined(d); /* those who were expected may have had their time */
+    psd_swap_check(d);
     psd_saver_check_due(d);
     psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
+    if (d->notify.reloading && d->swap.phase == PSD_SWAP_NONE)
+        psd_notify_ready(&d->notify);
+    psd_notify_watch(&d->notify, d->lanes, d->n_own, uv_now(&d->loop));
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct psd *d = handle->data;
     d->n_stops++;
+    if (!psd_is_head(d)) {
+        psd_follow_stop(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+        return;
+    }
     psd_job_drain(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
     if (d->n_stops > 1)
         ps_log(PS_LOG_WARN, "job.stopping", "a second signal: checkpoint and exit at once");
     stop_when_possible(d);
+}
+
+static void on_hangup(uv_signal_t *handle, int signal_number)
+{
+    (void)signal_number;
+    psd_reload(handle->data, &(struct ps_error){""});
+}
+
+/* What psctl checkpoint does, for who has only the process: a batch system's warning. */
+static void on_checkpoint(uv_signal_t *handle, int signal_number)
+{
+    struct ps_error err;
+    (void)signal_number;
+    if (psd_saver_start(handle->data, &err) < 0)
+        ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
 
 static void log_skipped(const char *sentence)
@@ -163,18 +187,46 @@ static void log_skipped(const char *sentence)
     ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; trying the one before", sentence);
 }
 
-static int resume(struct psd *d, struct ps_error *err)
+/* What a server of several can go on from: its own part, or the whole, of a map cut for so many. */
+static int check_part(const struct psd *d, struct ps_error *err)
 {
-    int rc = psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed,
-                                        d->resumed_from, sizeof d->resumed_from, log_skipped, err);
-    if (rc == -ENOENT) {
+    const struct psd_snapshot *s = &d->resumed;
+    uint32_t n = d->cfg.servers.count, i = d->cfg.servers.index;
+    if ((n == 1 && s->part == PSD_WHOLE) ||
+        (n > 1 && s->map.parts == n && (s->part == PSD_WHOLE || s->part == i)))
+        return 0;
+    if (s->part == PSD_WHOLE)
+        return ps_fail(err, -EINVAL, "%s: it is cut for %u servers, and servers.count is %u", d->resumed_from,
+                       s->map.parts, n);
+    return ps_fail(
+        err, -EINVAL,
+        "%s: it is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "
+        "psctl merge makes of the parts",
+        d->resumed_from, s->part, s->map.parts, i, n);
+}
+
+static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
+{
+    if (version != UINT64_MAX)
+        return psd_checkpoint_read_version(d->saver.directory, version, d->cfg.limits.floats, &d->resumed,
+                                           d->resumed_from, sizeof d->resumed_from, err);
+    return psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed, d->resumed_from,
+                                      sizeof d->resumed_from, log_skipped, err);
+}
+
+static int resume(struct psd *d, uint64_t version, struct ps_error *err)
+{
+    int rc = read_checkpoint(d, version, err);
+    if (rc == -ENOENT && version == UINT64_MAX) {
         ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
                d->saver.directory);
         d->resumed_from[0] = 0;
         return 0;
     }
-    if (rc < 0)
+    if (rc < 0 || (rc = check_part(d, err)) < 0)
         return rc;
+    if (version != UINT64_MAX)
+        psd_checkpoint_forget_after(d->saver.directory, version);
     d->resumed_version = d->resumed.version;
     d->history.last_version = d->resumed.version;
     /* Sessions that began after the checkpoint have numbers up to here: they are not given out again. */
@@ -183,11 +235,12 @@ static int resume(struct psd *d, struct ps_error *err)
         if (d->resumed.replay[i].client < d->sessions.n_slots)
             d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
                 uv_now(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
-    if (d->resumed.lanes != d->cfg.lanes || d->resumed.chunk_floats != d->cfg.chunk_floats)
+    uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
+    if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
             PS_LOG_WARN, "checkpoint.lanes",
             "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)",
-            d->resumed.lanes, d->resumed.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
+            lanes, d->resumed.map.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
     return psd_center_resume(&d->cfg, &d->resumed, &d->center, err);
 }
 
@@ -197,7 +250,12 @@ static int set_up(struct psd *d, const struct psd_start *start)
     struct ps_error err = {""};
     d->history.fd = d->state_lock = -1;
     d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
-    int rc = psd_state_lock(d->cfg.state_dir, &d->state_lock, &err);
+    int rc = psd_auth_set_up(d, &err);
+    if (rc < 0) {
+        ps_log(PS_LOG_ERROR, "start.auth", "%s", err.text);
+        return PSD_EXIT_CONFIG;
+    }
+    rc = psd_state_lock(d->cfg.state_dir, &d->state_lock, &err);
     if (rc < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
@@ -217,7 +275,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     if (getrandom(&d->sessions.incarnation, sizeof d->sessions.incarnation, GRND_NONBLOCK) < 0)
         d->sessions.incarnation = (uint32_t)time(NULL) ^ (uint32_t)getpid() << 16;
     d->sessions.incarnation &= INCARNATION_MASK;
-    if (start->resume && resume(d, &err) < 0) {
+    if (start->resume && resume(d, start->version, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
         return PSD_EXIT_CHECKPOINT;
     }
@@ -226,20 +284,21 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_SYSTEM;
     }
     atomic_store(&d->shared.version, d->resumed_version);
+    atomic_store(&d->shared.generation, d->resumed.generation);
     psd_job_update_rates(d);
     psd_saver_find_best(d);
     return PSD_EXIT_OK;
 }
 
 /* Sockets and threads. Returns an exit code. */
-static int open_up(struct psd *d)
+static int open_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
     char socket_path[600];
 
-    d->transport = ps_transport_of_url(d->cfg.listen);
-    if (d->transport->hub_create(lanes_wanted(d), &d->hub) < 0 || psd_control_open(d, &err) < 0 ||
-        open_lanes(d, &err) < 0) {
+    if (psd_roads_open(d, lanes_wanted(d), &err) < 0 || psd_auth_guard_data(d, &err) < 0 ||
+        psd_control_open(d, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
+        psd_auth_watch(d, &err) < 0 || psd_team_open(d) < 0 || psd_follow_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -251,18 +310,22 @@ static int open_up(struct psd *d)
         ps_log(PS_LOG_ERROR, "start.status", "%s", err.text);
         return PSD_EXIT_BIND;
     }
+    if (psd_notify_init(&d->notify, d->n_own, uv_now(&d->loop)) < 0) {
+        ps_log(PS_LOG_ERROR, "start.memory", "no memory to watch the lanes");
+        return PSD_EXIT_SYSTEM;
+    }
     if (start_lanes(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.lanes", "%s", err.text);
         return PSD_EXIT_SYSTEM;
     }
-    if (d->center != NULL)
+    if (d->center != NULL && !psd_has_team(d))
         psd_job_resume(d);
     return PSD_EXIT_OK;
 }
 
 static void start_timers(struct psd *d)
 {
-    d->tick.data = d->sigterm.data = d->sigint.data = d;
+    d->tick.data = d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
     d->checked_ms = uv_now(&d->loop);
     uv_timer_init(&d->loop, &d->tick);
     uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
@@ -270,24 +333,53 @@ static void start_timers(struct psd *d)
     uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     uv_signal_init(&d->loop, &d->sigint);
     uv_signal_start(&d->sigint, on_signal, SIGINT);
+    uv_signal_init(&d->loop, &d->sighup);
+    uv_signal_start(&d->sighup, on_hangup, SIGHUP);
+    uv_signal_init(&d->loop, &d->sigusr1);
+    uv_signal_start(&d->sigusr1, on_checkpoint, SIGUSR1);
 }
 
-static int announce(struct psd *d)
+/* Other servers, too, find the head by its endpoint file: whoever comes before all of them are here waits. */
+static int write_endpoint(struct psd *d)
 {
     struct ps_error err;
     char url[320];
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
-    if (d->cfg.endpoint_file[0] != 0 && psd_endpoint_write(d->cfg.endpoint_file, url, &err) < 0) {
-        ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);
-        return PSD_EXIT_BIND;
-    }
-    ps_log(PS_LOG_INFO, "start.ready", "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s",
-           PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir);
+    if (d->cfg.endpoint_file[0] == 0 ||
+        psd_endpoint_write(d->cfg.endpoint_file, url, psd_auth_public_key(d), &err) == 0)
+        return PSD_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);
+    return PSD_EXIT_BIND;
+}
+
+static void announce(struct psd *d)
+{
+    char url[320];
+    psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
+    ps_log(PS_LOG_INFO, "start.ready",
+           "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s, authentication %s",
+           PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir,
+           psd_auth_name(d));
+    if (d->munge.on && !d->auth.curve)
+        ps_log(PS_LOG_WARN, "start.munge",
+               "auth.munge without auth.key: who joins is known, but frames on the lanes prove nothing, and "
+               "nothing is encrypted");
+    if (d->cfg.insecure)
+        ps_log(PS_LOG_WARN, "start.insecure", "insecure: true: %s",
+               d->auth.curve
+                   ? "it is not needed where auth.key is set"
+                   : "whoever reaches psd may join the job and move its center, and nothing is encrypted");
     const char *page = psd_http_address(d->http);
     if (page[0] != 0)
         ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
-    notify_service_manager("READY=1");
-    return PSD_EXIT_OK;
+    psd_notify_ready(&d->notify);
+}
+
+void psd_complete(struct psd *d)
+{
+    if (d->center != NULL)
+        psd_job_resume(d);
+    announce(d);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -297,32 +389,52 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+/* A loop that was stopped in the middle begins nothing more; a checkpoint that is being written is finished.
+ */
+static void settle(struct psd *d)
+{
+    d->state = PSD_STATE_STOPPING;
+    d->saver.again = 0;
+    if (d->tick.data != NULL)
+        uv_timer_stop(&d->tick);
+    while (d->saver.busy && d->saver.lanes_left == 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+}
+
 static void tear_down(struct psd *d)
 {
+    settle(d);
+    psd_guard_close(d);
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_lane_destroy(d->lanes[i]);
-    if (d->hub != NULL)
-        d->transport->hub_destroy(d->hub);
+    psd_zap_close(&d->auth.data);
+    psd_roads_close(d);
     if (d->http != NULL)
         psd_http_destroy(d->http);
     psd_control_close(d);
+    psd_follow_close(d);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
     free(d->lanes);
     free(d->lane_polls);
+    psd_center_abandon(d->swap.center);
     psd_center_destroy(d->center);
     psd_snapshot_finish(&d->resumed);
+    psd_auth_finish(d);
+    psd_guard_finish(d);
     psd_sessions_finish(&d->sessions);
     psd_membership_finish(d);
     psd_history_close(d);
+    psd_notify_finish(&d->notify);
     psd_shared_finish(&d->shared);
+    psd_team_close(d);
     if (d->state_lock >= 0)
         psd_state_unlock(d->state_lock);
 }
 
-int psd_run(const struct psd_config *cfg, const struct psd_start *start)
+static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_again *again)
 {
     struct psd *d = calloc(1, sizeof *d);
     if (d == NULL || uv_loop_init(&d->loop) != 0) {
@@ -330,29 +442,53 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start)
         free(d);
         return PSD_EXIT_SYSTEM;
     }
-    ps_memory_keep_buffers();
     d->cfg = *cfg;
+    d->reload.source = start->source;
     if (d->cfg.lanes == 0)
-        d->cfg.lanes = auto_lanes();
+        d->cfg.lanes = auto_lanes(d->cfg.servers.count);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     d->started_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     d->started_ms = uv_now(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
-        code = open_up(d);
+        code = open_up(d, start);
     if (code == PSD_EXIT_OK) {
         start_timers(d);
-        code = announce(d);
+        code = write_endpoint(d);
     }
     if (code == PSD_EXIT_OK) {
+        if (!psd_has_team(d))
+            announce(d);
         uv_run(&d->loop, UV_RUN_DEFAULT);
         if (d->evaluation.fresh)
             psd_history_add(d, NULL);
-        notify_service_manager("STOPPING=1");
-        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64, psd_version(d));
+        code = d->exit_code;
+        *again = d->again;
+        snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
+        if (!again->due)
+            psd_notify_stopping();
+        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(d),
+               again->due ? ", and begins again" : "");
     }
     tear_down(d);
     free(d);
+    return code;
+}
+
+int psd_run(const struct psd_config *cfg, const struct psd_start *given)
+{
+    struct psd_start start = *given;
+    struct psd_again again = {.due = false};
+    int code = PSD_EXIT_OK;
+    ps_memory_keep_buffers();
+    start.version = UINT64_MAX;
+    start.listen[0] = 0;
+    do {
+        again.due = false;
+        code = run_once(cfg, &start, &again);
+        start.resume = again.resume;
+        start.version = again.version;
+    } while (code == PSD_EXIT_OK && again.due);
     return code;
 }

@@ -10,12 +10,19 @@
 #include <uv.h>
 
 #include "proto/unix_socket.h"
+#include "server/auth.h"
 #include "server/center.h"
 #include "server/config.h"
+#include "server/guard.h"
 #include "server/http.h"
 #include "server/lane.h"
+#include "server/meeting.h"
+#include "server/notify.h"
+#include "server/munge.h"
+#include "server/roads.h"
 #include "server/session.h"
 #include "server/statedir.h"
+#include "server/team.h"
 
 enum psd_state {
     PSD_STATE_WAITING,  /* no center yet */
@@ -34,6 +41,7 @@ enum psd_state {
 /* The control road's server end. */
 struct psd_control {
     void *context, *socket;
+    void *watch;                /* its ps_watch; NULL: none */
     char url[300];              /* as bound */
     struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
@@ -105,6 +113,31 @@ struct psd_nonfinite {
     bool sent; /* false: the worker's library refused its own vector, nothing was sent */
 };
 
+/* How far a change of the method is. See swap.c. */
+enum psd_swap_phase {
+    PSD_SWAP_NONE,
+    PSD_SWAP_DUE,      /* the center is not ready, or is being saved */
+    PSD_SWAP_CLOSING,  /* lanes finish what has begun and take nothing else */
+    PSD_SWAP_EMPTYING, /* they let go of the old center */
+};
+
+struct psd_swap {
+    enum psd_swap_phase phase;
+    bool again;                /* a reload came meanwhile */
+    struct psd_config next;    /* to be in force */
+    struct psd_center *center; /* made for it; NULL while there is none to go on from */
+    uint32_t lanes_left;
+    uint64_t deadline_ms;
+    uint64_t n_swaps;
+};
+
+/* The configuration that is read again; see reload.c. */
+struct psd_reload {
+    struct psd_config_source source;
+    uint64_t n_applied, n_unchanged, n_refused;
+    struct ps_error last; /* of the last one; "" : it was fine */
+};
+
 /* Who takes part, and where the lanes stand. See membership.c. */
 struct psd_membership {
     bool started; /* the first set is out */
@@ -116,16 +149,32 @@ struct psd_membership {
     struct psd_members members;
 };
 
+/* Rounds that are made of some members' messages. See cuts.c. */
+struct psd_cut_client;
+struct psd_cuts {
+    struct psd_cut_client *clients; /* [n_slots] */
+    uint32_t *candidates, n;        /* for the open round, as they came */
+    struct psd_members cut;         /* of the round closed last; lanes read it while it is under way */
+    uint64_t lanes_under_way;       /* bits of those that are not through it */
+    uint64_t n_closed;              /* rounds, in this run of psd */
+    bool grace_is_over;             /* of the open round */
+    uint64_t dropped;               /* exchanges that were late */
+    uv_timer_t timer;               /* of the open round's grace, or of looks at the one under way */
+};
+
 struct psd {
     struct psd_config cfg;
     uv_loop_t loop;
     enum psd_state state;
     struct psd_shared shared;
-    const struct ps_transport *transport;
-    struct ps_hub *hub;
-    struct psd_lane **lanes;
-    uint32_t n_lanes;
-    uv_poll_t *lane_polls; /* [n_lanes]: notes from the lanes */
+    struct psd_roads roads;
+    struct psd_lane **lanes; /* [n_lanes]: its own, at the head followed by other servers' */
+    uint32_t n_lanes, n_own;
+    uv_poll_t *lane_polls; /* [n_own]: notes from the lanes */
+    struct psd_team team;
+    struct psd_follow follow;
+    struct psd_again again;
+    int exit_code; /* of psd_job_fail */
     struct psd_center *center;
     bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
     struct psd_snapshot resumed; /* what --resume read; its replay table */
@@ -134,7 +183,14 @@ struct psd {
     uint32_t lanes_filled, lanes_released;
     struct psd_sessions sessions;
     struct psd_control control;
+    struct psd_auth auth;
+    struct psd_guard guard;
+    struct psd_munge munge;
+    struct psd_meetings meetings;
     struct psd_membership membership;
+    struct psd_cuts cuts;
+    struct psd_swap swap;
+    struct psd_reload reload;
     struct psd_saver saver;
     struct psd_history history;
     struct psd_evaluation evaluation;
@@ -144,7 +200,8 @@ struct psd {
     struct psd_http *http;
     int state_lock; /* statedir.h */
     uv_timer_t tick;
-    uv_signal_t sigterm, sigint;
+    struct psd_notify notify;
+    uv_signal_t sigterm, sigint, sighup, sigusr1;
     uint64_t started_ms, drain_deadline_ms;
     uint64_t ready_ms; /* when the center was */
     uint64_t started_unix_ms;
@@ -155,6 +212,9 @@ struct psd {
 
 struct psd_start {
     bool resume;
+    uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
+    char listen[300];                /* where it was bound before it began anew; "" : as configured */
+    struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
 };
 
 /* Exit codes of psd (DESIGN 8). */
@@ -164,11 +224,14 @@ enum {
     PSD_EXIT_STATE_DIR = 3,
     PSD_EXIT_BIND = 4,
     PSD_EXIT_CHECKPOINT = 5,
+    PSD_EXIT_SERVERS = 6,
     PSD_EXIT_SYSTEM = 1
 };
 
 /* psd.c: everything up and until the end. Returns the exit code; logs what failed. */
 int psd_run(const struct psd_config *cfg, const struct psd_start *start);
+/* All servers are here: clients may come. */
+void psd_complete(struct psd *d);
 
 /* job.c: the center's life and membership; tells the lanes. */
 void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m); /* takes m */
@@ -177,7 +240,12 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
+void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_note *note);
+/* It cannot go on: everyone is told, and psd ends with this code. */
+void psd_job_fail(struct psd *d, int code, const char *why);
 void psd_job_update_rates(struct psd *d);
+/* Another method is in force: hands its center out, if there is one, and lets in who waited. */
+void psd_job_swapped(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
@@ -189,9 +257,39 @@ void psd_membership_joined(struct psd *d); /* a worker has become active, or may
 void psd_membership_reset(struct psd *d);  /* the lanes have let go of the center */
 void psd_membership_save(struct psd *d);   /* the lanes copy the center after a round that none has begun */
 void psd_membership_held(struct psd *d, uint64_t first);
+/* The method has changed: begins anew with everyone who is active. */
+void psd_membership_swapped(struct psd *d);
+
+/* reload.c: reads the configuration again and puts it in force, the method by a swap. 1: it does; 0: nothing
+ * has changed; -EINVAL and others: it was refused and nothing changes. */
+int psd_reload(struct psd *d, struct ps_error *err);
+
+/* swap.c: changes the method of the running job to what `next` says. -E2BIG, -ENOMEM: nothing changes. */
+int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error *err);
+/* Whether lanes are about to change hands: nobody joins, nothing is saved, no set of members is made. */
+bool psd_swap_is_closing(const struct psd *d);
+void psd_swap_check(struct psd *d); /* what it waited for may have come; on every tick */
+void psd_swap_closed(struct psd *d);
+void psd_swap_released(struct psd *d);
+void psd_swap_cancel(struct psd *d); /* psd drains or ends: a swap that has not begun is dropped */
+
+/* cuts.c: which exchanges make a round, under admissions that do not wait for all. Nothing to do under
+ * others.
+ */
+int psd_cuts_init(struct psd *d); /* -ENOMEM */
+void psd_cuts_finish(struct psd *d);
+void psd_cuts_reset(struct psd *d); /* the lanes have let go of the center */
+/* Notes of a lane: an exchange has begun there; it is through the round. */
+void psd_cuts_begun(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+void psd_cuts_over(struct psd *d, const struct psd_lane *lane, uint64_t round);
+void psd_cuts_forget(struct psd *d, uint32_t client); /* its session has ended, and the lanes know */
+void psd_cuts_consider(struct psd *d);                /* there are other members */
+/* Exchanges of the client's session that came too late for their round. */
+uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
 
 /* control.c */
-int psd_control_open(struct psd *d, struct ps_error *err);
+/* listen: "" : as configured. */
+int psd_control_open(struct psd *d, const char *listen, struct ps_error *err);
 void psd_control_close(struct psd *d);
 void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
 void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
@@ -201,22 +299,36 @@ void psd_control_drain(struct psd *d, const char *reason);
 /* Asks every worker to save its part beside the center's checkpoint of this version. */
 void psd_control_save(struct psd *d, uint64_t version);
 
-/* hello.c: Hello, new and taken up again. peer: identity of peer_bytes bytes at the control socket. */
-struct psd_peer {
-    const unsigned char *id;
-    size_t id_bytes;
-    const char *address;
-};
+/* hello.c: Hello, new and taken up again. */
 void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+/* Of a peer whose identity is known, where that is asked for. */
+void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
 void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence);
+/* Welcome, to everybody who has a session. */
+void psd_hello_again(struct psd *d);
+/* To a client: after what lanes were told before, wherever they are. */
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+/* At once. */
+int psd_control_send_now(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer_bytes, const void *bytes,
+                           size_t len);
+/* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
+int psd_manifest_of(const struct psd *d, Ps__Tensor *const *tensors, size_t n, struct ps_manifest **out,
+                    struct ps_error *err);
 
 /* saver.c */
 int psd_saver_start(struct psd *d,
                     struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
 void psd_saver_snapped(struct psd *d);     /* one lane has copied */
+/* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
+void psd_saver_take(struct psd *d, uint64_t round);
+/* What the head ordered; -EAGAIN: one is being written, or there is no center. */
+int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
+                    uint64_t evaluated_version);
 void psd_saver_check_due(struct psd *d);
 /* An evaluation came: saves the center when it is the best so far and checkpoint.keep_best. */
+/* What was put off while the method changed. */
+void psd_saver_go_on(struct psd *d);
 void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e);
 /* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
 void psd_saver_find_best(struct psd *d);
@@ -232,7 +344,8 @@ void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t
 
 /* stats.c: sums over lanes, and the history. */
 struct psd_totals {
-    uint64_t chunks, replays, pulled, set, bytes_in, bytes_out;
+    uint64_t chunks, replays, pulled, set;
+    uint64_t bytes_in[PSD_MAX_ROADS], bytes_out[PSD_MAX_ROADS];
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;

@@ -29,6 +29,11 @@ void psd_ring_push(struct psd_ring *r, const struct psd_note *note)
     eventfd_write(r->wake_fd, 1);
 }
 
+void psd_ring_wake(struct psd_ring *r)
+{
+    eventfd_write(r->wake_fd, 1);
+}
+
 bool psd_ring_take(struct psd_ring *r, struct psd_note *note)
 {
     uint32_t at = atomic_load_explicit(&r->taken, memory_order_relaxed);

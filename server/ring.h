@@ -6,25 +6,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/transport.h"
+
 #define PSD_RING_NOTES 8192 /* more than can be outstanding: see the kinds below */
 
 enum psd_note_kind {
     /* loop to lane */
     PSD_NOTE_SLICE, /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
-    PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation
-                     */
+    PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation;
+                       p: name of the identity, for other servers */
     PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
                           SNAPPED */
     PSD_NOTE_HOLD,     /* admissions with members: apply nothing until GO; answered by HELD */
     PSD_NOTE_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
     PSD_NOTE_GO,
+    PSD_NOTE_CUT, /* p: struct psd_members with seqs, whom the round `from` is made of; valid until every lane
+                     has said OVER */
+    PSD_NOTE_LATE,  /* client, a: exchange that is in no round, or no longer in the one that is under way, b:
+                       the center after so many rounds is its answer. Settles a BEGUN, or takes back what a CUT
+                       said of one */
+    PSD_NOTE_CLOSE, /* the method is about to change: only exchanges that have begun go on; answered by CLOSED
+                     */
     PSD_NOTE_STOP,
     /* lane to loop */
     PSD_NOTE_FILLED, /* every chunk of the slice was offered */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
     PSD_NOTE_HELD,  /* a: the first round that this lane has not begun; without rounds, the slowest's clock */
+    PSD_NOTE_BEGUN, /* under cuts: client, incarnation, a: exchange that has begun here, b: the least rounds
+                       behind the values it was made of. The next one of this client when CUT or LATE has
+                       settled this one */
+    PSD_NOTE_LANDED, /* the same of one that has landed here, before psd was restarted */
+    PSD_NOTE_OVER,   /* a: the round of the CUT that is over here */
+    PSD_NOTE_CLOSED,
+    PSD_NOTE_WHOLE, /* after CLOSE: an exchange has landed in every lane that it goes to */
     PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
                        session. One for each ADMIT at most */
 };
@@ -34,6 +50,9 @@ struct psd_note {
     uint32_t client;
     uint32_t incarnation;
     uint64_t a, b;
+    uint64_t identity; /* of ADMIT: number of who owns the session; 0: peers prove nothing */
+    unsigned char pass[PS_PASS_TOKEN_BYTES]; /* of ADMIT: with which links attach, where attaches */
+    bool attaches;
     void *p;
 };
 
@@ -49,6 +68,8 @@ int psd_ring_init(struct psd_ring *r);
 void psd_ring_finish(struct psd_ring *r);
 /* Pushes and wakes the taker. A full ring is a bug of ours. */
 void psd_ring_push(struct psd_ring *r, const struct psd_note *note);
+/* Wakes the taker without a note. Any thread. */
+void psd_ring_wake(struct psd_ring *r);
 bool psd_ring_take(struct psd_ring *r, struct psd_note *note);
 /* Notes that can be pushed now; the taker can only make it more. Pusher's thread. */
 uint32_t psd_ring_room(const struct psd_ring *r);

@@ -13,34 +13,63 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-static int start(struct psd *d, unsigned what, struct ps_error *err)
+static void prepare(struct psd *d, unsigned what)
 {
     struct psd_saver *v = &d->saver;
-    struct psd_snapshot *s;
-    if (!d->center_whole) /* also while draining: an offer cut short is no center */
-        return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
-    if (v->busy) {
-        v->again |= what;
-        return 0;
-    }
+    struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
     v->what = what;
-    v->lanes_left = d->n_lanes;
+    v->lanes_left = d->n_own;
     if (what & PSD_SAVE_NEWEST)
         v->last_ms = uv_now(&d->loop);
-    s = &d->center->snapshot;
     s->version = psd_version(d);
     s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     s->incarnation = d->sessions.incarnation;
     s->saved_at_s = (uint64_t)time(NULL);
     s->test_accuracy = v->better.accuracy;
     s->evaluated_version = v->better.version;
+}
+
+static int start(struct psd *d, unsigned what, struct ps_error *err)
+{
+    struct psd_saver *v = &d->saver;
+    if (!d->center_whole) /* also while draining: an offer cut short is no center */
+        return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
+    if (v->busy || psd_swap_is_closing(d)) {
+        v->again |= what;
+        return 0;
+    }
+    prepare(d, what);
     if (d->center->admission->rounds) {
         psd_membership_save(d);
         return 0;
     }
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_ring_push(d->lanes[i]->in, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = s});
+    psd_saver_take(d, 0);
+    return 0;
+}
+
+void psd_saver_take(struct psd *d, uint64_t round)
+{
+    struct psd_saver *v = &d->saver;
+    Ps__Snapshot others = PS__SNAPSHOT__INIT;
+    others.what = v->what;
+    others.accuracy = v->better.accuracy;
+    others.evaluated_version = v->better.version;
+    others.last = d->state >= PSD_STATE_DRAINING;
+    v->round = round;
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = round, .p = &d->center->snapshot});
+    psd_team_save(d, &others, round);
+}
+
+int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy, uint64_t evaluated_version)
+{
+    struct psd_saver *v = &d->saver;
+    if (!d->center_whole || v->busy)
+        return -EAGAIN;
+    v->better.accuracy = accuracy;
+    v->better.version = evaluated_version;
+    prepare(d, what & (PSD_SAVE_NEWEST | PSD_SAVE_BEST));
+    psd_saver_take(d, round);
     return 0;
 }
 
@@ -86,7 +115,7 @@ static void newest_written(struct psd *d)
     v->last_version = d->center->snapshot.version;
     v->last_unix_s = d->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
-    if (!d->center->admission->rounds) /* there the round's answers have */
+    if (psd_is_head(d) && !d->center->admission->rounds) /* there the round's answers have */
         psd_control_save(d, v->last_version);
 }
 
@@ -114,7 +143,6 @@ static void written(uv_work_t *work, int status)
 {
     struct psd *d = work->data;
     struct psd_saver *v = &d->saver;
-    unsigned again = v->again;
     (void)status;
     free(d->center->snapshot.replay);
     d->center->snapshot.replay = NULL;
@@ -124,8 +152,16 @@ static void written(uv_work_t *work, int status)
         best_written(d);
     if (v->what & PSD_SAVE_NEWEST)
         newest_written(d);
-    v->again = 0;
-    if (again != 0)
+    psd_saver_go_on(d);
+    psd_swap_check(d);
+    psd_follow_saved(d);
+}
+
+void psd_saver_go_on(struct psd *d)
+{
+    unsigned again = d->saver.again;
+    d->saver.again = 0;
+    if (again != 0 && !d->saver.busy)
         start(d, again, NULL);
 }
 
@@ -134,13 +170,13 @@ static int gather_replay(struct psd *d)
 {
     struct psd_snapshot *s = &d->center->snapshot;
     size_t n = 0;
-    for (uint32_t i = 0; i < d->n_lanes; i++)
+    for (uint32_t i = 0; i < d->n_own; i++)
         n += d->lanes[i]->n_snap_replay;
     s->replay = calloc(n + 1, sizeof *s->replay);
     s->n_replay = 0;
     if (s->replay == NULL)
         return -ENOMEM;
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
+    for (uint32_t i = 0; i < d->n_own; i++) {
         memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
                d->lanes[i]->n_snap_replay * sizeof *s->replay);
         s->n_replay += d->lanes[i]->n_snap_replay;
@@ -153,7 +189,7 @@ static int gather_replay(struct psd *d)
 static uint64_t version_of_round(const struct psd *d)
 {
     uint64_t now = psd_version(d);
-    return d->center->admission->merges && now > d->saver.round ? d->saver.round : now;
+    return d->center->admission->merges && d->saver.round > 0 && now > d->saver.round ? d->saver.round : now;
 }
 
 void psd_saver_snapped(struct psd *d)

@@ -43,11 +43,13 @@ struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t tok
     return NULL;
 }
 
-struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, uint64_t now_ms)
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, const uint64_t *ranks,
+                                        uint64_t now_ms)
 {
     for (uint32_t i = 0; i < s->n_slots; i++)
         if (s->slots[i].observer == observer && s->slots[i].state == PSD_SESSION_VACANT &&
-            now_ms >= s->slots[i].reserved_until_ms)
+            now_ms >= s->slots[i].reserved_until_ms &&
+            (ranks == NULL || (ranks[i / 64] >> (i % 64) & 1) != 0))
             return &s->slots[i];
     return NULL;
 }
@@ -65,5 +67,14 @@ uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_st
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_slots; i++)
         n += s->slots[i].state == state;
+    return n;
+}
+
+uint32_t psd_sessions_members(const struct psd_sessions *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_workers_max; i++)
+        if (s->slots[i].state != PSD_SESSION_VACANT)
+            n += s->slots[i].members;
     return n;
 }

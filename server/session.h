@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #include "proto/manifest.h"
+#include "proto/transport.h"
+
+#define PSD_MAX_MEMBERS 1024 /* of a clique */
 
 enum psd_session_state {
     PSD_SESSION_VACANT,
@@ -21,14 +24,27 @@ struct psd_metrics {
     double loss, accuracy, samples_per_second;
 };
 
+/* How fast a worker computes, and how often it exchanges. */
+struct psd_session_tempo {
+    uint32_t incarnation;    /* whose it is */
+    double steps_per_second; /* of computing alone; 0: not known */
+    uint32_t period;         /* as planned; 0: not yet */
+};
+
 struct psd_session {
     enum psd_session_state state;
     bool observer;
-    uint32_t client;      /* index in the table; the rank of a worker */
-    uint32_t incarnation; /* of the session now or last here; 0: never used */
-    uint64_t token;       /* of its first Hello; 0: none */
+    uint32_t client;                         /* index in the table; the rank of a worker */
+    uint32_t incarnation;                    /* of the session now or last here; 0: never used */
+    uint64_t token;                          /* of its first Hello; 0: none */
+    unsigned char pass[PS_PASS_TOKEN_BYTES]; /* shown by links that attach to lanes */
+    bool may_attach;                         /* it has one */
+    char road[16];                           /* as it last said of its data road; "": not yet */
+    char road_why[160];                      /* and why not a faster one; "": there is none */
     char name[64];
     char address[64];
+    char identity[64];       /* who it has proved to be; "": nobody, peers prove nothing */
+    uint64_t identity_id;    /* its number (auth.h); 0: none */
     unsigned char peer[256]; /* identity at the control socket */
     size_t peer_bytes;
     uint64_t last_heard_ms; /* loop's clock */
@@ -37,9 +53,11 @@ struct psd_session {
     uint64_t
         reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
     uint64_t clock;
+    uint32_t members;           /* of the clique that a worker leads, itself included; at least 1 */
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
+    struct psd_session_tempo tempo;
 };
 
 struct psd_sessions {
@@ -55,10 +73,14 @@ void psd_sessions_finish(struct psd_sessions *s);
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);
 /* The live session that began with this token, or NULL. */
 struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t token);
-/* A slot of the kind that is vacant and not reserved: the lowest, or NULL when there is none. */
-struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, uint64_t now_ms);
+/* A slot of the kind that is vacant and not reserved, of these ranks (a bitmap; NULL: of any): the lowest, or
+ * NULL when there is none. */
+struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, const uint64_t *ranks,
+                                        uint64_t now_ms);
 /* Live workers (p) or observers. */
 uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer);
+/* Those workers, each with the members of the clique that it leads. */
+uint32_t psd_sessions_members(const struct psd_sessions *s);
 uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state);
 
 #endif

@@ -1,8 +1,16 @@
 #include "server/psd.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "proto/frame.h"
+
+/* What is staged while it waits for others has its floats beside its body where either travels in a codec. */
+static bool stages_beside(const struct psd *d)
+{
+    return ps_admission_find(d->cfg.admission)->members &&
+           (strcmp(d->cfg.codec.message, "raw") != 0 || strcmp(d->cfg.codec.answer, "raw") != 0);
+}
 
 uint64_t psd_stats_window_bytes(const struct psd *d)
 {
@@ -10,7 +18,14 @@ uint64_t psd_stats_window_bytes(const struct psd *d)
     uint64_t lane_floats = d->center != NULL ? ps_shard_slice(&d->center->shard, 0).count : UINT64_MAX;
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
-    return (uint64_t)d->n_lanes * d->cfg.window_chunks * (chunk * sizeof(float) + PS_FRAME_BYTES);
+    uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(d) ? 2 : 1) + PS_FRAME_BYTES;
+    uint32_t most = 0; /* a client is on one road at a time */
+    for (uint32_t k = 0; k < d->roads.n; k++) {
+        const struct ps_transport *t = d->roads.road[k].transport;
+        uint32_t places = ps_transport_window(t, d->cfg.window_chunks) + t->spare;
+        most = places > most ? places : most;
+    }
+    return d->n_own * most * place_bytes;
 }
 
 bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update)
@@ -68,21 +83,24 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->replays += s->replays;
         t->pulled += s->pulled;
         t->set += s->set;
-        t->bytes_in += s->bytes_in;
-        t->bytes_out += s->bytes_out;
+        for (int k = 0; k < PSD_MAX_ROADS; k++) {
+            t->bytes_in[k] += s->bytes_in[k];
+            t->bytes_out[k] += s->bytes_out[k];
+        }
         t->staleness_sum += s->staleness_sum;
         for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
             t->staleness[k] += s->staleness[k];
         for (int k = 0; k < PSD_N_CODES; k++)
             t->rejected[k] += s->rejected[k];
-        t->replay_bytes += psd_lane_replay_bytes(d->lanes[i]);
     }
+    for (uint32_t i = 0; i < d->n_own; i++)
+        t->replay_bytes += psd_lane_replay_bytes(d->lanes[i]);
     for (int k = 0; k < PSD_N_CODES; k++) {
         t->rejected[k] += d->rejected_control[k];
         t->rejected_sum += t->rejected[k];
     }
     if (d->center != NULL) {
-        uint64_t n_bytes = d->center->manifest->n_floats * sizeof(float);
+        uint64_t n_bytes = d->center->own.count * sizeof(float);
         t->center_bytes = n_bytes;
         t->state_bytes = n_bytes * d->center->rule->n_state;
         t->average_bytes = d->center->z != NULL ? n_bytes : 0;

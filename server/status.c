@@ -26,7 +26,7 @@ static json_t *integer(uint64_t v)
     return json_integer((json_int_t)v);
 }
 
-static void answer_json(struct psd_http_answer *answer, int status, json_t *o)
+void psd_answer_json(struct psd_http_answer *answer, int status, json_t *o)
 {
     answer->status = o != NULL ? status : 500;
     answer->content_type = "application/json";
@@ -121,6 +121,7 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "version", integer(psd_version(d)));
     json_object_set_new(o, "updates_applied", integer(psd_version(d) - d->resumed_version));
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
+    json_object_set_new(o, "updates_dropped", integer(d->cuts.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
     json_object_set_new(o, "lost_updates", integer(d->lost_updates));
     json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
@@ -152,6 +153,29 @@ static json_t *parameters_json(const struct psd *d)
     return o;
 }
 
+/* What became of reloads, and of the method that the last one asked for. */
+static json_t *reload_json(const struct psd *d)
+{
+    static const char *const phases[] = {[PSD_SWAP_NONE] = "done",
+                                         [PSD_SWAP_DUE] = "waiting",
+                                         [PSD_SWAP_CLOSING] = "closing",
+                                         [PSD_SWAP_EMPTYING] = "changing"};
+    const struct psd_reload *r = &d->reload;
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
+                          (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
+                          (json_int_t)d->swap.n_swaps, "swap", phases[d->swap.phase]);
+    json_object_set_new(o, "last_error", psd_json_text(r->last.text));
+    return o;
+}
+
+static json_t *barred_json(const struct psd_auth *a)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n_barred; i++)
+        json_array_append_new(list, json_string(a->barred[i]));
+    return list;
+}
+
 static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
@@ -167,9 +191,13 @@ static json_t *status_json(struct psd *d)
                                   d->cfg.averaging));
     json_object_set_new(o, "parameters", parameters_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
+    json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));
     json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
-    json_object_set_new(o, "transport", json_string(d->transport->name));
+    json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
+    json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
+    json_object_set_new(o, "barred", barred_json(&d->auth));
+    json_object_set_new(o, "transport", json_string(d->roads.road[0].transport->name));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
     json_object_set_new(o, "chunk_floats",
                         integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
@@ -186,6 +214,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(evaluation, "center_version",
                         isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
     json_object_set_new(o, "evaluation", evaluation);
+    json_object_set_new(o, "servers", psd_team_json(d));
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
@@ -197,7 +226,7 @@ static json_t *status_json(struct psd *d)
 static void get_status(void *arg, const char *query, struct psd_http_answer *answer)
 {
     (void)query;
-    answer_json(answer, 200, status_json(arg));
+    psd_answer_json(answer, 200, status_json(arg));
 }
 
 static void client_counters(const struct psd *d, uint32_t client, uint64_t *clock, uint64_t *staleness)
@@ -225,6 +254,24 @@ static const char *state_of(const struct psd *d, const struct psd_session *s, ui
     return waits ? "waits" : session_names[s->state];
 }
 
+/* What its data came on, as lanes have seen it, and why it is not a better road, as it said. */
+static void add_road(json_t *o, const struct psd *d, const struct psd_session *s)
+{
+    uint64_t in = 0, out = 0;
+    uint32_t road = 0;
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[s->client];
+        in += c->bytes_in;
+        out += c->bytes_out;
+        road = c->bytes_in + c->bytes_out > 0 ? c->road : road;
+    }
+    json_object_set_new(o, "road",
+                        in + out > 0 ? json_string(d->roads.road[road].transport->name) : json_null());
+    json_object_set_new(o, "road_why", psd_json_text(s->road_why));
+    json_object_set_new(o, "received_bytes", integer(in));
+    json_object_set_new(o, "sent_bytes", integer(out));
+}
+
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
     uint64_t clock, staleness, now_ms = uv_now(&d->loop);
@@ -237,6 +284,8 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "rank", s->observer ? json_null() : integer(s->client));
     json_object_set_new(o, "kind", json_string(s->observer ? "observer" : "worker"));
     json_object_set_new(o, "name", json_string(s->name));
+    json_object_set_new(o, "identity", psd_json_text(s->identity));
+    json_object_set_new(o, "members", integer(s->members > 1 ? s->members : 1));
     json_object_set_new(o, "incarnation", integer(s->incarnation));
     json_object_set_new(o, "state", json_string(state_of(d, s, silent_ms)));
     json_object_set_new(o, "address", json_string(s->address));
@@ -244,12 +293,18 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
     json_object_set_new(o, "exchanges",
                         integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
+    json_object_set_new(o, "dropped", integer(psd_cuts_dropped(d, s->client)));
     json_object_set_new(o, "staleness", integer(staleness));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
     json_object_set_new(o, "samples_per_s", psd_json_number(s->metrics.samples_per_second));
+    bool known = s->tempo.incarnation == s->incarnation && s->tempo.steps_per_second > 0;
+    json_object_set_new(o, "steps_per_s", known ? json_real(s->tempo.steps_per_second) : json_null());
+    json_object_set_new(o, "period",
+                        s->observer || s->tempo.period == 0 ? json_null() : integer(s->tempo.period));
     json_object_set_new(o, "distance", psd_json_number(distance));
     json_object_set_new(o, "update_norm", psd_json_number(update));
+    add_road(o, d, s);
     return o;
 }
 
@@ -274,7 +329,7 @@ static void get_workers(void *arg, const char *query, struct psd_http_answer *an
         else if (s->end[0] != 0)
             json_array_append_new(ended, ended_json(d, s));
     }
-    answer_json(answer, 200, json_pack("{s:o, s:o}", "workers", live, "ended", ended));
+    psd_answer_json(answer, 200, json_pack("{s:o, s:o}", "workers", live, "ended", ended));
 }
 
 static void get_config(void *arg, const char *query, struct psd_http_answer *answer)
@@ -310,11 +365,11 @@ static void get_history(void *arg, const char *query, struct psd_http_answer *an
     double since;
 
     if (!parse_since(query, &since)) {
-        answer_json(answer, 400,
-                    json_pack("{s:o}", "error",
-                              json_sprintf("since: allowed are unix seconds from 0 to %.0f, such as "
-                                           "1700000000.25, in at most 32 digits",
-                                           LATEST_S)));
+        psd_answer_json(answer, 400,
+                        json_pack("{s:o}", "error",
+                                  json_sprintf("since: allowed are unix seconds from 0 to %.0f, such as "
+                                               "1700000000.25, in at most 32 digits",
+                                               LATEST_S)));
         return;
     }
     while (first > 0 && h->records[first - 1].t_s > since)
@@ -322,7 +377,7 @@ static void get_history(void *arg, const char *query, struct psd_http_answer *an
     json_t *list = json_array();
     for (size_t i = first; i < h->n; i++)
         json_array_append_new(list, psd_json_record(&h->records[i]));
-    answer_json(answer, 200, json_pack("{s:o}", "history", list));
+    psd_answer_json(answer, 200, json_pack("{s:o}", "history", list));
 }
 
 static void get_metrics(void *arg, const char *query, struct psd_http_answer *answer)
@@ -338,7 +393,7 @@ static void get_healthz(void *arg, const char *query, struct psd_http_answer *an
 {
     (void)arg;
     (void)query;
-    answer_json(answer, 200, json_pack("{s:s}", "health", "ok"));
+    psd_answer_json(answer, 200, json_pack("{s:s}", "health", "ok"));
 }
 
 static void get_readyz(void *arg, const char *query, struct psd_http_answer *answer)
@@ -346,71 +401,27 @@ static void get_readyz(void *arg, const char *query, struct psd_http_answer *ans
     struct psd *d = arg;
     bool takes_workers = d->state < PSD_STATE_DRAINING;
     (void)query;
-    answer_json(answer, takes_workers ? 200 : 503,
-                json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
-}
-
-static void post_checkpoint(void *arg, const char *query, struct psd_http_answer *answer)
-{
-    struct psd *d = arg;
-    struct ps_error err;
-    (void)query;
-    if (psd_saver_start(d, &err) < 0)
-        answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
-    else
-        answer_json(answer, 202,
-                    json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)psd_version(d)));
-}
-
-static void post_drain(void *arg, const char *query, struct psd_http_answer *answer)
-{
-    (void)query;
-    psd_job_drain(arg, "drain was asked for on the status socket");
-    answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
-}
-
-/* arg: a worker's rank, or the client number of an observer (/workers has both). */
-static void post_evict(void *arg, const char *query, struct psd_http_answer *answer)
-{
-    struct psd *d = arg;
-    uint32_t client = 0;
-    char found[64], why[160];
-    snprintf(found, sizeof found, "%s", query != NULL ? query : "");
-    size_t n = strlen(found);
-    if (n < 1 || n > 6 || strspn(found, "0123456789") != n) {
-        answer_json(
-            answer, 400,
-            json_pack("{s:o}", "error",
-                      json_sprintf("evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
-                                   n > 0 && n <= 6 ? found
-                                   : n > 0         ? "something else"
-                                                   : "nothing")));
-        return;
-    }
-    client = (uint32_t)strtoul(found, NULL, 10);
-    struct psd_session *s = client < d->sessions.n_slots ? &d->sessions.slots[client] : NULL;
-    if (s == NULL || s->state == PSD_SESSION_VACANT) {
-        answer_json(answer, 404,
-                    json_pack("{s:o}", "error",
-                              json_sprintf("there is no rank %u in the job; /workers lists who is", client)));
-        return;
-    }
-    snprintf(why, sizeof why, "an operator evicted this worker (psctl evict %u); a new session may join",
-             client);
-    json_t *o = json_pack("{s:I, s:s, s:I}", "evicted", (json_int_t)client, "name", s->name, "incarnation",
-                          (json_int_t)s->incarnation);
-    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
-    answer_json(answer, 200, o);
+    psd_answer_json(answer, takes_workers ? 200 : 503,
+                    json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
 }
 
 const struct psd_http_route psd_routes[] = {
-    {"GET", "/status", get_status, NULL},           {"GET", "/workers", get_workers, NULL},
-    {"GET", "/config", get_config, NULL},           {"GET", "/metrics", get_metrics, NULL},
-    {"GET", "/history", get_history, "since"},      {"GET", "/healthz", get_healthz, NULL},
-    {"GET", "/readyz", get_readyz, NULL},           {"GET", "/", psd_page_index, NULL},
-    {"GET", "/page.css", psd_page_style, NULL},     {"GET", "/page.js", psd_page_script, NULL},
-    {"GET", "/chart.js", psd_page_chart, NULL},     {"GET", "/icon.svg", psd_page_icon, NULL},
-    {"POST", "/checkpoint", post_checkpoint, NULL}, {"POST", "/drain", post_drain, NULL},
-    {"POST", "/evict", post_evict, "rank"},         {.method = NULL},
+    {"GET", "/status", get_status, NULL},
+    {"GET", "/workers", get_workers, NULL},
+    {"GET", "/config", get_config, NULL},
+    {"GET", "/metrics", get_metrics, NULL},
+    {"GET", "/history", get_history, "since"},
+    {"GET", "/healthz", get_healthz, NULL},
+    {"GET", "/readyz", get_readyz, NULL},
+    {"GET", "/", psd_page_index, NULL},
+    {"GET", "/page.css", psd_page_style, NULL},
+    {"GET", "/page.js", psd_page_script, NULL},
+    {"GET", "/chart.js", psd_page_chart, NULL},
+    {"GET", "/icon.svg", psd_page_icon, NULL},
+    {"POST", "/checkpoint", psd_post_checkpoint, NULL},
+    {"POST", "/drain", psd_post_drain, NULL},
+    {"POST", "/evict", psd_post_evict, "rank"},
+    {"POST", "/allow", psd_post_allow, "name"},
+    {"POST", "/reload", psd_post_reload, NULL},
+    {.method = NULL},
 };

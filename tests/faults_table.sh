@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # faults_table.sh ROOT: every test that docs/FAULTS.md names exists, and every test of the suites that are about
-# faults alone is named there.
+# faults alone is named there; so does every suite that scripts/faults runs.
 set -uo pipefail
 
 root=$1
@@ -21,5 +21,14 @@ for name in "${named[@]}"; do
 done
 for name in "${must[@]}"; do
     grep -qxF -- "$name" <<<"$table" || { echo "$page does not name $name"; failed=1; }
+done
+read -ra suites < <(sed -n '/^tests=(/,/)$/p' "$root/scripts/faults" | tr -d '\n' | sed 's/^tests=(//; s/)$//')
+[[ ${#suites[@]} -gt 20 ]] || { echo "scripts/faults: it runs ${#suites[@]} suites only"; failed=1; }
+for name in "${suites[@]}"; do
+    room=$root/tests/${name%%-*} file=${name#*-}
+    [[ $name == faults-table || -e $room/test_$file.c || -e $room/$file.sh ]] || {
+        echo "scripts/faults: there is no suite $name"
+        failed=1
+    }
 done
 exit "$failed"

@@ -1,29 +1,55 @@
 /* The worker that steps on its own and every `period` steps sends what became of the point that it last
- * adopted, x - start: DOWNPOUR, Zhang et al. 2015 Algorithm 3. It goes on from the center that comes back.
+ * adopted, x - start: DOWNPOUR, Zhang et al. 2015 Algorithm 3. It goes on from the center that comes back, x
+ * <- mix x + (1 - mix) center, start <- center; mix is 0 but where a part of x is to be kept.
+ *
+ * With fragments (Streaming DiLoCo, Douillard et al. 2025) the vector goes in parts, one after the other over
+ * the period, each with a start of its own time.
  *
  * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
  * beginning of the next message. */
 #include "client/halves/halves.h"
 
+/* What the exchange covers that is due. */
+static struct ps_range part_of(const struct psc *c)
+{
+    uint32_t n = psc_tempo_fragments(c);
+    return n > 1 ? ps_fragment(&c->shard, c->manifest, n, c->tempo.fragment) : ps_shard_whole(&c->shard);
+}
+
 /* Buffers travel by their values. Frozen ones are not sent. */
-static void make_message(struct psc *c, const float *x, const float *own)
+static void make_message(struct psc *c, const float *x, const float *own, struct ps_range part)
 {
     float *message = c->kept[PSC_KEPT_MESSAGE], *start = c->kept[PSC_KEPT_START];
-    for (size_t i = 0; i < c->manifest->n_segments; i++) {
-        const struct ps_segment *s = &c->manifest->segments[i];
-        uint64_t at = s->range.begin;
-        if (s->role == PS_ROLE_PARAM)
-            c->vec->subtract(message + at, own + at, start + at, s->range.count);
-        else if (s->role == PS_ROLE_BUFFER)
-            c->vec->copy(message + at, x + at, s->range.count);
+    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
+         p = psc_next_part(p, part)) {
+        uint64_t at = p.range.begin;
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->vec->subtract(message + at, own + at, start + at, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(message + at, x + at, p.range.count);
     }
 }
 
-/* Piece by piece: whatever stays unanswered is still owed. */
+/* x <- mix x + (1 - mix) center, by what moves it towards the center. */
+static void land_mixed(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
+{
+    uint64_t scope = c->carriage.scope.begin;
+    struct ps_range at = {scope + r.begin, r.count};
+    (void)rate;
+    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at)) {
+        const float *center = answer + (p.range.begin - at.begin);
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->vec->elastic(own + (p.range.begin - scope), center, (float)(1 - c->hyper.mix), p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(own + (p.range.begin - scope), center, p.range.count);
+    }
+}
+
+/* Piece by piece: whatever stays unanswered is still owed. own: from the scope's begin on. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
-    psc_land_moved(c, r, answer, rate, own);
-    psc_land_moved(c, r, answer, rate, c->kept[PSC_KEPT_START]);
+    (c->hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
+    psc_land_moved(c, r, answer, rate, c->kept[PSC_KEPT_START] + c->carriage.scope.begin);
 }
 
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
@@ -32,26 +58,44 @@ static void land_anew(struct psc *c, struct ps_range r, const float *answer, flo
     psc_land_all(c, r, answer, rate, c->kept[PSC_KEPT_START]);
 }
 
-static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x)
+static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
 {
     int rc = psc_move(c, t);
-    if (rc == PSC_OK)
-        psc_own_look(c, x);
+    if (rc == PSC_OK || rc == PSC_CUT)
+        psc_own_look(c, x, part);
     return rc;
 }
 
 /* From now on x counts from what it is, until the answer says where that was. */
-static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own)
+static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own, struct ps_range part)
 {
+    float *start = c->kept[PSC_KEPT_START];
     int rc = psc_transfer_check(c, t, &c->error);
     if (rc != PSC_OK)
         return rc;
-    psc_copy_moved(c, c->kept[PSC_KEPT_START], own);
+    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0; p = psc_next_part(p, part))
+        if (p.segment->role != PS_ROLE_FROZEN)
+            c->vec->copy(start + p.range.begin, own + p.range.begin, p.range.count);
     t->name = NULL;
     t->landed = psc_land_moved;
-    t->target = c->kept[PSC_KEPT_AHEAD];
+    t->target = c->kept[PSC_KEPT_AHEAD] + part.begin;
+    c->ahead.part = part;
     psc_exchange_ahead(c, t);
     return PSC_OK;
+}
+
+/* The center has come to where x was when it was sent: x as if it had set out from there, of which mix is not
+ * taken. */
+static void rebase(struct psc *c, float *own, float *start, const float *answer, size_t n)
+{
+    float taken = (float)(1 - c->hyper.mix);
+    if (!(c->hyper.mix > 0)) {
+        c->vec->rebase(own, start, answer, n);
+        return;
+    }
+    c->vec->axpy(own, answer, taken, n);
+    c->vec->axpy(own, start, -taken, n);
+    c->vec->copy(start, answer, n);
 }
 
 /* x <- answer + (x - start), start <- answer. Buffers, which the caller may keep above some bound, are the
@@ -60,44 +104,87 @@ static void take_over(struct psc *c, float *x)
 {
     float *own = psc_own_x(c, x), *start = c->kept[PSC_KEPT_START];
     const float *answer = c->kept[PSC_KEPT_AHEAD];
+    struct ps_range part = c->ahead.part;
     double begin = psc_now_s();
-    for (size_t i = 0; i < c->manifest->n_segments; i++) {
-        const struct ps_segment *s = &c->manifest->segments[i];
-        uint64_t at = s->range.begin;
-        if (s->role == PS_ROLE_PARAM)
-            c->vec->rebase(own + at, start + at, answer + at, s->range.count);
-        else if (s->role == PS_ROLE_BUFFER)
-            c->vec->copy(own + at, answer + at, s->range.count);
+    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
+         p = psc_next_part(p, part)) {
+        uint64_t at = p.range.begin;
+        if (p.segment->role == PS_ROLE_PARAM)
+            rebase(c, own + at, start + at, answer + at, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(own + at, answer + at, p.range.count);
     }
     c->ahead.landed = false;
+    c->pulled = true;
     c->update_s += psc_now_s() - begin;
-    psc_own_look(c, x);
+    psc_own_look(c, x, part);
+}
+
+/* start is what x was when it was sent. */
+static void take_back(struct psc *c)
+{
+    float *start = c->kept[PSC_KEPT_START];
+    const float *message = c->kept[PSC_KEPT_MESSAGE];
+    struct ps_range part = c->ahead.part;
+    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0; p = psc_next_part(p, part))
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->vec->axpy(start + p.range.begin, message + p.range.begin, -1, p.range.count);
+}
+
+static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
+{
+    struct ps_range part = part_of(c);
+    make_message(c, x, own, part);
+    struct psc_transfer t =
+        psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE] + part.begin, own + part.begin, n_samples);
+    t.is_fragment = psc_tempo_fragments(c) > 1;
+    t.fragment = (uint16_t)c->tempo.fragment;
+    t.part = part;
+    t.landed = land;
+    return c->hyper.overlap ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x);
+    bool due = psc_tempo_is_due(c);
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
     if (c->ahead.landed)
         take_over(c, x);
-    if ((c->clock + 1) % c->hyper.period == 0) {
-        make_message(c, x, own);
-        struct psc_transfer t = psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE], own, n_samples);
-        t.landed = land;
-        rc = c->hyper.overlap ? exchange_later(c, &t, own) : exchange_now(c, &t, x);
-    }
+    if (due)
+        rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
         c->fresh = true; /* diverged: from wherever the caller goes on */
-    if (rc == PSC_OK)
-        c->clock++;
-    return rc;
+    if (rc != PSC_OK && rc != PSC_CUT)
+        return rc;
+    c->clock++;
+    if (rc == PSC_CUT)
+        psc_tempo_restart(c);
+    else if (due)
+        psc_tempo_exchanged(c);
+    else
+        psc_tempo_stepped(c);
+    return PSC_OK;
+}
+
+/* What the last answers have not seen, and a message that was on its way. */
+static const float *owed(struct psc *c, float *x)
+{
+    if (c->ahead.lost)
+        take_back(c);
+    make_message(c, x, psc_own_x(c, x), ps_shard_whole(&c->shard));
+    return c->kept[PSC_KEPT_MESSAGE];
 }
 
 const struct psc_half psc_half_delta = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
                                         .overlaps = true,
                                         .staler = true,
+                                        .steps_first = true,
+                                        .finishes = true,
                                         .step = step,
-                                        .finish = take_over,
+                                        .take_over = take_over,
+                                        .owed = owed,
+                                        .take_back = take_back,
                                         .land_anew = land_anew};

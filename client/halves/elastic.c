@@ -31,6 +31,7 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land;
+    t.meets = true;
     if (own != x)
         psc_copy_buffers(c, own, x);
     int rc = psc_move(c, &t);
@@ -72,6 +73,7 @@ static void take_over(struct psc *c, float *x)
             c->vec->copy(x + at, brought + at, s->range.count);
     }
     c->ahead.landed = false;
+    c->pulled = true;
     c->update_s += psc_now_s() - begin;
 }
 
@@ -102,4 +104,5 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-const struct psc_half psc_half_elastic = {.overlaps = true, .lands_in_x = true, .step = step};
+const struct psc_half psc_half_elastic = {
+    .overlaps = true, .lands_in_x = true, .step = step, .take_over = take_over};

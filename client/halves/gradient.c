@@ -6,7 +6,8 @@ static void take_over(struct psc *c, float *x)
 {
     psc_copy_moved(c, psc_own_x(c, x), c->kept[PSC_KEPT_AHEAD]);
     c->ahead.landed = false;
-    psc_own_look(c, x);
+    c->pulled = true;
+    psc_own_look(c, x, ps_shard_whole(&c->shard));
 }
 
 /* The own step first; then the message, at the rate of the step it belongs to. */
@@ -23,7 +24,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     t.landed = psc_land_moved;
     if (!c->hyper.overlap) {
         if ((rc = psc_move(c, &t)) == PSC_OK)
-            psc_own_look(c, x);
+            psc_own_look(c, x, ps_shard_whole(&c->shard));
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
         t.name = NULL;
         psc_exchange_ahead(c, &t);
@@ -33,5 +34,25 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc;
 }
 
-const struct psc_half psc_half_gradient = {
-    .sends_gradient = true, .overlaps = true, .staler = true, .step = step, .finish = take_over};
+/* The gradient that was on its way: what plain sgd would have made of it. */
+static const float *owed(struct psc *c, float *x)
+{
+    float *message = c->kept[PSC_KEPT_GRADIENT];
+    float eta = (float)ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock - 1);
+    (void)x;
+    if (!c->ahead.lost)
+        return NULL;
+    for (size_t i = 0; i < c->manifest->n_segments; i++)
+        if (c->manifest->segments[i].role == PS_ROLE_PARAM)
+            c->vec->scale(message + c->manifest->segments[i].range.begin, -eta,
+                          c->manifest->segments[i].range.count);
+    return message;
+}
+
+const struct psc_half psc_half_gradient = {.sends_gradient = true,
+                                           .overlaps = true,
+                                           .staler = true,
+                                           .finishes = true,
+                                           .step = step,
+                                           .take_over = take_over,
+                                           .owed = owed};

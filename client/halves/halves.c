@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const struct psc_half *psc_half_of(const struct ps_rule_info *rule)
+const struct psc_half *psc_half_of(const struct ps_rule_info *rule, enum ps_clique_mode mode)
 {
     static const struct psc_half *const halves[] = {
         [PS_MESSAGE_X] = &psc_half_elastic,
@@ -11,7 +11,11 @@ const struct psc_half *psc_half_of(const struct ps_rule_info *rule)
         [PS_MESSAGE_DELTA] = &psc_half_delta,
         [PS_MESSAGE_ADMM] = &psc_half_admm,
     };
-    return rule != NULL ? halves[rule->message] : &psc_half_local;
+    if (rule == NULL)
+        return &psc_half_local;
+    if (rule->in_clique)
+        return &psc_half_clique;
+    return mode == PS_CLIQUE_VECTORS ? &psc_half_vectors : halves[rule->message];
 }
 
 /* x <- answer */
@@ -64,14 +68,12 @@ float *psc_own_x(struct psc *c, float *at)
     return x != NULL ? x : at;
 }
 
-static struct psc_point point_of(struct psc *c, const struct ps_segment *s, float *at)
+static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
 {
     float *x = c->kept[PSC_KEPT_X], *v = c->kept[PSC_KEPT_V];
-    uint64_t begin = s->range.begin;
-    return (struct psc_point){.at = at + begin,
-                              .x = x != NULL ? x + begin : NULL,
-                              .v = v != NULL ? v + begin : NULL,
-                              .n = s->range.count};
+    uint64_t begin = r.begin;
+    return (struct psc_point){
+        .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
 }
 
 void psc_own_step(struct psc *c, float *at, const float *g)
@@ -80,7 +82,7 @@ void psc_own_step(struct psc *c, float *at, const float *g)
     float eta = (float)psc_rate(c);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
-        struct psc_point p = point_of(c, s, at);
+        struct psc_point p = point_of(c, s->range, at);
         p.g = psc_gradient_to_step(c, s, g) + s->range.begin;
         if (s->role == PS_ROLE_PARAM)
             c->optimizer->step(c->vec, &p, eta, (float)c->hyper.momentum);
@@ -88,18 +90,19 @@ void psc_own_step(struct psc *c, float *at, const float *g)
     c->update_s += psc_now_s() - begin;
 }
 
-void psc_own_look(struct psc *c, float *at)
+void psc_own_look(struct psc *c, float *at, struct ps_range r)
 {
-    if (c->kept[PSC_KEPT_X] == NULL)
+    const float *own = c->kept[PSC_KEPT_X];
+    if (own == NULL)
         return;
     double begin = psc_now_s();
-    for (size_t i = 0; i < c->manifest->n_segments; i++) {
-        const struct ps_segment *s = &c->manifest->segments[i];
-        struct psc_point p = point_of(c, s, at);
-        if (s->role == PS_ROLE_PARAM)
-            c->optimizer->look(c->vec, &p, (float)c->hyper.momentum);
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        struct psc_point point = point_of(c, p.range, at);
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->optimizer->look(c->vec, &point, (float)c->hyper.momentum);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(at + p.range.begin, own + p.range.begin, p.range.count);
     }
-    psc_copy_buffers(c, at, c->kept[PSC_KEPT_X]);
     c->update_s += psc_now_s() - begin;
 }
 
@@ -116,6 +119,7 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                  .name = message == target ? "x" : "the message",
                                  .samples = n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)n_samples,
                                  .clock = c->clock,
+                                 .generation = c->generation,
                                  .target = target};
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "nets/data/data.h"
+#include "nets/worker/clique.h"
 #include "nets/worker/local.h"
 
 enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
@@ -28,7 +29,14 @@ struct row {
 static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
      "the server: tcp://HOST:PORT, ipc://PATH, or the endpoint file that psd wrote"},
-    {"method", TEXT, AT(method), 0, 0, "NAME", "train by sgd, msgd, asgd or mvasgd, without a server"},
+    {"key", TEXT, AT(key), 0, 0, "FILE",
+     "the key pair that proves who this is, a file of psctl keygen: where psd has auth.key"},
+    {"server-key", TEXT, AT(server_key), 0, 0, "KEY",
+     "psd's public key, with --key (that of @FILE, or of the key file)"},
+    {"transport", TEXT, AT(transport), 0, 0, "NAME",
+     "the road that data takes: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
+    {"method", TEXT, AT(method), 0, 0, "NAME",
+     "train by sgd, msgd, asgd, mvasgd, d-sync or pipe-sgd, without a server"},
     {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
@@ -40,6 +48,8 @@ static const struct row rows[] = {
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
+    {"step-ms", NUMBER, AT(step_ms), 0, 3600000, "N",
+     "every gradient takes at least N ms: a stand-in for a slower machine (0)"},
     {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
@@ -61,6 +71,25 @@ static const struct row rows[] = {
      "with --method: constant, step:FACTOR:STEPS or inv-sqrt:GAMMA (constant)"},
     {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
      "with --method: steps over which the rate grows linearly (200)"},
+    {"codec", TEXT, AT(codec), 0, 0, "NAME",
+     "with --method d-sync or pipe-sgd: how sums travel: raw, fp16, bf16, trunc16 or int8 (raw)"},
+    {"pipeline-warmup", OPTIONAL, AT(pipeline_warmup), 0, 1ull << 40, "S",
+     "with --method pipe-sgd: first steps, made as d-sync's (100)"},
+    {"clique", TEXT, AT(clique), 0, 0, "KIND",
+     "be a member of a clique of workers: ring, or mpi (under mpirun)"},
+    {"members", NUMBER, AT(members), 1, 1024, "M", "with --clique: how many they are"},
+    {"member", OPTIONAL, AT(member), 0, 1023, "K",
+     "with --clique ring: the rank wanted in it (one that is free)"},
+    {"rendezvous", TEXT, AT(rendezvous), 0, 0, "WHERE",
+     "with --clique ring: where members find each other: file:PATH, a prefix that all see, or psd:URL (the "
+     "server's)"},
+    {"clique-name", TEXT, AT(clique_name), 0, 0, "NAME",
+     "with --clique ring: tells cliques apart that meet at the same place (0)"},
+    {"clique-listen", TEXT, AT(clique_listen), 0, 0, "URL",
+     "with --clique ring: tcp://HOST, this host's address to the others, or unix: (tcp://127.0.0.1)"},
+    {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: rings side by side (1)"},
+    {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
+     "with --clique: the longest silence of a member (60)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
@@ -86,7 +115,9 @@ void cnn_worker_args_help(FILE *out)
         fprintf(out, " %s", cnn_models[i]->name);
     fputs("\nexit: 0 finished or drained, 1 out of memory or an internal error, 2 usage, 5 data, 6 server "
           "gone or\n"
-          "      session ended by it, 7 diverged\n",
+          "      session ended by it, 7 diverged, 8 the clique is broken or disagrees, 9 not let in: no key, "
+          "a key\n"
+          "      or a rank that psd does not allow, or a key file that cannot be used\n",
           out);
 }
 
@@ -163,13 +194,17 @@ static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
                        {"evaluate", a->evaluate},
                        {"once", a->once},
                        {"rank", a->rank >= 0},
-                       {"name", a->name != NULL}},
+                       {"key", a->key != NULL},
+                       {"name", a->name != NULL},
+                       {"transport", a->transport != NULL}},
       with_method[] = {{"learning-rate", !isnan(a->learning_rate)},
                        {"momentum", !isnan(a->momentum)},
                        {"averaging-rate", !isnan(a->averaging_rate)},
                        {"weight-decay", !isnan(a->weight_decay)},
                        {"schedule", a->schedule != NULL},
-                       {"warmup", a->warmup >= 0}};
+                       {"warmup", a->warmup >= 0},
+                       {"codec", a->codec != NULL},
+                       {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
         if (with_server[i].given)
@@ -186,8 +221,10 @@ static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
 static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
 {
     int rc = check_method(a, err);
-    if (rc != 0)
+    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0)
         return rc;
+    if (a->server_key != NULL && a->key == NULL)
+        return cnn_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
     if (a->describe == NULL && a->server == NULL && a->method == NULL)
         return cnn_fail(err, -EINVAL,
                         "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
@@ -204,8 +241,9 @@ static int check_together(const struct cnn_worker_args *a, struct cnn_error *err
                         a->epochs != 0  ? "epochs"
                         : a->steps != 0 ? "steps"
                                         : "rank");
-    if (a->evaluate && a->state != NULL)
-        return cnn_fail(err, -EINVAL, "--state: given with --evaluate; allowed: for training");
+    if (a->evaluate && (a->state != NULL || a->step_ms != 0))
+        return cnn_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
+                        a->state != NULL ? "state" : "step-ms");
     if (a->once && a->every_s != 0)
         return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     const char *net = a->describe != NULL ? a->describe : a->net;
@@ -228,6 +266,11 @@ static void fill_defaults(struct cnn_worker_args *a)
         a->epochs = 1;
     if (a->every_s == 0)
         a->every_s = 3;
+    if (a->clique == NULL)
+        return;
+    a->links = a->links == 0 ? 1 : a->links;
+    a->clique_name = a->clique_name == NULL ? "0" : a->clique_name;
+    a->clique_timeout_s = a->clique_timeout_s == 0 ? 60 : a->clique_timeout_s;
 }
 
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err)
@@ -240,6 +283,8 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .data_threads = 1,
                                 .rank = -1,
                                 .warmup = -1,
+                                .member = -1,
+                                .pipeline_warmup = -1,
                                 .learning_rate = NAN,
                                 .momentum = NAN,
                                 .averaging_rate = NAN,

@@ -9,12 +9,18 @@
 #include "nets/net.h"
 
 struct cnn_worker_args {
-    const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule,
-        *describe;                                /* NULL: not given; into argv or static */
+    const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
+        *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key,
+        *transport;                               /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    int64_t rank;   /* -1: any */
-    int64_t warmup; /* of --method; -1: its own */
+    uint64_t step_ms;        /* that a gradient takes at least */
+    int64_t rank;            /* -1: any */
+    int64_t warmup;          /* of --method; -1: its own */
+    uint64_t members, links; /* of the clique; 0: not given */
+    int64_t member;          /* its rank in it; -1: any */
+    int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
+    double clique_timeout_s; /* 0: not given */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
     bool evaluate, center, once, json, help, version;

@@ -36,6 +36,10 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
         return CNN_EXIT_USAGE;
     case PSC_EVALUE:
         return CNN_EXIT_DIVERGED;
+    case PSC_ECLIQUE:
+        return CNN_EXIT_CLIQUE;
+    case PSC_EAUTH:
+        return CNN_EXIT_AUTH;
     default:
         return CNN_EXIT_INTERNAL;
     }
@@ -70,13 +74,14 @@ static int open_net(struct cnn_job *job)
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
     }
     job->n_floats = cnn_model_n_floats(job->model);
-    job->x = aligned_alloc(64, (job->n_floats * sizeof *job->x + 63) / 64 * 64);
-    if (job->x == NULL || cnn_model_fill(job->model, job->args->seed, job->x) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: no memory for %zu floats", job->model->name,
-               job->n_floats);
-        return CNN_EXIT_INTERNAL;
-    }
     return CNN_EXIT_OK;
+}
+
+/* The first point, where a server on this machine can reach it. */
+static int make_x(struct cnn_job *job)
+{
+    int rc = psc_alloc(job->psc, job->n_floats, &job->x);
+    return rc == PSC_OK && cnn_model_fill(job->model, job->args->seed, job->x) != 0 ? PSC_ENOMEM : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
@@ -123,8 +128,14 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.rank = (int32_t)job->args->rank;
     opt.name = job->args->name;
     opt.log = log_sentence;
+    opt.clique = job->clique.q;
+    opt.key_file = job->args->key;
+    opt.server_key = job->args->server_key;
+    opt.transport = job->args->transport;
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)
+        return cnn_job_fail(job, "cannot join", rc);
+    if ((rc = rc == PSC_OK ? make_x(job) : rc) < 0)
         return cnn_job_fail(job, "cannot join", rc);
     if (rc == PSC_OK) {
         rc = begin(job);
@@ -135,6 +146,34 @@ static int open_session(struct cnn_job *job, bool *drained)
     return CNN_EXIT_OK;
 }
 
+static int open_clique(struct cnn_job *job)
+{
+    struct cnn_error err;
+    int rc = cnn_clique_open(job->args, &job->clique, &err);
+    if (rc == PSC_OK)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "clique.failed", "%s (%s)", err.text, psc_result_name(rc));
+    return rc == PSC_ECLIQUE                            ? CNN_EXIT_CLIQUE
+           : rc == PSC_EAUTH                            ? CNN_EXIT_AUTH
+           : rc == PSC_EINVAL || rc == PSC_EUNSUPPORTED ? CNN_EXIT_USAGE
+                                                        : CNN_EXIT_INTERNAL;
+}
+
+bool cnn_job_is_shared(const struct cnn_job *job)
+{
+    return job->clique.q != NULL && psc_clique_size(job->clique.q) > 1;
+}
+
+uint32_t cnn_job_rank(const struct cnn_job *job)
+{
+    int rank = psc_rank(job->psc), members = 1, member = 0;
+    if (cnn_job_is_shared(job)) {
+        members = psc_clique_size(job->clique.q);
+        member = psc_clique_rank(job->clique.q);
+    }
+    return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
+}
+
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained)
 {
@@ -143,6 +182,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
     if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
+        rc = open_clique(job);
+    if (rc == CNN_EXIT_OK)
         rc = open_session(job, drained);
     return rc;
 }
@@ -150,7 +191,7 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
 void cnn_job_close(struct cnn_job *job)
 {
     psc_close(job->psc);
-    free(job->x);
+    cnn_clique_close(&job->clique);
     cnn_net_destroy(job->net);
     cnn_data_close(job->data);
 }

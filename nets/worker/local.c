@@ -8,11 +8,12 @@
 
 /* For LeNet on MNIST with batches of 64, which diverges at twice these rates without a warm-up. Momentum 0.9
  * makes ten steps of one. */
-enum { WARMUP_STEPS = 200 };
+enum { WARMUP_STEPS = 200, PIPELINE_WARMUP = 100 };
 static const struct {
     const char *name;
     double learning_rate;
-} methods[] = {{"sgd", 0.05}, {"msgd", 0.01}, {"asgd", 0.05}, {"mvasgd", 0.05}};
+} methods[] = {{"sgd", 0.05},    {"msgd", 0.01},  {"asgd", 0.05},
+               {"mvasgd", 0.05}, {"d-sync", 0.1}, {"pipe-sgd", 0.1}};
 enum { N_METHODS = sizeof methods / sizeof *methods };
 
 static const struct {
@@ -55,7 +56,8 @@ static int find_method(const char *name, struct cnn_error *err)
     for (int i = 0; i < N_METHODS; i++)
         if (strcmp(methods[i].name, name) == 0)
             return i;
-    return cnn_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd", name);
+    return cnn_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
+                    name);
 }
 
 static int check_ranges(const struct psc_local *l, struct cnn_error *err)
@@ -88,6 +90,14 @@ static int check_use(const struct cnn_worker_args *a, struct cnn_error *err)
     if (!isnan(a->averaging_rate) && strcmp(a->method, "mvasgd") != 0)
         return cnn_fail(err, -EINVAL, "--averaging-rate: given for %s, which has none; allowed: with mvasgd",
                         a->method);
+    bool pipelined = strcmp(a->method, "pipe-sgd") == 0;
+    if (a->pipeline_warmup >= 0 && !pipelined)
+        return cnn_fail(err, -EINVAL,
+                        "--pipeline-warmup: given for %s, which has none; allowed: with pipe-sgd", a->method);
+    if (a->codec != NULL && !pipelined && strcmp(a->method, "d-sync") != 0)
+        return cnn_fail(err, -EINVAL,
+                        "--codec: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
+                        a->method);
     return 0;
 }
 
@@ -102,6 +112,8 @@ int cnn_local_options(const struct cnn_worker_args *a, struct psc_local *out, st
     out->averaging_rate = isnan(a->averaging_rate) ? out->averaging_rate : a->averaging_rate;
     out->weight_decay = isnan(a->weight_decay) ? out->weight_decay : a->weight_decay;
     out->warmup_steps = a->warmup >= 0 ? (uint64_t)a->warmup : WARMUP_STEPS;
+    out->codec = a->codec != NULL ? a->codec : out->codec;
+    out->pipeline_warmup = a->pipeline_warmup >= 0 ? (uint64_t)a->pipeline_warmup : PIPELINE_WARMUP;
     if ((rc = check_use(a, err)) != 0 || (rc = check_ranges(out, err)) != 0)
         return rc;
     return a->schedule != NULL ? read_schedule(a->schedule, out, err) : 0;

@@ -43,6 +43,12 @@ static bool is_alone(const struct training *t)
     return t->job->args->method != NULL;
 }
 
+/* Without a server: one of those that train looks at the test set. */
+static bool examines(const struct training *t)
+{
+    return is_alone(t) && (!cnn_job_is_shared(t->job) || psc_clique_rank(t->job->clique.q) == 0);
+}
+
 static uint32_t batch_of(const struct training *t)
 {
     return (uint32_t)t->job->args->batch;
@@ -62,18 +68,17 @@ static void training_finish(struct training *t)
     free(t->images);
     free(t->g);
     cnn_stream_destroy(t->stream);
-    if (is_alone(t))
+    if (examines(t))
         cnn_exam_close(&t->exam);
 }
 
 static struct cnn_place place_of(const struct training *t)
 {
-    int rank = psc_rank(t->job->psc);
     struct cnn_place place = {.steps = t->step,
                               .draws = t->draws,
                               .seed = t->job->args->seed,
                               .batch = batch_of(t),
-                              .rank = rank > 0 ? (uint64_t)rank : 0};
+                              .rank = cnn_job_rank(t->job)};
     cnn_stream_position(t->stream, &place.position);
     return place;
 }
@@ -125,12 +130,11 @@ static int resume(struct training *t)
 static int training_init(struct training *t, struct cnn_job *job)
 {
     struct cnn_error err;
-    int rank = psc_rank(job->psc);
     *t = (struct training){.job = job};
     t->last_step = steps_wanted(t);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,
                                      .seed = job->args->seed,
-                                     .rank = rank > 0 ? (uint32_t)rank : 0,
+                                     .rank = cnn_job_rank(job),
                                      .batch = batch_of(t),
                                      .height = job->model->height,
                                      .width = job->model->width,
@@ -149,12 +153,12 @@ static int training_init(struct training *t, struct cnn_job *job)
         return CNN_EXIT_INTERNAL;
     }
     int rc = resume(t);
-    if (rc == CNN_EXIT_OK && is_alone(t))
+    if (rc == CNN_EXIT_OK && examines(t))
         rc = cnn_exam_open(&t->exam, job);
     if (rc != CNN_EXIT_OK)
         return rc;
     /* Workers of one job drop different elements. */
-    cnn_net_seed(job->net, job->args->seed + ((uint64_t)(rank > 0 ? rank : 0) << 32), t->draws);
+    cnn_net_seed(job->net, job->args->seed + ((uint64_t)cnn_job_rank(job) << 32), t->draws);
     t->started = cnn_now();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
@@ -168,7 +172,7 @@ static struct cnn_progress_state state_of(const struct training *t, const struct
     struct psc_info info = {.size = sizeof info};
     psc_info(t->job->psc, &info);
     return (struct cnn_progress_state){
-        .rank = psc_rank(t->job->psc),
+        .rank = (int)cnn_job_rank(t->job),
         .step = t->step,
         .last_step = t->last_step,
         .epoch = (double)t->step * batch_of(t) / (double)t->job->info.n_train,
@@ -229,6 +233,14 @@ static int start_over(struct training *t, const char *what)
     return psc_pull(t->job->psc, NULL, t->job->x);
 }
 
+/* The rest of the time that a gradient is to take, unless a signal asks to stop. */
+static void linger(const struct training *t, double begun)
+{
+    double left_s = (double)t->job->args->step_ms / 1e3 - (cnn_now() - begun);
+    if (left_s > 0)
+        cnn_stop_wait(t->job->stop, left_s);
+}
+
 /* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct training *t)
 {
@@ -248,11 +260,14 @@ static int train_step(struct training *t)
         return PSC_EINVAL;
     }
     t->draws++;
+    linger(t, t1);
     double t2 = cnn_now();
     t->data_s += t1 - t0;
     t->compute_s += t2 - t1;
-    if (!isfinite(score.loss))
+    if (!isfinite(score.loss) && !cnn_job_is_shared(job))
         return start_over(t, "the loss is not finite");
+    if (!isfinite(score.loss))
+        t->g[0] = NAN; /* so that all members refuse the step */
     cnn_net_update_buffers(job->net, job->x);
 
     int rc = psc_step(job->psc, job->x, t->g, (size_t)n);
@@ -294,7 +309,7 @@ static void leave_well(struct training *t)
 /* Without a server: the test set, when it is time. An enum cnn_exit. */
 static int examine(struct training *t, bool last)
 {
-    if (!is_alone(t))
+    if (!examines(t))
         return CNN_EXIT_OK;
     double begin = cnn_now();
     int rc = cnn_exam_take(&t->exam, t->step, now_of(t) - t->started, last);
@@ -315,6 +330,11 @@ static int loop(struct training *t, bool drained)
             break;
         }
         rc = train_step(t);
+        if (rc == PSC_ECLIQUE && cnn_stop_asked(t->job->stop)) { /* so were the others, and a step apart */
+            how = "stopped";
+            rc = PSC_OK;
+            break;
+        }
         if (rc < 0)
             break;
         drained = rc == PSC_DRAINED;

@@ -6,6 +6,7 @@
 #include "nets/data/data.h"
 #include "nets/net.h"
 #include "nets/worker/args.h"
+#include "nets/worker/clique.h"
 #include "nets/worker/stop.h"
 
 enum cnn_exit {
@@ -15,6 +16,8 @@ enum cnn_exit {
     CNN_EXIT_DATA = 5,
     CNN_EXIT_SERVER = 6, /* gone, or it ended the session */
     CNN_EXIT_DIVERGED = 7,
+    CNN_EXIT_CLIQUE = 8, /* a member is gone, or they disagree */
+    CNN_EXIT_AUTH = 9,   /* not let in, or the key file cannot be used */
 };
 
 /* What training and evaluating both need. */
@@ -28,6 +31,7 @@ struct cnn_job {
     size_t n_pixels, n_floats;
     float *x; /* n_floats */
     struct psc *psc;
+    struct cnn_clique clique;
 };
 
 /* Opens data, net and session, and takes the start point into job->x. Returns an enum cnn_exit, having logged
@@ -48,6 +52,11 @@ int cnn_describe(const struct cnn_worker_args *args, FILE *out);
 
 /* All of psworker after its arguments were read: an enum cnn_exit. */
 int cnn_worker_run(const struct cnn_worker_args *args);
+
+/* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
+uint32_t cnn_job_rank(const struct cnn_job *job);
+/* Whether others go on with this worker's steps. */
+bool cnn_job_is_shared(const struct cnn_job *job);
 
 double cnn_now(void); /* seconds, monotonic */
 

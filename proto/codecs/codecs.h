@@ -4,6 +4,6 @@
 
 #include "proto/codec.h"
 
-extern const struct ps_codec ps_codec_raw;
+extern const struct ps_codec ps_codec_raw, ps_codec_fp16, ps_codec_bf16, ps_codec_trunc16, ps_codec_int8;
 
 #endif

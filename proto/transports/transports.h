@@ -4,6 +4,6 @@
 
 #include "proto/transport.h"
 
-extern const struct ps_transport ps_transport_ipc, ps_transport_tcp;
+extern const struct ps_transport ps_transport_ipc, ps_transport_rdma, ps_transport_shm, ps_transport_tcp;
 
 #endif

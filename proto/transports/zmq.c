@@ -6,13 +6,16 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <zmq.h>
 
 #include "proto/bind.h"
+#include "proto/curve.h"
 #include "proto/frame.h"
+#include "proto/watch.h"
 
 enum { PARTS_ID, PARTS_HEAD, PARTS_BODY, PARTS };
 
@@ -25,10 +28,13 @@ _Static_assert(sizeof(struct parts) <= sizeof(((struct ps_message *)0)->storage)
 
 struct ps_hub {
     void *context;
+    bool secured;
+    struct ps_curve_pair pair;
+    char server_key[PS_CURVE_KEY_CHARS + 1];
 };
 
 struct ps_port {
-    void *socket;
+    void *socket, *watch;
     char url[300];
     struct ps_unix_socket file;
 };
@@ -60,7 +66,20 @@ void ps_zmq_hub_destroy(struct ps_hub *hub)
     if (hub == NULL)
         return;
     zmq_ctx_term(hub->context);
+    explicit_bzero(&hub->pair, sizeof hub->pair);
     free(hub);
+}
+
+void ps_zmq_hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
+{
+    hub->secured = pair != NULL;
+    hub->pair = pair != NULL ? *pair : (struct ps_curve_pair){.name = ""};
+    snprintf(hub->server_key, sizeof hub->server_key, "%s", server_key != NULL ? server_key : "");
+}
+
+void *ps_zmq_hub_context(struct ps_hub *hub)
+{
+    return hub->context;
 }
 
 /* In whole messages: twice the window and some leave room for libzmq's lazy accounting. */
@@ -89,8 +108,13 @@ int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_road_l
         goto free_port;
     }
     zmq_setsockopt(port->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
-    if (set_limits(port->socket, limits) != 0) {
+    if (set_limits(port->socket, limits) != 0 ||
+        (hub->secured && ps_curve_serve(port->socket, &hub->pair) != 0)) {
         rc = ps_fail(err, -zmq_errno(), "cannot set up a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        goto close_socket;
+    }
+    if (hub->secured && (rc = ps_watch_open(hub->context, port->socket, &port->watch)) < 0) {
+        ps_fail(err, rc, "cannot watch a socket for %s: %s", url, zmq_strerror(-rc));
         goto close_socket;
     }
     if ((rc = ps_bind(port->socket, url, port->url, sizeof port->url, &port->file, err)) < 0)
@@ -99,6 +123,7 @@ int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_road_l
     return 0;
 
 close_socket:
+    ps_watch_close(port->socket, port->watch);
     zmq_close(port->socket);
 free_port:
     free(port);
@@ -109,6 +134,7 @@ void ps_zmq_port_close(struct ps_port *port)
 {
     if (port == NULL)
         return;
+    ps_watch_close(port->socket, port->watch);
     zmq_close(port->socket);
     ps_unix_socket_remove(&port->file);
     free(port);
@@ -117,6 +143,11 @@ void ps_zmq_port_close(struct ps_port *port)
 const char *ps_zmq_port_url(const struct ps_port *port)
 {
     return port->url;
+}
+
+void *ps_zmq_port_watch(const struct ps_port *port)
+{
+    return port->watch;
 }
 
 int ps_zmq_port_fd(const struct ps_port *port)
@@ -134,6 +165,7 @@ static void point(struct ps_message *m)
     m->head_bytes = zmq_msg_size(&p->part[PARTS_HEAD]);
     m->body = zmq_msg_data(&p->part[PARTS_BODY]);
     m->body_bytes = zmq_msg_size(&p->part[PARTS_BODY]);
+    m->shared = m->in_place = false;
 }
 
 void ps_zmq_message_drop(struct ps_message *m)
@@ -182,6 +214,25 @@ static int recv_parts(void *socket, struct ps_message *m, int first)
 int ps_zmq_port_recv(struct ps_port *port, struct ps_message *m)
 {
     return recv_parts(port->socket, m, PARTS_ID);
+}
+
+uint64_t ps_zmq_message_sender(const struct ps_message *m)
+{
+    const struct parts *p = (const struct parts *)m->storage;
+    const char *number = zmq_msg_gets(&p->part[PARTS_HEAD], PS_CURVE_ID_PROPERTY);
+    uint64_t id = 0;
+    for (; number != NULL && *number >= '0' && *number <= '9'; number++)
+        id = 10 * id + (uint64_t)(*number - '0');
+    return id;
+}
+
+void ps_zmq_message_describe(const struct ps_message *m, char *text, size_t size)
+{
+    const struct parts *p = (const struct parts *)m->storage;
+    const char *name = zmq_msg_gets(&p->part[PARTS_HEAD], "User-Id");
+    const char *address = zmq_msg_gets(&p->part[PARTS_HEAD], "Peer-Address");
+    snprintf(text, size, "%s at %s", name != NULL ? name : "nobody",
+             address != NULL ? address : "unknown address");
 }
 
 static int replace(zmq_msg_t *part, size_t len_bytes)
@@ -242,7 +293,9 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_road_l
         rc = ps_fail(err, -zmq_errno(), "cannot make a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_link;
     }
-    if (set_limits(link->socket, limits) != 0 || zmq_connect(link->socket, url) != 0) {
+    if (set_limits(link->socket, limits) != 0 ||
+        (hub->secured && ps_curve_connect(link->socket, &hub->pair, hub->server_key) != 0) ||
+        zmq_connect(link->socket, url) != 0) {
         rc = ps_fail(err, -zmq_errno(), "cannot connect to %s: %s", url, zmq_strerror(zmq_errno()));
         goto close_socket;
     }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Completion for psd, psctl, psworker and psbench. Options and names come from the programs themselves, from --help
+# Completion for psd, psctl, psworker, psbench and psrun. Options and names come from the programs themselves, from --help
 # and from what a wrong name is answered with, so that they are those of the version that is installed.
 
 # --help of a program, with its subcommand's if one is given; of psbench without one, all of them.
@@ -64,6 +64,12 @@ _psd_urls() {
 # What may stand behind option $2 of program $1, in place of $3. False: the option takes no value.
 _psd_values() {
     case ${1##*/}:$2 in
+    psrun:--method) "$1" --help 2>/dev/null | sed -nE "s/^  --method NAME +(.*) \(.*/\1/p" | tr ' ' '\n' ;;
+    psrun:--backend) "$1" --help 2>/dev/null | sed -nE 's/^  --backend NAME +([a-z ]+) \(.*/\1/p' | tr ' ' '\n' ;;
+    psrun:--run-dir | psrun:--join) compgen -d -S / -- "$3" ;;
+    psrun:--config | psrun:--key) _psd_files "$3" ;;
+    psrun:--set) _psd_values psd --set "$3" ;;
+    psrun:--data) _psd_values psworker --data "$3" ;;
     psd:--method) _psd_allowed "$1" --check-config --method unknown ;;
     psd:--set)
         case $3 in
@@ -73,11 +79,12 @@ _psd_values() {
         ;;
     psd:--listen) _psd_urls "$3" ;;
     psd:--status) _psd_files "${3#unix:}" | sed 's/^/unix:/' ;;
-    psd:--config | psd:--endpoint-file | psworker:--history | psbench:--psd) _psd_files "$3" ;;
+    psd:--config | psd:--endpoint-file | psworker:--history | psworker:--key | psbench:--psd) _psd_files "$3" ;;
     psd:--state-dir) compgen -d -S / -- "$3" ;;
     psctl:--socket) _psd_files "$3" -S ;;
     psworker:--server) _psd_urls "$3" @ ;;
     psworker:--method) _psd_allowed psworker --method unknown ;;
+    psworker:--clique) _psd_allowed psworker --clique unknown ;;
     psworker:--net | psworker:--describe | psbench:--net) psworker --help 2>/dev/null | sed -n 's/^nets: //p' | tr ' ' '\n' ;;
     psworker:--backend | psbench:--backend) _psd_allowed psworker --server tcp://0:1 --backend unknown ;;
     psworker:--data | psbench:--data)
@@ -86,8 +93,10 @@ _psd_values() {
         *) _psd_allowed psworker --server tcp://0:1 --data unknown | sed -E 's/[[:upper:]].*|\[.*//' ;;
         esac
         ;;
+    psbench:--codec | psbench:--answer-codec) printf '%s\n' raw fp16 bf16 trunc16 int8 ;;
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
+    psbench:--road) printf '%s\n' tcp unix ;;
     *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value that nobody can guess
     *) return 1 ;;
     esac
@@ -121,6 +130,7 @@ _psd_candidates() {
     case ${program##*/}:$command in
     psctl: | psbench:) _psd_commands "$program" ;;
     psctl:evict) _psd_ranks "$program" "$@" ;;
+    psctl:keygen | psctl:merge) _psd_files "$word" ;;
     esac
     if [[ ${program##*/} == psbench && -n $command ]]; then
         _psd_options "$program" "$command"
@@ -146,4 +156,4 @@ _psd_complete() {
     return 0
 }
 
-complete -F _psd_complete psd psctl psworker psbench
+complete -F _psd_complete psd psctl psworker psbench psrun

@@ -3,9 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
-const struct psd_admission *const psd_admissions[] = {&psd_admission_fcfs,        &psd_admission_hogwild,
-                                                      &psd_admission_round_robin, &psd_admission_ssp,
-                                                      &psd_admission_sync,        NULL};
+const struct psd_admission *const psd_admissions[] = {
+    &psd_admission_backup,      &psd_admission_fcfs, &psd_admission_hogwild, &psd_admission_quorum,
+    &psd_admission_round_robin, &psd_admission_ssp,  &psd_admission_sync,    NULL};
 
 const struct psd_admission *psd_admission_find(const char *name)
 {

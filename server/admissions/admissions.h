@@ -7,6 +7,7 @@
 
 struct psd_lane;
 struct psd_arrival;
+struct ps_hyper;
 
 struct psd_admission {
     const char *name; /* as in ps_methods */
@@ -22,10 +23,14 @@ struct psd_admission {
     bool (*advance)(struct psd_lane *lane, uint32_t chunk);
     /* Members without rounds: the clock of the slowest here, which who joins starts with. */
     uint64_t (*slowest)(const struct psd_lane *lane);
+    /* Of cuts, rounds that are not of every member; else NULL. How many messages, of as many live workers,
+     * let the loop (server/cuts.c) close a round. Loop's thread. */
+    uint32_t (*needs)(const struct ps_hyper *h, uint32_t p);
+    bool takes_more; /* a cut waits grace_ms, and takes what has come by then */
 };
 
-extern const struct psd_admission psd_admission_fcfs, psd_admission_hogwild, psd_admission_round_robin,
-    psd_admission_ssp, psd_admission_sync;
+extern const struct psd_admission psd_admission_backup, psd_admission_fcfs, psd_admission_hogwild,
+    psd_admission_quorum, psd_admission_round_robin, psd_admission_ssp, psd_admission_sync;
 /* Ends with NULL. */
 extern const struct psd_admission *const psd_admissions[];
 /* NULL: no such admission. */

@@ -8,7 +8,7 @@
 
 static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)
 {
-    return lane->center->hyper.serial && chunk == lane->rounds->last;
+    return lane->center->hyper.serial && !lane->closing && chunk == lane->rounds->last;
 }
 
 /* In a job's first round nothing moves until all have come: one that has not sent its first message may still

@@ -1,11 +1,12 @@
-/* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint
- * and drain then wait until what they asked for is done. top looks again and again.
+/* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint,
+ * drain and reload then wait until what they asked for is done. top looks again and again.
  *
  * Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage, 6 psd cannot be reached.
  */
 #include <curl/curl.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,10 +15,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/curve.h"
 #include "server/ctl/client.h"
+#include "server/ctl/keygen.h"
 #include "server/ctl/print.h"
 #include "server/ctl/text.h"
 #include "server/ctl/top.h"
+#include "server/merge.h"
 
 enum { EXIT_DONE = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 6 };
 
@@ -30,6 +34,9 @@ struct call {
     struct ctl_client *client;
     const char *socket_path;
     const char *argument; /* of a command that takes one */
+    char **more;          /* [n_more]: what follows it, of a command that takes more */
+    size_t n_more;
+    const char *name; /* of keygen */
     bool json, once;
     double interval_s;
     uint32_t timeout_s; /* of all of it */
@@ -39,7 +46,11 @@ struct call {
 struct command {
     const char *name, *method, *path;
     const char *argument; /* what the command takes, for --help; NULL: nothing */
-    bool is_text;         /* the answer is text for people already, and has no JSON */
+    const char *query;    /* how the request names it; NULL: it does not travel */
+    int (*check)(const struct command *command, const char *argument); /* 0, or the exit status */
+    bool is_local;                                                     /* it needs no psd */
+    bool takes_more; /* words after its argument, one at least */
+    bool is_text;    /* the answer is text for people already, and has no JSON */
     void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
     int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
     int (*run)(struct call *call);                        /* instead of one request: all of it */
@@ -86,31 +97,29 @@ static int complain_answer(const struct call *call, const struct ctl_reply *repl
     return complain(EXIT_REFUSED, "psd answered %d to %s: %s", reply->status, call->command->name, text);
 }
 
-/* One poll of /status; *checkpoint is its part of that name, which the caller drops. */
-static int ask_checkpoint(struct call *call, json_t **checkpoint, struct ps_error *err)
+/* One poll of /status, which the caller drops. An exit code; what failed has been said. */
+static int ask_status(struct call *call, json_t **status)
 {
     struct ctl_reply reply;
-    int rc = ctl_client_ask(call->client, "GET", "/status", left_ms(call) + 1, &reply, err);
-    if (rc < 0)
-        return rc;
-    json_t *status = json_loadb(reply.body, reply.len_bytes, 0, NULL);
-    *checkpoint = json_incref(json_object_get(status, "checkpoint"));
-    json_decref(status);
+    struct ps_error err;
+    if (ctl_client_ask(call->client, "GET", "/status", left_ms(call) + 1, &reply, &err) < 0)
+        return complain(EXIT_UNREACHABLE, "%s", err.text);
+    *status = json_loadb(reply.body, reply.len_bytes, 0, NULL);
     free(reply.body);
-    return *checkpoint != NULL ? 0 : ps_fail(err, -EPROTO, "psd's /status has no checkpoint");
+    return *status != NULL ? EXIT_DONE : complain(EXIT_REFUSED, "psd's /status is no JSON");
 }
 
 /* Done when a checkpoint at least as new as the one that was started is there and none is being written. */
 static int wait_checkpoint(struct call *call, const json_t *answer)
 {
     json_int_t wanted = json_integer_value(json_object_get(answer, "version"));
-    struct ps_error err;
-    json_t *c;
+    json_t *status = NULL;
 
     while (left_ms(call) > 0) {
-        int rc = ask_checkpoint(call, &c, &err);
-        if (rc < 0)
-            return complain(rc == -EPROTO ? EXIT_REFUSED : EXIT_UNREACHABLE, "%s", err.text);
+        int rc = ask_status(call, &status);
+        if (rc != EXIT_DONE)
+            return rc;
+        const json_t *c = json_object_get(status, "checkpoint");
         const char *path = json_string_value(json_object_get(c, "last_path"));
         const char *failure = json_string_value(json_object_get(c, "last_error"));
         bool busy = json_is_true(json_object_get(c, "in_progress")), found = false;
@@ -120,7 +129,7 @@ static int wait_checkpoint(struct call *call, const json_t *answer)
             found = true;
         if (found && !call->json)
             printf("%s\n", path);
-        json_decref(c);
+        json_decref(status);
         if (found || rc != 0)
             return rc;
         pause_between_polls();
@@ -148,6 +157,38 @@ static int wait_drain(struct call *call, const json_t *answer)
     return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
 }
 
+/* Done when the method that was asked for is in force. */
+static int wait_reload(struct call *call, const json_t *answer)
+{
+    const char *method = json_string_value(json_object_get(answer, "method"));
+    const char *started = json_string_value(json_object_get(answer, "reload"));
+    json_int_t generation = json_integer_value(json_object_get(answer, "generation"));
+    json_t *status = NULL;
+
+    while (left_ms(call) > 0) {
+        int rc = ask_status(call, &status);
+        if (rc != EXIT_DONE)
+            return rc;
+        const char *failure =
+            json_string_value(json_object_get(json_object_get(status, "reload"), "last_error"));
+        bool done = json_integer_value(json_object_get(status, "generation")) >= generation;
+        if (!done && failure != NULL)
+            rc = complain(EXIT_REFUSED, "the method stays as it was: %s", failure);
+        json_decref(status);
+        if (done && !call->json)
+            printf("%s: method %s, generation %lld\n",
+                   started != NULL && strcmp(started, "unchanged") == 0 ? "unchanged" : "reloaded",
+                   method != NULL ? method : "?", (long long)generation);
+        if (done || rc != 0)
+            return rc;
+        pause_between_polls();
+    }
+    return complain(EXIT_REFUSED,
+                    "the method has not changed after %u s (--timeout); it will when exchanges "
+                    "under way have ended, or their workers were given up",
+                    call->timeout_s);
+}
+
 static int run_top(struct call *call)
 {
     struct ps_error err;
@@ -165,6 +206,48 @@ static int run_top(struct call *call)
                     "%s", err.text);
 }
 
+static int run_keygen(struct call *call)
+{
+    struct ps_error err;
+    return ctl_keygen(call->argument, call->name, stdout, &err) < 0 ? complain(EXIT_REFUSED, "%s", err.text)
+                                                                    : EXIT_DONE;
+}
+
+static int run_merge(struct call *call)
+{
+    struct psd_merged merged;
+    struct ps_error err;
+    if (psd_merge(call->argument, call->more, call->n_more, &merged, &err) < 0)
+        return complain(EXIT_REFUSED, "%s", err.text);
+    printf("%s\n", merged.path);
+    if (merged.low != merged.high)
+        fprintf(stderr, "psctl: no version is common to all parts: theirs are %" PRIu64 " to %" PRIu64 "\n",
+                merged.low, merged.high);
+    return EXIT_DONE;
+}
+
+static int check_rank(const struct command *command, const char *argument)
+{
+    size_t digits = strspn(argument, "0123456789");
+    return digits == 0 || digits > 6 || argument[digits] != 0
+               ? complain(EXIT_USAGE, "%s: found '%.40s'; allowed is a rank such as 0", command->name,
+                          argument)
+               : 0;
+}
+
+static int check_name(const struct command *command, const char *argument)
+{
+    return ps_curve_is_name(argument)
+               ? 0
+               : complain(EXIT_USAGE, "%s: found '%.80s'; allowed is a name of the allow-list", command->name,
+                          argument);
+}
+
+static int check_path(const struct command *command, const char *argument)
+{
+    return argument[0] != 0 ? 0 : complain(EXIT_USAGE, "%s: found an empty path", command->name);
+}
+
 static const struct command commands[] = {
     {"status", "GET", "/status", .print = ctl_print_status, .timeout_s = 10,
      .help = "what psd is, does and holds"},
@@ -180,8 +263,18 @@ static const struct command commands[] = {
      .help = "writes one now; waits for it and prints its path"},
     {"drain", "POST", "/drain", .wait = wait_drain, .timeout_s = 60,
      .help = "ends the job in good order; waits until psd is gone"},
-    {"evict", "POST", "/evict", .argument = "RANK", .print = ctl_print_evicted, .timeout_s = 10,
-     .help = "ends that worker's session; a new one may join"},
+    {"reload", "POST", "/reload", .wait = wait_reload, .timeout_s = 60,
+     .help = "reads the configuration again; waits until its method is in force"},
+    {"evict", "POST", "/evict", .argument = "RANK", .query = "rank", .check = check_rank,
+     .print = ctl_print_evicted, .timeout_s = 10,
+     .help = "ends that worker's session; a new one may join, unless psd has auth.key: see allow"},
+    {"allow", "POST", "/allow", .argument = "NAME", .query = "name", .check = check_name,
+     .print = ctl_print_allowed, .timeout_s = 10, .help = "lets an identity come back that was evicted"},
+    {"keygen", .argument = "FILE", .check = check_path, .is_local = true, .run = run_keygen, .timeout_s = 10,
+     .help = "makes a key pair and prints its line of the allow-list; needs no psd"},
+    {"merge", .argument = "OUT DIR...", .check = check_path, .is_local = true, .takes_more = true,
+     .run = run_merge, .timeout_s = 10,
+     .help = "makes one checkpoint of several servers' parts; needs no psd"},
     {"top", .run = run_top, .timeout_s = 2, .help = "live view: q quits, s sorts the workers"},
     {.name = NULL},
 };
@@ -209,18 +302,20 @@ static void complain_command(const char *found)
 
 static void print_help(void)
 {
-    printf("usage: psctl --socket PATH COMMAND [option]...\n\n");
+    printf("usage: psctl --socket PATH COMMAND [option]...\n       psctl keygen FILE [--name NAME]\n\n");
     for (const struct command *c = commands; c->name != NULL; c++) {
         char name[40];
         snprintf(name, sizeof name, "%s %s", c->name, c->argument != NULL ? c->argument : "");
-        printf("  %-12s %s\n", name, c->help);
+        printf("  %-16s %s\n", name, c->help);
     }
     printf("\n  --socket PATH  psd's status socket (status.socket in its state directory)\n"
            "  --json         print psd's answer as it came\n"
-           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint and drain: 60; top: 2, of\n"
+           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain and reload: 60; top: 2, "
+           "of\n"
            "                 each look)\n"
            "  --once         top: print one frame as text and end\n"
            "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
+           "  --name NAME    keygen: whose pair it is (this user at this host)\n"
            "  --help, --version\n\n"
            "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
            "6 psd cannot be reached.\n",
@@ -259,20 +354,25 @@ static int parse_command(int n, char **words, struct call *call)
     }
     call->command = c;
     int takes = c->argument != NULL;
-    if (n > 1 + takes)
+    if (n > 1 + takes && !c->takes_more)
         return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", words[1 + takes], c->name);
-    if (n < 1 + takes)
-        return complain(EXIT_USAGE, "%s needs %s, as psctl workers lists it", c->name, c->argument);
+    if (n < 1 + takes + c->takes_more)
+        return complain(EXIT_USAGE, "%s needs %s%s", c->name, c->argument,
+                        c->is_local ? "" : ", as psctl workers lists it");
     if (takes) {
+        int status = c->check(c, words[1]);
         call->argument = words[1];
-        size_t digits = strspn(words[1], "0123456789");
-        if (digits == 0 || digits > 6 || words[1][digits] != 0)
-            return complain(EXIT_USAGE, "%s: found '%.40s'; allowed is a rank such as 0", c->name, words[1]);
+        call->more = words + 2;
+        call->n_more = (size_t)n - 2;
+        if (status != 0)
+            return status;
     }
+    if (call->name != NULL && !c->is_local)
+        return complain(EXIT_USAGE, "--name is for keygen");
     if (call->json && (c->is_text || c->run != NULL))
         return complain(EXIT_USAGE, "%s has no --json; %s", c->name,
                         c->is_text ? "it is text that programs read as it is" : "status and workers have");
-    if (call->once && c->run == NULL)
+    if (call->once && c->run != run_top)
         return complain(EXIT_USAGE, "--once is for top; %s ends by itself", c->name);
     return 0;
 }
@@ -281,10 +381,15 @@ static int parse_command(int n, char **words, struct call *call)
 static int parse_arguments(int argc, char **argv, struct call *call)
 {
     static const struct option options[] = {
-        {"socket", required_argument, NULL, 's'},   {"json", no_argument, NULL, 'j'},
-        {"timeout", required_argument, NULL, 't'},  {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},        {"once", no_argument, NULL, 'o'},
-        {"interval", required_argument, NULL, 'i'}, {NULL, 0, NULL, 0},
+        {"socket", required_argument, NULL, 's'},
+        {"json", no_argument, NULL, 'j'},
+        {"timeout", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {"once", no_argument, NULL, 'o'},
+        {"interval", required_argument, NULL, 'i'},
+        {"name", required_argument, NULL, 'n'},
+        {NULL, 0, NULL, 0},
     };
     int option, status;
 
@@ -307,6 +412,9 @@ static int parse_arguments(int argc, char **argv, struct call *call)
             if (parse_interval(optarg, &call->interval_s) != 0)
                 return EXIT_USAGE;
             break;
+        case 'n':
+            call->name = optarg;
+            break;
         case 'h':
             print_help();
             return EXIT_DONE;
@@ -319,6 +427,8 @@ static int parse_arguments(int argc, char **argv, struct call *call)
     }
     if ((status = parse_command(argc - optind, argv + optind, call)) != 0)
         return status;
+    if (call->command->is_local)
+        return -1;
     if (call->socket_path == NULL)
         return complain(EXIT_USAGE, "--socket is missing; it names psd's status socket");
     if (call->socket_path[0] == 0 || strlen(call->socket_path) > LONGEST_SOCKET_LEN)
@@ -334,13 +444,14 @@ static int run(struct call *call)
     const struct command *command = call->command;
     struct ctl_reply reply;
     struct ps_error err;
-    char path[64];
+    char path[128];
     int status = EXIT_DONE;
 
     if (command->run != NULL)
         return command->run(call);
     clock_gettime(CLOCK_MONOTONIC, &call->started);
-    snprintf(path, sizeof path, "%s%s%s", command->path, call->argument != NULL ? "?rank=" : "",
+    snprintf(path, sizeof path, "%s%s%s%s%s", command->path, call->argument != NULL ? "?" : "",
+             call->argument != NULL ? command->query : "", call->argument != NULL ? "=" : "",
              call->argument != NULL ? call->argument : "");
     if (ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err) < 0)
         return complain(EXIT_UNREACHABLE, "%s", err.text);
@@ -366,12 +477,14 @@ static int run(struct call *call)
 
 int main(int argc, char **argv)
 {
-    struct call call = {.interval_s = 1};
+    struct call call = {.command = commands, .interval_s = 1};
     struct ps_error err;
     int status = parse_arguments(argc, argv, &call);
 
     if (status >= 0)
         return status;
+    if (call.command->is_local)
+        return call.command->run(&call);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     if (ctl_client_create(call.socket_path, &call.client, &err) < 0) {
         status = complain(EXIT_REFUSED, "%s", err.text);

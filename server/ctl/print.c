@@ -6,7 +6,14 @@
 
 #include "server/ctl/text.h"
 
-/* "learning_rate 0.1, period 4, schedule.kind constant": nulls are left out. */
+/* Nulls, and what the method does not use. */
+static bool is_idle(const json_t *value)
+{
+    const char *word = json_string_value(value);
+    return json_is_null(value) || (word != NULL && strcmp(word, "preset") == 0);
+}
+
+/* "learning_rate 0.1, period 4, schedule.kind constant". */
 static void print_members(FILE *out, const json_t *object, const char *outer, const char **comma)
 {
     const char *key;
@@ -15,7 +22,7 @@ static void print_members(FILE *out, const json_t *object, const char *outer, co
     {
         if (json_is_object(value) && outer[0] == 0) {
             print_members(out, value, key, comma);
-        } else if (!json_is_null(value)) {
+        } else if (!is_idle(value)) {
             struct ctl_text name;
             ctl_copy_printable(name.s, sizeof name.s, key);
             fprintf(out, "%s%s%s%s %s", *comma, outer, outer[0] != 0 ? "." : "", name.s,
@@ -50,6 +57,21 @@ static void print_center(FILE *out, const json_t *status)
             ctl_get(c, "lost_updates").s, ctl_get(c, "replays").s);
     if (ctl_is_known(c, "resumed_from"))
         fprintf(out, "            resumed from %s\n", ctl_get(c, "resumed_from").s);
+}
+
+static void print_auth(FILE *out, const json_t *status)
+{
+    const json_t *barred = json_object_get(status, "barred"), *name;
+    size_t i;
+    if (!ctl_is_known(status, "auth"))
+        return;
+    fprintf(out, "auth        %s, %s", ctl_get(status, "auth").s,
+            json_is_true(json_object_get(status, "encrypted")) ? "encrypted" : "not encrypted");
+    json_array_foreach(barred, i, name)
+    {
+        fprintf(out, "%s %s", i == 0 ? "; barred:" : ",", ctl_text_of(name).s);
+    }
+    fprintf(out, "\n");
 }
 
 static void print_workers_line(FILE *out, const json_t *status)
@@ -116,6 +138,23 @@ static void print_notable(FILE *out, const json_t *status)
         fprintf(out, "draining    %s\n", ctl_get(status, "drain_reason").s);
 }
 
+/* Only where there are several. */
+static void print_servers(FILE *out, const json_t *status)
+{
+    const json_t *servers = json_object_get(status, "servers"), *list = json_object_get(servers, "list"),
+                 *server;
+    size_t i;
+    if (json_integer_value(json_object_get(servers, "count")) < 2)
+        return;
+    fprintf(out, "servers     %s; this is %s\n", ctl_get(servers, "count").s, ctl_get(servers, "index").s);
+    json_array_foreach(list, i, server)
+    {
+        fprintf(out, "            %s %s (%s): version %s, checkpoint %s, lost %s times\n",
+                ctl_get(server, "index").s, ctl_get(server, "state").s, ctl_get(server, "name").s,
+                ctl_get(server, "version").s, ctl_get(server, "checkpoint").s, ctl_get(server, "lost").s);
+    }
+}
+
 void ctl_print_status(FILE *out, const json_t *status)
 {
     double uptime = json_number_value(json_object_get(status, "uptime_s"));
@@ -125,6 +164,8 @@ void ctl_print_status(FILE *out, const json_t *status)
     fprintf(out, "listen      %s; transport %s, %s lanes, chunks of %s values, %s of them a window\n",
             ctl_get(status, "listen").s, ctl_get(status, "transport").s, ctl_get(status, "lanes").s,
             ctl_get(status, "chunk_floats").s, ctl_get(status, "window_chunks").s);
+    print_auth(out, status);
+    print_servers(out, status);
     print_center(out, status);
     print_workers_line(out, status);
     print_memory(out, status);
@@ -133,13 +174,25 @@ void ctl_print_status(FILE *out, const json_t *status)
 }
 
 static const struct ctl_column worker_columns[] = {
-    {"client", "client", false},      {"rank", "rank", false},
-    {"kind", "kind", true},           {"name", "name", true},
-    {"state", "state", true},         {"clock", "clock", false},
-    {"seen_s", "last_seen_s", false}, {"exchanges", "exchanges", false},
-    {"stale", "staleness", false},    {"loss", "loss", false},
-    {"accuracy", "accuracy", false},  {"samples/s", "samples_per_s", false},
-    {"inc", "incarnation", false},    {"address", "address", true},
+    {"client", "client", false},
+    {"rank", "rank", false},
+    {"members", "members", false},
+    {"kind", "kind", true},
+    {"name", "name", true},
+    {"identity", "identity", true}, /* where peers prove one */
+    {"state", "state", true},
+    {"clock", "clock", false},
+    {"seen_s", "last_seen_s", false},
+    {"exchanges", "exchanges", false},
+    {"stale", "staleness", false},
+    {"road", "road", true},
+    {"loss", "loss", false},
+    {"accuracy", "accuracy", false},
+    {"samples/s", "samples_per_s", false},
+    {"steps/s", "steps_per_s", false},
+    {"period", "period", false},
+    {"inc", "incarnation", false},
+    {"address", "address", true},
 };
 
 static const struct ctl_column history_columns[] = {
@@ -153,13 +206,30 @@ static const struct ctl_column history_columns[] = {
 };
 #define N(columns) (sizeof columns / sizeof *columns)
 
+/* Who does not have the best road that psd offers. */
+static void print_fallbacks(FILE *out, const json_t *list)
+{
+    const json_t *w;
+    size_t i;
+    json_array_foreach(list, i, w) if (ctl_is_known(w, "road_why"))
+        fprintf(out, "client %s (%s) uses %s; %s\n", ctl_get(w, "client").s, ctl_get(w, "name").s,
+                ctl_get(w, "road").s, ctl_get(w, "road_why").s);
+}
+
 void ctl_print_workers(FILE *out, const json_t *answer)
 {
     const json_t *list = json_object_get(answer, "workers");
+    struct ctl_column columns[N(worker_columns)];
+    bool proved = ctl_is_known(json_array_get(list, 0), "identity");
+    size_t n = 0;
+    for (size_t i = 0; i < N(worker_columns); i++)
+        if (proved || strcmp(worker_columns[i].key, "identity") != 0)
+            columns[n++] = worker_columns[i];
     if (json_array_size(list) == 0)
         fprintf(out, "no workers\n");
     else
-        ctl_print_table(out, worker_columns, N(worker_columns), list);
+        ctl_print_table(out, columns, n, list);
+    print_fallbacks(out, list);
 }
 
 void ctl_print_history(FILE *out, const json_t *answer)
@@ -186,6 +256,14 @@ void ctl_print_evicted(FILE *out, const json_t *answer)
 {
     fprintf(out, "evicted %s (%s, incarnation %s)\n", ctl_get(answer, "evicted").s, ctl_get(answer, "name").s,
             ctl_get(answer, "incarnation").s);
+    if (ctl_is_known(answer, "barred"))
+        fprintf(out, "%s is barred until psctl allow %s\n", ctl_get(answer, "barred").s,
+                ctl_get(answer, "barred").s);
+}
+
+void ctl_print_allowed(FILE *out, const json_t *answer)
+{
+    fprintf(out, "%s may come back\n", ctl_get(answer, "allowed").s);
 }
 
 /* A text that YAML would not read back as itself stands in quotes, as JSON writes it. */

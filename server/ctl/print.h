@@ -10,5 +10,6 @@ void ctl_print_workers(FILE *out, const json_t *workers);
 void ctl_print_history(FILE *out, const json_t *history);
 void ctl_print_config(FILE *out, const json_t *config); /* as YAML that psd reads */
 void ctl_print_evicted(FILE *out, const json_t *evicted);
+void ctl_print_allowed(FILE *out, const json_t *allowed);
 
 #endif

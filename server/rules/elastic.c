@@ -8,6 +8,11 @@ static size_t apply(const struct psd_move *move, float *center, float *const *st
     return move->vec->exchange_elastic(center, m, move->alpha, n);
 }
 
+static size_t meet(const struct psd_move *move, float *center, float *x, size_t n)
+{
+    return move->vec->meet_elastic(center, x, move->alpha, n);
+}
+
 /* center - (-alpha) sum (x - center): the same operations as above when there is one. */
 static size_t apply_offsets(const struct psd_move *move, float *center, float *offsets, size_t n)
 {
@@ -22,5 +27,6 @@ static float rate(const struct psd_move *move)
 const struct psd_rule psd_rule_elastic = {.name = "elastic",
                                           .merge = PSD_MERGE_OFFSETS,
                                           .apply = apply,
+                                          .meet = meet,
                                           .apply_offsets = apply_offsets,
                                           .rate = rate};

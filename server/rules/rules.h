@@ -10,12 +10,16 @@
 
 #define PSD_MAX_STATE 4
 
+struct psd_rule;
+
 /* What a rule may use of one exchange. */
 struct psd_move {
     const struct ps_vec *vec;
-    float alpha;    /* elastic moving rate; 0 for rules without */
-    float eta;      /* learning rate at the worker's t */
-    float momentum; /* mu, delta; adam's beta1 */
+    const struct psd_rule *rule; /* the job's; `add` for what a worker owed when the method changed */
+    bool owed;                   /* it is that */
+    float alpha;                 /* elastic moving rate; 0 for rules without */
+    float eta;                   /* learning rate at the worker's t */
+    float momentum;              /* mu, delta; adam's beta1 */
     float beta2, epsilon;
     float outer_eta, outer_momentum;
     float compensation;
@@ -44,6 +48,9 @@ struct psd_rule {
      * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
      * cannot fail. */
     size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
+    /* Of a rule whose worker's half is elementwise: both halves on the worker's own x, whose values may
+     * change while they are read; the center is guarded as by apply. NULL: this rule cannot work in place. */
+    size_t (*meet)(const struct psd_move *move, float *center, float *x, size_t n);
     /* Of PSD_MERGE_OFFSETS: the same for a round, offsets being the sum over n_moves of m - center. */
     size_t (*apply_offsets)(const struct psd_move *move, float *center, float *offsets, size_t n);
     /* The rate to tell the client: what its half multiplies with. */
@@ -52,7 +59,7 @@ struct psd_rule {
 
 extern const struct psd_rule psd_rule_elastic, psd_rule_add, psd_rule_sgd, psd_rule_momentum,
     psd_rule_mdownpour, psd_rule_adagrad, psd_rule_adam, psd_rule_admm, psd_rule_outer_nesterov,
-    psd_rule_delayed_nesterov, psd_rule_dc_asgd;
+    psd_rule_delayed_nesterov, psd_rule_dc_asgd, psd_rule_hold;
 
 /* NULL: no such rule. */
 const struct psd_rule *psd_rule_find(const char *name);

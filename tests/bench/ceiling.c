@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "proto/vec.h"
+#include "tests/bench/streams.h"
 
 enum { MAX_CONNECTIONS = 64 };
 
@@ -199,4 +200,35 @@ double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds)
     free(center);
     free(m);
     return (double)moved * sizeof(float) * 1e-9 / elapsed;
+}
+
+const struct bench_streams *bench_streams_best(void)
+{
+#ifdef __x86_64__
+    static const struct bench_streams *const rows[] = {&bench_streams_avx512, &bench_streams_avx2};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i]->row, ps_vec_best()->name) == 0)
+            return rows[i];
+#endif
+    return &bench_streams_scalar;
+}
+
+double limit_elastic(size_t n_floats, double seconds)
+{
+    const struct bench_streams *loops = bench_streams_best();
+    float *x = malloc(n_floats * sizeof *x), *y = malloc(n_floats * sizeof *y);
+    size_t moved = 0;
+    for (size_t i = 0; i < n_floats; i++) {
+        x[i] = 1;
+        y[i] = 2;
+    }
+    double begin = now_s();
+    while (now_s() - begin < seconds) {
+        loops->elastic(x, y, 0.1f, n_floats);
+        moved += n_floats;
+    }
+    double elapsed = now_s() - begin;
+    free(x);
+    free(y);
+    return 2 * (double)moved * sizeof(float) * 1e-9 / elapsed;
 }

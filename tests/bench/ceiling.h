@@ -18,4 +18,8 @@ double limit_tcp_p50_us(size_t bytes, double seconds);
 /* GB/s of vector through the fused elastic exchange in memory, one thread. */
 double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds);
 
+/* GB/s, both ways summed as an exchange counts them (twice the vector), of both halves of the elastic
+ * exchange as one plain loop over two vectors, one thread. */
+double limit_elastic(size_t n_floats, double seconds);
+
 #endif

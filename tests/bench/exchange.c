@@ -1,7 +1,6 @@
 /* exchange.c: worker processes exchange a vector with a real psd as fast as they can. */
 #include "tests/bench/exchange.h"
 
-#include <getopt.h>
 #include <signal.h>
 #include <math.h>
 #include <stdbool.h>
@@ -13,32 +12,20 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
+#include "proto/curve.h"
+#include "proto/shard.h"
 #include "tests/bench/ceiling.h"
-#include "tests/support/daemon.h"
+#include "tests/bench/exchange_args.h"
+#include "tests/support/servers.h"
 
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";
 
-static const char usage_text[] =
-    "usage: psbench exchange [--transport tcp|ipc] [--floats 431080] [--workers 1] [--seconds 5] [--count "
-    "N]\n"
-    "                        [--lanes 2] [--chunk-floats 131072] [--window 2] [--admission fcfs]\n"
-    "                        [--psd PROGRAM] [--json]\n"
-    "  --transport T  tcp on loopback (default), or ipc: UNIX sockets\n"
-    "  --admission A  fcfs (default) or hogwild\n"
-    "  --count N      N exchanges of each worker instead of --seconds\n";
-
-enum { MAX_WORKERS = 64, MAX_LATENCIES = 4000000 };
-
-struct options {
-    uint64_t floats, workers, count, lanes, chunk_floats, window;
-    double seconds;
-    const char *transport, *psd, *admission;
-    bool json;
-};
+enum { MAX_LATENCIES = 4000000 };
 
 /* What a worker process sends up its pipe; then its latencies follow. */
 struct result {
     uint64_t exchanges, retries, n_latencies;
+    uint64_t sent, received; /* payload, of the exchanges counted */
     double begin_s, end_s;
     int rc;
     char error[256];
@@ -56,79 +43,6 @@ static double now_s(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static bool parse_number(const char *option, const char *text, double min, double max, double *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (*text != 0 && *end == 0 && v >= min && v <= max) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench exchange: %s is '%s'; allowed are %g to %g\n", option, text, min, max);
-    return false;
-}
-
-static int parse(int argc, char **argv, struct options *opt)
-{
-    static const struct option longs[] = {{"transport", required_argument, NULL, 't'},
-                                          {"floats", required_argument, NULL, 'n'},
-                                          {"workers", required_argument, NULL, 'w'},
-                                          {"seconds", required_argument, NULL, 's'},
-                                          {"count", required_argument, NULL, 'c'},
-                                          {"lanes", required_argument, NULL, 'l'},
-                                          {"chunk-floats", required_argument, NULL, 'k'},
-                                          {"window", required_argument, NULL, 'W'},
-                                          {"psd", required_argument, NULL, 'p'},
-                                          {"admission", required_argument, NULL, 'a'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    struct {
-        int letter;
-        const char *name;
-        double min, max;
-        uint64_t *to;
-    } numbers[] = {{'n', "--floats", 1, 1e10, &opt->floats},
-                   {'w', "--workers", 1, MAX_WORKERS, &opt->workers},
-                   {'c', "--count", 1, 1e9, &opt->count},
-                   {'l', "--lanes", 1, 64, &opt->lanes},
-                   {'k', "--chunk-floats", 1024, 1048576, &opt->chunk_floats},
-                   {'W', "--window", 1, 64, &opt->window}};
-    int letter;
-    double v;
-    while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        bool taken = false;
-        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-            if (numbers[i].letter == letter) {
-                if (!parse_number(numbers[i].name, optarg, numbers[i].min, numbers[i].max, &v))
-                    return 2;
-                *numbers[i].to = (uint64_t)v;
-                taken = true;
-            }
-        if (taken)
-            continue;
-        if (letter == 's' && !parse_number("--seconds", optarg, 0.1, 3600, &opt->seconds))
-            return 2;
-        if (letter == 't' && strcmp(opt->transport = optarg, "tcp") != 0 && strcmp(optarg, "ipc") != 0) {
-            fprintf(stderr, "psbench exchange: --transport is '%s'; allowed are tcp and ipc\n", optarg);
-            return 2;
-        }
-        if (letter == 'p')
-            opt->psd = optarg;
-        if (letter == 'a')
-            opt->admission = optarg;
-        if (letter == 'j')
-            opt->json = true;
-        if (letter == 'h' || letter == '?') {
-            fputs(usage_text, letter == 'h' ? stdout : stderr);
-            return letter == 'h' ? -1 : 2;
-        }
-    }
-    if (optind < argc)
-        fprintf(stderr, "psbench exchange: '%s' is no option\n", argv[optind]);
-    return optind < argc ? 2 : 0;
 }
 
 static bool write_all(int fd, const void *p, size_t n)
@@ -155,57 +69,96 @@ static bool read_all(int fd, void *p, size_t n)
     return true;
 }
 
-static int join(const struct options *opt, const char *server, struct psc **c, float *x)
+/* *x: psc_alloc's memory with --in-place, else the caller's own. */
+static int join(const struct bench_exchange_options *opt, const char *server, struct psc **c, float **x)
 {
     struct psc_options po;
     struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {opt->floats}};
     psc_options_init(&po, sizeof po);
     po.server = server;
+    po.key_file = opt->curve ? opt->key : NULL;
+    po.transport = opt->transport;
     int rc = psc_open(&po, c);
-    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, x) : rc;
+    if (rc == PSC_OK && opt->in_place)
+        rc = psc_alloc(*c, opt->floats, x);
+    for (size_t i = 0; i < opt->floats && rc == PSC_OK; i++)
+        (*x)[i] = (float)(i % 1000) * 1e-3f;
+    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, *x) : rc;
 }
 
-static void exchange_all(const struct options *opt, struct psc *c, const float *x, float *answer,
+static void compute(double ms)
+{
+    for (double end = now_s() + ms * 1e-3; ms > 0 && now_s() < end;)
+        ;
+}
+
+/* One, with *took_s: over the road, by psc_exchange; with --in-place that of a psc_step, without its
+ * optimizer.
+ */
+static int exchange(const struct bench_exchange_options *opt, struct psc *c, float *x, float *other,
+                    double *took_s)
+{
+    struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    double begin = now_s();
+    if (!opt->in_place) {
+        int rc = psc_exchange(c, x, other, 1);
+        *took_s = now_s() - begin;
+        return rc;
+    }
+    psc_info(c, &before);
+    int rc = psc_step(c, x, other, 1);
+    psc_info(c, &after);
+    *took_s = after.exchange_seconds - before.exchange_seconds;
+    return rc;
+}
+
+static void exchange_all(const struct bench_exchange_options *opt, struct psc *c, float *x, float *other,
                          struct result *r, double *latencies)
 {
-    double end = now_s() + opt->seconds;
+    double end = now_s() + opt->seconds, took_s, busy_s = 0;
     r->begin_s = now_s();
     while (r->rc == PSC_OK && (opt->count > 0 ? r->exchanges < opt->count : now_s() < end)) {
-        double begin = now_s();
-        r->rc = psc_exchange(c, x, answer, 1);
+        compute(opt->compute_ms);
+        r->rc = exchange(opt, c, x, other, &took_s);
+        busy_s += took_s;
         if (r->n_latencies < MAX_LATENCIES)
-            latencies[r->n_latencies++] = now_s() - begin;
+            latencies[r->n_latencies++] = took_s;
         r->exchanges++;
     }
-    r->end_s = now_s();
+    r->end_s = opt->in_place || opt->compute_ms > 0 ? r->begin_s + busy_s : now_s();
 }
 
-static void worker_main(const struct options *opt, const char *server, struct worker *w)
+static void worker_main(const struct bench_exchange_options *opt, const char *server, struct worker *w)
 {
     struct psc *c = NULL;
     struct result r = {0};
     struct psc_info info = {.size = sizeof info};
-    float *x = malloc(opt->floats * sizeof *x), *answer = malloc(opt->floats * sizeof *x);
+    float *x = malloc(opt->floats * sizeof *x),
+          *other = calloc(opt->floats, sizeof *x); /* answer or gradient */
     double *latencies = malloc(MAX_LATENCIES * sizeof *latencies);
+    uint64_t sent = 0, received = 0;
+    double took_s;
     char byte = 0;
 
-    for (size_t i = 0; i < opt->floats; i++)
-        x[i] = (float)(i % 1000) * 1e-3f;
-    r.rc = join(opt, server, &c, x);
+    r.rc = join(opt, server, &c, &x);
     for (int i = 0; i < 2 && r.rc == PSC_OK; i++) /* touch every page, warm every buffer */
-        r.rc = psc_exchange(c, x, answer, 1);
+        r.rc = exchange(opt, c, x, other, &took_s);
+    if (psc_info(c, &info) == PSC_OK)
+        sent = info.bytes_sent, received = info.bytes_received;
     if (write_all(w->up[1], &byte, 1) && read_all(w->go[0], &byte, 1))
-        exchange_all(opt, c, x, answer, &r, latencies);
+        exchange_all(opt, c, x, other, &r, latencies);
     snprintf(r.error, sizeof r.error, "%s", psc_error(c));
     if (psc_info(c, &info) == PSC_OK)
-        r.retries = info.retries;
+        r.retries = info.retries, r.sent = info.bytes_sent - sent,
+        r.received = info.bytes_received - received;
     write_all(w->up[1], &r, sizeof r);
     write_all(w->up[1], latencies, r.n_latencies * sizeof *latencies);
     psc_close(c);
     _exit(0);
 }
 
-static bool start_workers(const struct options *opt, const struct daemon *d, struct worker *workers)
+static bool start_workers(const struct bench_exchange_options *opt, const struct daemon *d,
+                          struct worker *workers)
 {
     char byte;
     for (uint64_t i = 0; i < opt->workers; i++) {
@@ -223,7 +176,7 @@ static bool start_workers(const struct options *opt, const struct daemon *d, str
     return true;
 }
 
-static bool collect(const struct options *opt, struct worker *workers)
+static bool collect(const struct bench_exchange_options *opt, struct worker *workers)
 {
     for (uint64_t i = 0; i < opt->workers; i++) {
         struct worker *w = &workers[i];
@@ -250,9 +203,10 @@ static int by_value(const void *a, const void *b)
 
 struct totals {
     double exchanges, seconds, p50_s, p99_s, retries;
+    double wire_up, wire_down; /* payload bytes of an exchange */
 };
 
-static struct totals sum(const struct options *opt, const struct worker *workers)
+static struct totals sum(const struct bench_exchange_options *opt, const struct worker *workers)
 {
     struct totals t = {0};
     double begin = INFINITY, end = 0;
@@ -266,95 +220,174 @@ static struct totals sum(const struct options *opt, const struct worker *workers
         at += r->n_latencies;
         t.exchanges += (double)r->exchanges;
         t.retries += (double)r->retries;
+        t.wire_up += (double)r->sent;
+        t.wire_down += (double)r->received;
         begin = fmin(begin, r->begin_s);
         end = fmax(end, r->end_s);
     }
     qsort(sorted, n, sizeof *sorted, by_value);
     t.seconds = end - begin;
+    t.wire_up /= fmax(t.exchanges, 1);
+    t.wire_down /= fmax(t.exchanges, 1);
     t.p50_s = n > 0 ? sorted[n / 2] : NAN;
     t.p99_s = n > 0 ? sorted[n - 1 - n / 100] : NAN;
     free(sorted);
     return t;
 }
 
-static void report(const struct options *opt, const struct totals *t, double cpu_s, double rss_before,
-                   double rss_after)
+/* Of all servers, those that hold something. */
+static uint32_t lanes_used(const struct bench_exchange_options *opt)
+{
+    uint64_t each = opt->floats / opt->servers;
+    const struct ps_shard s = {
+        each > 0 ? each : 1, (uint32_t)opt->lanes, (uint32_t)opt->chunk_floats, 0, {0}};
+    return (uint32_t)opt->servers * ps_shard_lanes_met(&s, ps_shard_whole(&s));
+}
+
+static void report(const struct bench_exchange_options *opt, const struct totals *t, double cpu_s,
+                   double rss_before, double rss_after)
 {
     double up = (double)opt->floats * sizeof(float) * t->exchanges * 1e-9, gb_s = up / t->seconds;
-    double tcp = limit_tcp(opt->floats, opt->floats >= 1024 ? (uint32_t)opt->lanes : 1,
-                           opt->chunk_floats * sizeof(float), (uint32_t)opt->window, 1.0);
+    double tcp = limit_tcp(opt->floats, lanes_used(opt), opt->chunk_floats * sizeof(float),
+                           (uint32_t)opt->window, 1.0);
     double tcp_p50 =
         limit_tcp_p50_us(opt->floats * sizeof(float) < 65536 ? opt->floats * sizeof(float) : 65536, 0.5);
     double fused = limit_fused(opt->floats, opt->chunk_floats * sizeof(float), 0.5);
+    double loop = limit_elastic(opt->floats, 0.5);
     if (opt->json)
-        printf("{\"bench\":\"exchange\",\"transport\":\"%s\",\"floats\":%llu,\"workers\":%llu,\"lanes\":%"
-               "llu,\"admission\":\"%s\",\"exchanges\":%.0f,\"exchanges_s\":%.1f,"
-               "\"seconds\":%.3f,\"gb_s_both\":%.3f,\"gb_s_up\":%.3f,\"gb_s_down\":%.3f,\"server_cpu_s_per_"
-               "gb\":%.3f,"
-               "\"p50_us\":%.1f,\"p99_us\":%.1f,\"retries\":%.0f,\"server_rss_mb\":%.1f,\"server_rss_growth_"
-               "mb\":%.1f,"
-               "\"limit_tcp_gb_s_both\":%.3f,\"limit_tcp_p50_us\":%.1f,\"limit_fused_gb_s\":%.3f}\n",
-               opt->transport, (unsigned long long)opt->floats, (unsigned long long)opt->workers,
-               (unsigned long long)opt->lanes, opt->admission, t->exchanges, t->exchanges / t->seconds,
-               t->seconds, 2 * gb_s, gb_s, gb_s, cpu_s / (2 * up), t->p50_s * 1e6, t->p99_s * 1e6, t->retries,
-               rss_after, rss_after - rss_before, isfinite(tcp) ? tcp : 0, isfinite(tcp_p50) ? tcp_p50 : 0,
-               fused);
+        printf(
+            "{\"bench\":\"exchange\",\"transport\":\"%s\",\"in_place\":%s,\"curve\":%s,\"floats\":%llu,"
+            "\"workers\":%llu,"
+            "\"servers\":%llu,\"lanes\":%"
+            "llu,\"admission\":\"%s\",\"codec\":\"%s\",\"answer_codec\":\"%s\",\"wire_mb_up\":%.4f,\"wire_mb_"
+            "down\":%.4f,\"exchanges\":%.0f,\"exchanges_s\":%.1f,"
+            "\"seconds\":%.3f,\"gb_s_both\":%.3f,\"gb_s_up\":%.3f,\"gb_s_down\":%.3f,\"server_cpu_s_per_"
+            "gb\":%.3f,"
+            "\"p50_us\":%.1f,\"p99_us\":%.1f,\"retries\":%.0f,\"server_rss_mb\":%.1f,\"server_rss_growth_"
+            "mb\":%.1f,"
+            "\"limit_tcp_gb_s_both\":%.3f,\"limit_tcp_p50_us\":%.1f,\"limit_fused_gb_s\":%.3f,\"limit_loop_"
+            "gb_s_both\":%.3f}\n",
+            opt->transport, opt->in_place ? "true" : "false", opt->curve ? "true" : "false",
+            (unsigned long long)opt->floats, (unsigned long long)opt->workers,
+            (unsigned long long)opt->servers, (unsigned long long)opt->lanes, opt->admission, opt->codec,
+            opt->answer_codec, t->wire_up * 1e-6, t->wire_down * 1e-6, t->exchanges,
+            t->exchanges / t->seconds, t->seconds, 2 * gb_s, gb_s, gb_s, cpu_s / (2 * up), t->p50_s * 1e6,
+            t->p99_s * 1e6, t->retries, rss_after, rss_after - rss_before, isfinite(tcp) ? tcp : 0,
+            isfinite(tcp_p50) ? tcp_p50 : 0, fused, loop);
     else
         printf(
-            "%llu floats (%.1f MB), %llu worker%s, %s, %llu lanes, %s: %.0f exchanges in %.2f s, %.0f a "
+            "%llu floats (%.1f MB), %llu worker%s, %s%s%s, %llu server%s of %llu lanes, %s, codecs %s and %s "
+            "(%.3f and %.3f MB "
+            "an "
+            "exchange): %.0f exchanges in %.2f s, %.0f a "
             "second\n"
-            "  %.2f GB/s both ways summed; TCP sockets alone %.2f; fused loop alone %.2f\n"
+            "  %.2f GB/s both ways summed; TCP sockets alone %.2f; one thread's plain loop of both halves "
+            "%.2f; "
+            "the server's half in memory %.2f (one way)\n"
             "  latency p50 %.1f us, p99 %.1f us (a round trip of TCP sockets alone, 64 KB at most: %.1f us); "
             "%.0f chunks sent again\n"
             "  server: %.3f CPU s/GB, %.1f MB resident, %+.1f MB during the run\n",
             (unsigned long long)opt->floats, (double)opt->floats * 4e-6, (unsigned long long)opt->workers,
-            opt->workers > 1 ? "s" : "", opt->transport, (unsigned long long)opt->lanes, opt->admission,
-            t->exchanges, t->seconds, t->exchanges / t->seconds, 2 * gb_s, tcp, fused, t->p50_s * 1e6,
-            t->p99_s * 1e6, tcp_p50, t->retries, cpu_s / (2 * up), rss_after, rss_after - rss_before);
+            opt->workers > 1 ? "s" : "", opt->transport, opt->in_place ? " in place" : "",
+            opt->curve ? " encrypted" : "", (unsigned long long)opt->servers, opt->servers > 1 ? "s" : "",
+            (unsigned long long)opt->lanes, opt->admission, opt->codec, opt->answer_codec, t->wire_up * 1e-6,
+            t->wire_down * 1e-6, t->exchanges, t->seconds, t->exchanges / t->seconds, 2 * gb_s, tcp, loop,
+            fused, t->p50_s * 1e6, t->p99_s * 1e6, tcp_p50, t->retries, cpu_s / (2 * up), rss_after,
+            rss_after - rss_before);
 }
 
-static int measure(const struct options *opt, struct daemon *d)
+/* Of all servers: CPU seconds, and resident MB. */
+static double cpu_of(const struct servers *s)
 {
-    static struct worker workers[MAX_WORKERS];
-    if (!start_workers(opt, d, workers))
+    double cpu = 0;
+    for (int i = 0; i < s->n; i++)
+        cpu += daemon_cpu_s(s->d[i].pid);
+    return cpu;
+}
+
+static double resident_of(const struct servers *s)
+{
+    double bytes = 0;
+    for (int i = 0; i < s->n; i++)
+        bytes += (double)daemon_resident_bytes(s->d[i].pid);
+    return bytes * 1e-6;
+}
+
+static int measure(const struct bench_exchange_options *opt, struct servers *s)
+{
+    static struct worker workers[BENCH_MAX_WORKERS];
+    if (!start_workers(opt, &s->d[0], workers))
         return 1;
-    double cpu = daemon_cpu_s(d->pid), rss = (double)daemon_resident_bytes(d->pid) * 1e-6;
+    double cpu = cpu_of(s), rss = resident_of(s);
     for (uint64_t i = 0; i < opt->workers; i++)
         write_all(workers[i].go[1], "", 1);
     if (!collect(opt, workers))
         return 1;
-    cpu = daemon_cpu_s(d->pid) - cpu;
+    cpu = cpu_of(s) - cpu;
     struct totals t = sum(opt, workers);
-    double rss_after = (double)daemon_resident_bytes(d->pid) * 1e-6;
-    daemon_stop(d, SIGKILL, 5);
+    double rss_after = resident_of(s);
+    servers_kill(s);
     report(opt, &t, cpu, rss, rss_after);
     return 0;
 }
 
+/* A pair for psd and one for all workers, in psd's directory. */
+static int make_keys(struct bench_exchange_options *opt, const struct daemon *d, char key[256],
+                     char allow[256])
+{
+    struct ps_curve_pair psd, workers;
+    struct ps_error err;
+    char path[128];
+    snprintf(path, sizeof path, "%s/psd.key", d->dir);
+    snprintf(opt->key, sizeof opt->key, "%s/worker.key", d->dir);
+    if (ps_curve_generate("center", &psd, &err) < 0 || ps_curve_generate("worker", &workers, &err) < 0 ||
+        ps_curve_write(path, &psd, &err) < 0 || ps_curve_write(opt->key, &workers, &err) < 0) {
+        fprintf(stderr, "psbench exchange: %s\n", err.text);
+        return -1;
+    }
+    snprintf(key, 256, "auth.key=%s", path);
+    snprintf(path, sizeof path, "%s/allow", d->dir);
+    snprintf(allow, 256, "auth.allow=%s", path);
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL && fprintf(f, "%s worker\n", workers.public_key) > 0;
+    return f != NULL && fclose(f) == 0 && ok ? 0 : -1;
+}
+
 int bench_exchange(int argc, char **argv)
 {
-    struct options opt = {.transport = "tcp",
-                          .floats = 431080,
-                          .workers = 1,
-                          .lanes = 2,
-                          .chunk_floats = 131072,
-                          .window = 2,
-                          .seconds = 5,
-                          .admission = "fcfs"};
-    char lanes[32], chunk[48], window[48], floats[64], admission[64];
+    struct bench_exchange_options opt = {.transport = "tcp",
+                                         .floats = 431080,
+                                         .workers = 1,
+                                         .servers = 1,
+                                         .lanes = 2,
+                                         .chunk_floats = 131072,
+                                         .window = 2,
+                                         .seconds = 5,
+                                         .admission = "fcfs",
+                                         .codec = "raw",
+                                         .answer_codec = "raw"};
+    char lanes[32], chunk[48], window[48], floats[64], admission[64], message[32], answer[32];
+    char key[256], allow[256], transport[32];
     const char *settings[] = {lanes,
                               chunk,
                               window,
                               floats,
                               admission,
+                              message,
+                              answer,
                               "method=async-easgd",
                               "parameters.alpha=0.1",
                               "checkpoint.every_s=0",
                               "limits.memory_gib=64",
+                              transport,
+                              "parameters.period=1",
+                              NULL,
+                              NULL,
                               NULL,
                               NULL};
-    struct daemon d;
-    int rc = parse(argc, argv, &opt);
+    size_t n = sizeof settings / sizeof *settings - 4; /* the first that is NULL */
+    struct servers servers;
+    int rc = bench_exchange_parse(argc, argv, &opt);
 
     if (rc != 0)
         return rc < 0 ? 0 : rc;
@@ -362,12 +395,20 @@ int bench_exchange(int argc, char **argv)
     snprintf(chunk, sizeof chunk, "chunk_floats=%llu", (unsigned long long)opt.chunk_floats);
     snprintf(window, sizeof window, "window_chunks=%llu", (unsigned long long)opt.window);
     snprintf(admission, sizeof admission, "admission=%s", opt.admission);
+    snprintf(message, sizeof message, "codec.message=%s", opt.codec);
+    snprintf(answer, sizeof answer, "codec.answer=%s", opt.answer_codec);
     snprintf(floats, sizeof floats, "limits.floats=%llu", (unsigned long long)opt.floats);
+    snprintf(transport, sizeof transport, "transport=%s", opt.transport);
     if (strcmp(opt.transport, "ipc") == 0)
-        settings[sizeof settings / sizeof *settings - 2] = "listen=ipc://psd-data";
-    if (daemon_prepare(&d, opt.psd, settings) < 0 || daemon_start(&d, NULL) < 0)
+        settings[n++] = "listen=ipc://psd-data";
+    if (opt.curve) {
+        settings[n++] = key;
+        settings[n++] = allow;
+    }
+    if (servers_prepare(&servers, (int)opt.servers, opt.psd, settings) < 0 ||
+        (opt.curve && make_keys(&opt, &servers.d[0], key, allow) < 0) || servers_start(&servers) < 0)
         return 1;
-    rc = measure(&opt, &d);
-    daemon_remove(&d);
+    rc = measure(&opt, &servers);
+    servers_remove(&servers);
     return rc;
 }

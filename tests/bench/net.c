@@ -322,27 +322,51 @@ static void tear_down(struct bench *b)
     free(b);
 }
 
-int bench_net(int argc, char **argv)
+/* Prepares and measures what b->opt asks for; the exit code. */
+static int run(struct bench *b, const char *command)
 {
     struct cnn_error err = {""};
+    int rc;
+
+    if ((rc = set_up(b, &err)) < 0) {
+        fprintf(stderr, "psbench %s: %s\n", command, err.text);
+        return rc == -EINVAL ? 2 : 1;
+    }
+    if ((rc = measure(b)) < 0) {
+        fprintf(stderr, "psbench %s: %s\n", command, cnn_net_error(b->net));
+        return 1;
+    }
+    return 0;
+}
+
+int bench_net(int argc, char **argv)
+{
     struct bench *b = calloc(1, sizeof *b);
-    int rc, code = 0;
+    int code = 0;
 
     if (b == NULL)
         return 1;
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
         usage(stdout);
-    } else if (!parse(argc, argv, &b->opt)) {
+    else if (!parse(argc, argv, &b->opt))
         code = 2;
-    } else if ((rc = set_up(b, &err)) < 0) {
-        fprintf(stderr, "psbench net: %s\n", err.text);
-        code = rc == -EINVAL ? 2 : 1;
-    } else if ((rc = measure(b)) < 0) {
-        fprintf(stderr, "psbench net: %s\n", cnn_net_error(b->net));
-        code = 1;
-    } else {
+    else if ((code = run(b, "net")) == 0)
         report(b);
-    }
+    tear_down(b);
+    return code;
+}
+
+int bench_net_measure(const char *net, const char *backend, uint32_t batch, uint32_t threads, double seconds,
+                      struct bench_net_times *out)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    int code = 1;
+
+    if (b == NULL)
+        return 1;
+    b->opt = (struct options){net, backend, batch, threads, seconds, false};
+    if ((code = run(b, "plan")) == 0)
+        *out = (struct bench_net_times){MEDIAN(b, forward), MEDIAN(b, backward), MEDIAN(b, update)};
     tear_down(b);
     return code;
 }

@@ -2,9 +2,18 @@
 #ifndef BENCH_NET_H
 #define BENCH_NET_H
 
+#include <stdint.h>
+
 /* Options: see bench_net_help. Prints to stdout; errors go to stderr. Exit code: 0, 1 failed, 2 usage. */
 int bench_net(int argc, char **argv);
 
 extern const char bench_net_help[];
+
+/* Medians of one step, of a net that cnn_model_find finds. Errors go to stderr; the exit code as above. */
+struct bench_net_times {
+    double forward_s, backward_s, update_s;
+};
+int bench_net_measure(const char *net, const char *backend, uint32_t batch, uint32_t threads, double seconds,
+                      struct bench_net_times *out);
 
 #endif

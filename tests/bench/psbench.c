@@ -5,9 +5,12 @@
 
 #include "nets/net.h"
 #include "proto/memory.h"
+#include "tests/bench/allreduce.h"
 #include "tests/bench/data.h"
+#include "tests/bench/codec.h"
 #include "tests/bench/exchange.h"
 #include "tests/bench/net.h"
+#include "tests/bench/plan.h"
 #include "tests/bench/rule.h"
 
 struct command {
@@ -18,9 +21,12 @@ struct command {
 
 static const struct command commands[] = {
     {"exchange", bench_exchange, bench_exchange_help},
+    {"codec", bench_codec, bench_codec_help},
     {"net", bench_net, bench_net_help},
     {"data", bench_data, bench_data_help},
     {"rule", bench_rule, bench_rule_help},
+    {"allreduce", bench_allreduce, bench_allreduce_help},
+    {"plan", bench_plan, bench_plan_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];
 

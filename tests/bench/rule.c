@@ -160,20 +160,9 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
     return now() - begin;
 }
 
-static const struct bench_streams *plain_loops(void)
-{
-#ifdef __x86_64__
-    static const struct bench_streams *const rows[] = {&bench_streams_avx512, &bench_streams_avx2};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i]->row, ps_vec_best()->name) == 0)
-            return rows[i];
-#endif
-    return &bench_streams_scalar;
-}
-
 static double time_plain(const struct vectors *v, uint32_t n_streams)
 {
-    void (*run)(float *const *x, float c, size_t n) = plain_loops()->run[n_streams];
+    void (*run)(float *const *x, float c, size_t n) = bench_streams_best()->run[n_streams];
     volatile float nothing = 0; /* the compiler does not know it */
     double begin = now();
     for (size_t at = 0; at < v->n; at += CHUNK_FLOATS) {

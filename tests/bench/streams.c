@@ -32,4 +32,13 @@ static void run4(float *const *x, float c, size_t n)
     }
 }
 
-const struct bench_streams BENCH_STREAMS = {BENCH_ROW, {NULL, NULL, run2, run3, run4}};
+static void elastic(float *restrict x, float *restrict y, float alpha, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float d = alpha * (x[i] - y[i]);
+        y[i] += d;
+        x[i] -= d;
+    }
+}
+
+const struct bench_streams BENCH_STREAMS = {BENCH_ROW, {NULL, NULL, run2, run3, run4}, elastic};

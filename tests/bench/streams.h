@@ -11,11 +11,16 @@ enum { BENCH_MAX_STREAMS = 4 };
 struct bench_streams {
     const char *row;
     void (*run[BENCH_MAX_STREAMS + 1])(float *const *x, float c, size_t n);
+    /* d = alpha (x - y); y += d; x -= d: both halves of an elastic exchange. */
+    void (*elastic)(float *restrict x, float *restrict y, float alpha, size_t n);
 };
 
 extern const struct bench_streams bench_streams_scalar;
 #ifdef __x86_64__
 extern const struct bench_streams bench_streams_avx2, bench_streams_avx512;
 #endif
+
+/* The best that runs here. */
+const struct bench_streams *bench_streams_best(void);
 
 #endif

@@ -298,9 +298,19 @@ static void with_transport(Ps__Welcome *w)
     w->transport = "pigeon";
 }
 
+static void with_codec(Ps__Welcome *w)
+{
+    w->method->message_codec = "zip";
+}
+
+static void with_answer_codec(Ps__Welcome *w)
+{
+    w->method->answer_codec = "fp8";
+}
+
 static void (*const spoilers[])(Ps__Welcome *w) = {
-    without_method, without_schedule, without_lanes, without_window, without_incarnation,
-    without_period, with_schedule,    with_rule,     with_optimizer, with_transport};
+    without_method, without_schedule, without_lanes,  without_window, without_incarnation, without_period,
+    with_schedule,  with_rule,        with_optimizer, with_transport, with_codec,          with_answer_codec};
 
 START_TEST(welcome_that_cannot_be_worked_with_is_refused)
 {

@@ -231,7 +231,8 @@ START_TEST(options_out_of_range_are_refused)
     struct psc_local local = local_of("downpour");
     struct psc_options opt;
     struct psc *c;
-    fail_open(&local, "method 'downpour' needs a server; allowed without: sgd, msgd, asgd, mvasgd");
+    fail_open(&local,
+              "method 'downpour' needs a server; allowed without: d-sync, pipe-sgd, sgd, msgd, asgd, mvasgd");
     local = local_of("adam-w");
     fail_open(&local, "method 'adam-w'");
     local = local_of(NULL);

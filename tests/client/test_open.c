@@ -245,11 +245,36 @@ START_TEST(info_and_metrics_carry_their_size)
 }
 END_TEST
 
+START_TEST(keys_are_checked)
+{
+    static const char key[] = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
+    struct psc_options opt = quick("tcp://127.0.0.1:1");
+    struct psc_local local;
+    char sentence[600];
+    opt.server_key = key;
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "server_key is given without key_file");
+    opt.key_file = "/no/such/key";
+    fail_open(&opt, PSC_EAUTH, sentence, sizeof sentence);
+    assert_says(sentence, "key file '/no/such/key': No such file");
+    opt.server_key = "short";
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "server_key has 5 characters that are no public key");
+    psc_options_init(&opt, sizeof opt);
+    psc_local_init(&local, sizeof local, "sgd");
+    opt.local = &local;
+    opt.key_file = "/no/such/key";
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "local is for a worker without a server");
+}
+END_TEST
+
 START_TEST(results_have_names)
 {
     static const char *const names[] = {"PSC_OK",       "PSC_EINVAL",       "PSC_ENOMEM",    "PSC_EGONE",
                                         "PSC_EEVICTED", "PSC_EVALUE",       "PSC_EMANIFEST", "PSC_ERANK",
-                                        "PSC_EREFUSED", "PSC_EUNSUPPORTED", "PSC_ESYSTEM",   "PSC_EDAMAGED"};
+                                        "PSC_EREFUSED", "PSC_EUNSUPPORTED", "PSC_ESYSTEM",   "PSC_EDAMAGED",
+                                        "PSC_ECLIQUE",  "PSC_EAUTH"};
     for (int i = 0; i < (int)ROWS(names); i++)
         ck_assert_str_eq(psc_result_name(-i), names[i]);
     ck_assert_str_eq(psc_result_name(PSC_DRAINED), "PSC_DRAINED");
@@ -259,17 +284,61 @@ END_TEST
 
 START_TEST(library_exports_its_functions_and_nothing_else)
 {
-    static const char *const functions[] = {
-        "psc_options_init",   "psc_open",         "psc_begin",
-        "psc_step",           "psc_exchange",     "psc_pull",
-        "psc_init",           "psc_push",         "psc_pushpull",
-        "psc_report",         "psc_rank",         "psc_size",
-        "psc_clock",          "psc_info",         "psc_error",
-        "psc_result_name",    "psc_close",        "psc_exchange_start",
-        "psc_init_start",     "psc_pull_start",   "psc_push_start",
-        "psc_pushpull_start", "psc_wait",         "psc_save",
-        "psc_load",           "psc_pull_average", "psc_pull_average_start",
-        "psc_point",          "psc_local_init",   "psc_saved_version"};
+    static const char *const functions[] = {"psc_options_init",
+                                            "psc_open",
+                                            "psc_alloc",
+                                            "psc_begin",
+                                            "psc_step",
+                                            "psc_exchange",
+                                            "psc_pull",
+                                            "psc_init",
+                                            "psc_push",
+                                            "psc_pushpull",
+                                            "psc_report",
+                                            "psc_rank",
+                                            "psc_size",
+                                            "psc_clock",
+                                            "psc_info",
+                                            "psc_error",
+                                            "psc_result_name",
+                                            "psc_close",
+                                            "psc_exchange_start",
+                                            "psc_init_start",
+                                            "psc_pull_start",
+                                            "psc_push_start",
+                                            "psc_pushpull_start",
+                                            "psc_wait",
+                                            "psc_save",
+                                            "psc_load",
+                                            "psc_pull_average",
+                                            "psc_pull_average_start",
+                                            "psc_point",
+                                            "psc_local_init",
+                                            "psc_saved_version",
+                                            "psc_ring_options_init",
+                                            "psc_ring_open",
+                                            "psc_clique_rank",
+                                            "psc_clique_size",
+                                            "psc_clique_kind",
+                                            "psc_clique_error",
+                                            "psc_clique_wait",
+                                            "psc_clique_close",
+                                            "psc_allreduce",
+                                            "psc_allreduce_start",
+                                            "psc_reduce",
+                                            "psc_reduce_start",
+                                            "psc_broadcast",
+                                            "psc_broadcast_start",
+                                            "psc_barrier",
+                                            "psc_barrier_start",
+                                            "psc_mpi_options_init",
+                                            "psc_mpi_world_open",
+                                            "psc_mpi_world_clique",
+                                            "psc_mpi_world_place",
+                                            "psc_mpi_world_error",
+                                            "psc_mpi_world_close",
+                                            "psc_clique_create",
+                                            "psc_clique_failed"};
     char line[400], name[300], type;
     size_t found = 0;
     void *library = dlopen(PSC_TEST_LIBRARY, RTLD_NOW);
@@ -291,23 +360,26 @@ START_TEST(library_exports_its_functions_and_nothing_else)
 }
 END_TEST
 
-static void check_header(const char *compiler, const char *flags)
+static void check_header(const char *header, const char *compiler, const char *flags)
 {
     char command[PATH_MAX + 300];
     snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", compiler);
     if (system(command) != 0)
         return;
-    snprintf(command, sizeof command, "%s %s -Wall -Wextra -Werror -pedantic -fsyntax-only " PSC_TEST_HEADER,
-             compiler, flags);
+    snprintf(command, sizeof command, "%s %s -Wall -Wextra -Werror -pedantic -fsyntax-only %s", compiler,
+             flags, header);
     ck_assert_msg(system(command) == 0, "%s", command);
 }
 
 START_TEST(header_compiles_alone)
 {
-    check_header("cc", "-x c -std=c99");
-    check_header("cc", "-x c -std=c11");
-    check_header("c++", "-x c++ -std=c++11");
-    check_header("c++", "-x c++ -std=c++17");
+    static const char *const headers[] = {PSC_TEST_HEADER, PSC_TEST_CLIQUE_HEADER};
+    for (size_t i = 0; i < ROWS(headers); i++) {
+        check_header(headers[i], "cc", "-x c -std=c99");
+        check_header(headers[i], "cc", "-x c -std=c11");
+        check_header(headers[i], "c++", "-x c++ -std=c++11");
+        check_header(headers[i], "c++", "-x c++ -std=c++17");
+    }
 }
 END_TEST
 
@@ -325,6 +397,7 @@ int main(void)
     tcase_add_test(tc, endpoint_file_that_is_no_use_is_named);
     tcase_add_test(tc, handle_that_never_opened_refuses_everything);
     tcase_add_test(tc, info_and_metrics_carry_their_size);
+    tcase_add_test(tc, keys_are_checked);
     tcase_add_test(tc, results_have_names);
     tcase_add_test(tc, library_exports_its_functions_and_nothing_else);
     tcase_add_test(tc, header_compiles_alone);

@@ -151,7 +151,7 @@ START_TEST(every_code_has_a_result)
     ck_assert_int_eq(psc_result_of_code(PS__CODE__RANK_TAKEN), PSC_ERANK);
     ck_assert_int_eq(psc_result_of_code(PS__CODE__MANIFEST), PSC_EMANIFEST);
     ck_assert_int_eq(psc_result_of_code(PS__CODE__VERSION), PSC_EUNSUPPORTED);
-    for (unsigned code = PS__CODE__VERSION; code <= PS__CODE__KIND; code++)
+    for (unsigned code = PS__CODE__VERSION; code <= PS__CODE__CLIQUE; code++)
         ck_assert_int_ne(psc_result_of_code(code), PSC_OK);
 }
 END_TEST

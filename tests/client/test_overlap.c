@@ -48,21 +48,27 @@ static struct psc *join(int worker)
 #define SETTINGS "schedule={kind: constant, warmup_steps: 0}", "learning_rate=0.0625", RIG_CUT
 
 static const struct {
-    const char *method, *period, *alpha, *decay;
+    const char *method, *period, *alpha, *decay, *codec;
 } elastic[] = {
-    {"method=async-easgd", "period=1", "alpha=0.3", "weight_decay=0"},
-    {"method=async-easgd", "period=3", "alpha=0.7", "weight_decay=0.01"},
-    {"method=eamsgd", "period=1", "alpha=0.3", "weight_decay=0"},
-    {"method=eamsgd", "period=2", "alpha=0.7", "weight_decay=0.01"},
+    {"method=async-easgd", "period=1", "alpha=0.3", "weight_decay=0", "codec={}"},
+    {"method=async-easgd", "period=3", "alpha=0.7", "weight_decay=0.01", "codec={}"},
+    {"method=eamsgd", "period=1", "alpha=0.3", "weight_decay=0", "codec={}"},
+    {"method=eamsgd", "period=2", "alpha=0.7", "weight_decay=0.01", "codec={}"},
+    {"method=async-easgd", "period=2", "alpha=0.3", "weight_decay=0",
+     "codec={message: int8, answer: fp16, error_feedback: true}"},
+    {"method=eamsgd", "period=1", "alpha=0.3", "weight_decay=0.01",
+     "codec={message: trunc16, answer: int8, error_feedback: true}"},
 };
 
 static void start_elastic(int row, int overlap)
 {
-    static const char *settings[] = {NULL, NULL, NULL, NULL, NULL, SETTINGS, NULL}; /* also for a restart */
+    static const char *settings[] = {NULL, NULL, NULL,     NULL,
+                                     NULL, NULL, SETTINGS, NULL}; /* also for a restart */
     settings[0] = elastic[row].method;
     settings[1] = elastic[row].period;
     settings[2] = elastic[row].alpha;
     settings[3] = elastic[row].decay;
+    settings[5] = elastic[row].codec;
     settings[4] = overlap ? "overlap=true" : "overlap=false";
     rig_start(&psd, settings);
 }

@@ -70,9 +70,18 @@ static const char *const add_ahead[] = {CUSTOM,         "rule=add", "optimizer=s
 static const char *const add_nesterov[] = {
     CUSTOM, "rule=add", "optimizer=nesterov", "momentum=0.5", "period=5", "overlap=true", SETTINGS};
 static const char *const admm[] = {CUSTOM, "rule=admm", "optimizer=none", "rho=2", "workers=1", SETTINGS};
-static const char *const *const methods[] = {easgd, easgd_ahead, eamsgd,       eamsgd_ahead,
-                                             sgd,   sgd_ahead,   measgd,       measgd_ahead,
-                                             add,   add_ahead,   add_nesterov, admm};
+/* What encoding took from the last message is in the file, too. */
+#define CODED "codec={message: int8, answer: fp16, error_feedback: true}"
+static const char *const easgd_coded[] = {"method=async-easgd", "alpha=0.3", "period=2", CODED, SETTINGS};
+static const char *const eamsgd_coded[] = {"method=eamsgd", "alpha=0.3", "period=1",
+                                           "overlap=true",  CODED,       SETTINGS};
+static const char *const sgd_coded[] = {"method=async-sgd", "overlap=true", CODED, SETTINGS};
+static const char *const add_coded[] = {CUSTOM,         "rule=add",    "optimizer=sgd",
+                                        "period=4",     "fragments=2", "mix=0.25",
+                                        "overlap=true", CODED,         SETTINGS};
+static const char *const *const methods[] = {
+    easgd, easgd_ahead, eamsgd,       eamsgd_ahead, sgd,         sgd_ahead,    measgd,    measgd_ahead,
+    add,   add_ahead,   add_nesterov, admm,         easgd_coded, eamsgd_coded, sgd_coded, add_coded};
 
 static void steps(struct psc *c, uint64_t until, bool compare)
 {

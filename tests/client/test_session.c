@@ -299,11 +299,16 @@ START_TEST(draining_is_told_and_no_error)
 }
 END_TEST
 
-/* The worker's half of one rule is not another's: x would be taken for a gradient. */
+/* The worker's half of one rule is not another's: x would be taken for a gradient. Nor are payloads what
+ * another codec would make. */
 START_TEST(server_that_comes_back_with_another_method_is_left)
 {
-    static const char *const other[] = {"method=async-easgd", "alpha=0.5", "period=1", "lanes=2",
-                                        "chunk_floats=1024",  NULL};
+    static const char *const others[][6] = {
+        {"method=async-easgd", "alpha=0.5", "period=1", "lanes=2", "chunk_floats=1024", NULL},
+        {"method=async-sgd", "codec.message=int8", "lanes=2", "chunk_floats=1024", NULL}};
+    static const char *const says[] = {"another method, 'async-easgd' instead of 'async-sgd'",
+                                       "codecs int8, raw instead of raw, raw"};
+    const char *const *other = others[_i];
     struct psc *c = worker(-1);
     char *body;
     assert_ok(c, psc_step(c, x, ones, 1));
@@ -315,8 +320,7 @@ START_TEST(server_that_comes_back_with_another_method_is_left)
     psd.settings = other;
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
     memcpy(y, x, sizeof y);
-    assert_fails(c, psc_step(c, x, ones, 1), PSC_EEVICTED,
-                 "another method, 'async-easgd' instead of 'async-sgd'");
+    assert_fails(c, psc_step(c, x, ones, 1), PSC_EEVICTED, says[_i]);
     psc_close(c);
     psd.settings = settings;
 }
@@ -338,7 +342,7 @@ int main(void)
     tcase_add_test(tc, push_sets_what_others_pull);
     tcase_add_test(tc, info_tells_what_happened);
     tcase_add_test(tc, report_reaches_the_status_page);
-    tcase_add_test(tc, server_that_comes_back_with_another_method_is_left);
+    tcase_add_loop_test(tc, server_that_comes_back_with_another_method_is_left, 0, 2);
     tcase_add_test(tc, draining_is_told_and_no_error);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -6,7 +6,7 @@ programs=("$(realpath "$2")" "$(realpath "$3")" "$(realpath "$4")" "$(realpath "
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/bin" "$dir/state"
-ln -s "${programs[@]}" "$dir/bin"
+ln -s "${programs[@]}" "$(dirname "$(dirname "$(realpath "$completion")")")/psrun" "$dir/bin"
 PATH=$dir/bin:$PATH
 cd "$dir" || exit 1
 # shellcheck source=scripts/completion/psd.bash
@@ -28,19 +28,21 @@ offers() {
     }
 }
 
-[[ $(complete -p psd psctl psworker psbench | grep -c _psd_complete) -eq 4 ]] || failed=1
+[[ $(complete -p psd psctl psworker psbench psrun | grep -c _psd_complete) -eq 5 ]] || failed=1
 
 offers 'psd --re' --resume
 offers 'psd --st' --status --state-dir
 offers 'psworker --every 3 --e' --epochs --every --evaluate
 offers 'psctl --socket x ch' checkpoint
 mapfile -t options < <(psctl --help | grep -oE -- '--[a-z]+' | sort -u)
-offers 'psctl --timeout 3 ' checkpoint config drain evict history metrics status top workers "${options[@]}"
+offers 'psctl --timeout 3 ' allow checkpoint config drain evict history keygen merge metrics reload status top workers "${options[@]}"
 offers 'psctl top --o' --once
 offers 'psbench ex' exchange
 offers 'psbench exchange --tr' --transport
 offers 'psbench exchange --transport ' tcp ipc
 offers 'psbench net --tr'
+offers 'psbench allreduce --ro' --road
+offers 'psbench allreduce --road ' tcp unix
 offers 'psbench exchange --floats '
 offers 'psbench --seconds 3 ne' net
 offers 'psctl --json --once --t' --timeout
@@ -55,10 +57,18 @@ nets=$(psworker --help | sed -n 's/^nets: //p')
 # shellcheck disable=SC2086
 offers 'psworker --net ' $nets
 offers 'psworker --net len' lenet
-offers 'psworker --method ' sgd msgd asgd mvasgd
+offers 'psworker --method ' sgd msgd asgd mvasgd d-sync pipe-sgd
+offers 'psworker --clique ' ring mpi
 offers 'psworker --data mn' mnist:
 offers 'psworker --data ' digits mnist: cifar10:
 offers 'psworker --steps '
+offers 'psrun --work' --workers
+offers 'psrun --ke' --key --keep-going
+offers 'psrun --method mpi-e' mpi-esgd
+offers 'psrun --backend ' local lsf slurm
+offers 'psrun --workers 2 --set parameters.per' parameters.period=
+offers 'psrun --data mn' mnist:
+offers 'psrun --workers '
 offers 'psworker --describe len' lenet
 
 # Files: sockets where sockets are meant, and what stands behind readline's own separators.

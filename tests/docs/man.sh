@@ -28,6 +28,10 @@ same "psworker(1)" "$("$psworker" --help | options)" "$(page_options "$pages/psw
 same "psctl(1) commands" "$("$psctl" --help | sed -n '/^$/,/^$/p' | sed -nE 's/^  ([a-z]+) .*/\1/p')" \
     "$(sed -n '/^# COMMANDS/,/^# OPTIONS/p' "$pages/psctl.1.scd" | sed -nE 's/^\*([a-z]+)\*.*/\1/p')"
 
+psrun=$pages/../../scripts/psrun
+same "psrun(1)" "$("$psrun" --help | sed '/^Signals:/,$d' | options)" \
+    "$(grep -E '^\*--[a-z]' "$pages/psrun.1.scd" | grep -oE '\*--[a-z][a-z-]+' | tr -d '*' | sort -u)"
+
 commands=$("$psbench" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
 same "psbench(1) commands" "$commands" "$(sed -n '/^# SYNOPSIS/,/^# DESCRIPTION/p' "$pages/psbench.1.scd" |
     sed -nE 's/^\*psbench\* \*([a-z]+)\*.*/\1/p')"
@@ -49,6 +53,16 @@ same "libpsclient(3) return codes" "$(sed -n '/^enum psc_result/,/^}/p' "$header
 same "libpsclient(3) options" "$(sed -n '/^struct psc_options {/,/^}/p' "$header" |
     sed -nE 's/^ +[a-z].*[ *(]([a-z_]+)(\)\(.*)?;.*/\1/p' | grep -v '^size$')" \
     "$(sed -n '/^# OPTIONS/,/^# TENSORS/p' "$page" | grep -E '^\*' | grep -oE '\*[a-z_]+\*' | tr -d '*')"
+
+page=$pages/libpsclique.3.scd clique=${header%/*}/psclique.h mpi=${header%/*}/psclique_mpi.h
+same "libpsclique(3) functions" "$(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" | tr -d '(')" \
+    "$(grep -oE '\bpsc_[a-z_]+\(' "$page" | tr -d '(' | grep -v result_name)"
+for function in $(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" | tr -d '(' | sort -u); do
+    grep -qF "*$function*(" "$page" || { echo "libpsclique(3): $function is not explained" && failed=1; }
+done
+same "libpsclique(3) options" "$(sed -n '/^struct psc_ring_options {/,/^}/p' "$clique" |
+    sed -nE 's/^ +[a-z][a-z0-9_ ]*[ *]([a-z_]+);.*/\1/p' | grep -v '^size$')" \
+    "$(sed -n '/^# OPTIONS/,/^# RETURN VALUE/p' "$page" | grep -E '^\*' | grep -oE '\*[a-z_]+\*' | tr -d '*')"
 
 for preset in "$presets"/*.yaml; do
     name=$(basename "$preset" .yaml)

@@ -46,14 +46,16 @@ static void make_sums_right(uint8_t *bytes, size_t len)
 
 static void check_values(const struct psd_snapshot *s)
 {
-    promise(s->manifest->n_floats <= MAX_FLOATS && s->lanes >= 1 && s->lanes <= PSD_MAX_LANES);
-    for (uint64_t i = 0; i < s->manifest->n_floats; i++)
+    promise(s->manifest->n_floats <= MAX_FLOATS && s->map.lanes >= 1 && s->map.lanes <= PSD_MAX_LANES);
+    uint64_t begin = s->range.begin, end = begin + s->range.count;
+    promise(end <= s->manifest->n_floats && s->range.count > 0);
+    for (uint64_t i = begin; i < end; i++)
         promise(isfinite(s->center[i]));
     for (uint32_t k = 0; k < s->n_state; k++)
-        for (uint64_t i = 0; i < s->manifest->n_floats; i++)
+        for (uint64_t i = begin; i < end; i++)
             promise(isfinite(s->state[k][i]));
     for (size_t i = 0; i < s->n_replay; i++)
-        promise(s->replay[i].lane < s->lanes);
+        promise(s->replay[i].lane < s->map.lanes);
 }
 
 /* Encoding what was decoded from an encoded header gives the header. */
@@ -64,13 +66,14 @@ static void check_again(const struct psd_snapshot *s)
     char *once, *twice;
     size_t n, n2;
     uint64_t sum;
-    uint64_t data_bytes = (s->n_state + 1) * s->manifest->n_floats * sizeof(float);
+    uint64_t data_bytes = (1 + s->n_state + s->has_average) * s->range.count * sizeof(float);
 
     promise(psd_checkpoint_check_manifest(s->manifest, &err) == 0);
     promise(psd_checkpoint_encode(s, 0x1234, &once, &n, &err) == 0);
     promise(psd_checkpoint_decode("again", once, n, data_bytes, MAX_FLOATS, &back, &sum, &err) == 0);
     promise(sum == 0x1234 && back.manifest->hash == s->manifest->hash && back.version == s->version);
-    promise(back.n_replay == s->n_replay && back.lanes == s->lanes && back.n_state == s->n_state);
+    promise(back.n_replay == s->n_replay && back.map.lanes == s->map.lanes && back.part == s->part &&
+            back.n_state == s->n_state);
     promise(psd_checkpoint_encode(&back, 0x1234, &twice, &n2, &err) == 0);
     promise(n == n2 && memcmp(once, twice, n) == 0);
     free(once);

@@ -1,12 +1,14 @@
 /* Control messages of both directions: the first byte chooses. What unpacks packs into bytes that unpack into
- * the same bytes again; a Begin's tensors make a manifest or a sentence, as control.c makes them; a Welcome
- * is judged by the client. */
+ * the same bytes again; a Begin's tensors make a manifest or a sentence, as control.c makes them; a Meet is
+ * answered or waits within its bounds; a Welcome is judged by the client. */
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client/psc.h"
 #include "proto/control.h"
 #include "proto/manifest.h"
+#include "server/meeting.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_manifest(const Ps__Begin *b)
@@ -96,6 +98,45 @@ static void check_packing(const ProtobufCMessage *m)
     free(twice);
 }
 
+static void count_met(void *arg, const struct psd_peer *peer, const Ps__Met *met)
+{
+    (void)peer;
+    promise(met->n_members >= 1 && met->n_members <= PSD_MEETING_MEMBERS_MAX && met->rank < met->n_members);
+    for (size_t i = 0; i < met->n_members; i++)
+        promise(met->members[i]->address[0] != 0);
+    ++*(unsigned *)arg;
+}
+
+static void count_refusal(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence)
+{
+    (void)peer;
+    promise(code != PS__CODE__OK && sentence[0] != 0);
+    ++*(unsigned *)arg;
+}
+
+/* Five members that say the same but for token and address: nobody is left over at the end. */
+static void check_meeting(Ps__Meet *m)
+{
+    unsigned answers = 0;
+    struct psd_meetings *t = calloc(1, sizeof *t);
+    char address[32], *given = m->address;
+    t->voice = (struct psd_meeting_voice){count_met, count_refusal, &answers};
+    for (uint32_t i = 0; i < 5; i++) {
+        struct psd_peer peer = {.id = (const unsigned char *)&i, .id_bytes = sizeof i, .address = "fuzz"};
+        psd_meetings_take(t, &peer, m, i);
+        promise(t->n <= 1 && t->n_places <= i + 1);
+        snprintf(address, sizeof address, "tcp://h:%u", i);
+        m->address = address;
+        m->token++;
+        m->any_rank = true;
+    }
+    m->address = given;
+    psd_meetings_tick(t, UINT64_C(1) << 40);
+    promise(t->n == 0 && t->n_places == 0);
+    psd_meetings_finish(t);
+    free(t);
+}
+
 static void check_to_server(const uint8_t *bytes, size_t len)
 {
     Ps__ToServer *m = ps_control_unpack_to_server(bytes, len);
@@ -104,6 +145,8 @@ static void check_to_server(const uint8_t *bytes, size_t len)
     check_packing(&m->base);
     if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
         check_manifest(m->begin);
+    if (m->what_case == PS__TO_SERVER__WHAT_MEET)
+        check_meeting(m->meet);
     ps_control_free_to_server(m);
 }
 
@@ -116,8 +159,9 @@ static void check_to_client(const uint8_t *bytes, size_t len)
         return;
     check_packing(&m->base);
     if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME && psc_road_take(&road, m->welcome, &err) == 0)
-        promise(road.n_lanes >= 1 && road.n_lanes <= PS_MAX_LANES && road.window_chunks >= 1 &&
-                road.hyper.period >= 1 && road.hyper.schedule.step_steps >= 1);
+        promise(road.n_lanes >= 1 && road.n_lanes <= PS_MAX_LANES &&
+                road.ways[road.n_ways - 1].window_chunks >= 1 && road.hyper.period >= 1 &&
+                road.hyper.schedule.step_steps >= 1);
     ps_control_free_to_client(m);
 }
 

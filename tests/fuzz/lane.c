@@ -69,6 +69,8 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
     return *c;
 }
 
+static const struct ps_road_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
+
 static void open_lane(uint8_t choice)
 {
     const bool elastic = choice & 1, offering = choice & 2, hogwild = choice & 4;
@@ -78,8 +80,9 @@ static void open_lane(uint8_t choice)
     promise(psd_shared_init(&shared, N_SLOTS, 1) == 0);
     shared.alpha = elastic ? 0.5f : 0;
     shared.mean_rate = 0.5f;
-    const struct psd_lane_options opt = {.transport = &fuzz_road, .limits = {8192, 4}, .shared = &shared};
+    const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
+    promise(psd_lane_add_road(lane, &fuzz_road, NULL, "", &limits, &err) == 0);
     tell(PSD_NOTE_SLICE, 0, 0, center);
     tell(PSD_NOTE_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
     tell(PSD_NOTE_ADMIT, 1, PSD_PHASE_ACTIVE, NULL);
@@ -90,6 +93,11 @@ static void close_lane(void)
 {
     psd_lane_destroy(lane);
     psd_shared_finish(&shared);
+}
+
+static bool answered_with_floats(uint8_t kind)
+{
+    return kind == PS_FRAME_EXCHANGE || kind == PS_FRAME_ADD || kind == PS_FRAME_PULL;
 }
 
 static void check_answer(const struct ps_frame *asked, bool parsed, const float *before)
@@ -105,9 +113,7 @@ static void check_answer(const struct ps_frame *asked, bool parsed, const float 
         return;
     }
     promise(f.kind == PS_FRAME_ANSWER && parsed);
-    promise(asked->kind == PS_FRAME_EXCHANGE || asked->kind == PS_FRAME_PULL
-                ? last.body_bytes == f.count * sizeof(float)
-                : last.body_bytes == 0);
+    promise(last.body_bytes == (answered_with_floats(asked->kind) ? f.count * sizeof(float) : 0));
     if (f.flags & PS_FLAG_REPLAYED || asked->kind == PS_FRAME_PULL)
         promise(memcmp(before, center->x, len_bytes) == 0);
     if (asked->kind == PS_FRAME_PULL) {
@@ -119,7 +125,7 @@ static void check_answer(const struct ps_frame *asked, bool parsed, const float 
 static void serve(const struct fuzz_record *r)
 {
     static float before[N_FLOATS];
-    struct psd_arrival a = {0};
+    struct psd_arrival a = {.road = &lane->roads[0]};
     struct ps_frame asked = {0};
     struct psd_note out;
 

@@ -5,6 +5,12 @@
 
 struct fuzz_far fuzz_far;
 
+static const char *port_url(const struct ps_port *port)
+{
+    (void)port;
+    return "fuzz";
+}
+
 static int port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
@@ -24,6 +30,7 @@ static void message_make(struct ps_message *m, size_t head_bytes, size_t body_by
     m->head_bytes = head_bytes;
     m->body = malloc(body_bytes + 1);
     m->body_bytes = body_bytes;
+    m->shared = m->in_place = false;
 }
 
 void fuzz_message_free(struct ps_message *m)
@@ -72,6 +79,7 @@ static void message_move(struct ps_message *to, struct ps_message *m)
 const struct ps_transport fuzz_road = {.name = "fuzz",
                                        .port_open = port_open,
                                        .port_close = port_close,
+                                       .port_url = port_url,
                                        .message_body = message_body,
                                        .port_reply = port_reply,
                                        .message_drop = message_drop,

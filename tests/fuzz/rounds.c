@@ -27,7 +27,7 @@ static const struct {
     {"elastic", "sync", false},        {"sgd", "sync", false},        {"add", "sync", false},
     {"elastic", "round-robin", false}, {"sgd", "round-robin", true},  {"elastic", "round-robin", true},
     {"momentum", "sync", false},       {"add", "round-robin", false}, {"sgd", "ssp", false, 0},
-    {"elastic", "ssp", false, 1},
+    {"elastic", "ssp", false, 1},      {"sgd", "quorum", false},      {"elastic", "backup", false},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
@@ -41,13 +41,79 @@ static void check_answer(struct ps_message *m)
     fuzz_message_free(m);
 }
 
+/* The loop's part under cuts: rounds of two, whose third candidate is late. */
+static struct {
+    struct psd_members cut;
+    uint32_t ranks[N_SLOTS], n;
+    uint64_t seqs[N_SLOTS], round;
+    bool under_way;
+    unsigned open; /* bits of clients of whom something is not settled */
+} loop;
+
+static void push(enum psd_note_kind kind, uint32_t client, uint64_t a, uint64_t b, void *p)
+{
+    psd_ring_push(lane->in, &(struct psd_note){.kind = kind, .client = client, .a = a, .b = b, .p = p});
+}
+
+static void close_round(void)
+{
+    static uint32_t ranks[N_SLOTS];
+    static uint64_t seqs[N_SLOTS];
+    uint32_t first = loop.ranks[0] < loop.ranks[1] ? 0 : 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        ranks[i] = loop.ranks[i == 0 ? first : 1 - first];
+        seqs[i] = loop.seqs[i == 0 ? first : 1 - first];
+        loop.open &= ~(1u << ranks[i]);
+    }
+    loop.cut = (struct psd_members){loop.round++, 2, ranks, seqs};
+    loop.n = 0;
+    loop.under_way = true;
+    push(PSD_NOTE_CUT, 0, 0, 0, &loop.cut);
+}
+
+static void take_begun(const struct psd_note *note)
+{
+    promise((loop.open & 1u << note->client) == 0); /* one of each client at a time */
+    loop.open |= 1u << note->client;
+    if (note->kind == PSD_NOTE_LANDED || loop.n == 2 || note->b < loop.round) {
+        loop.open &= ~(1u << note->client);
+        push(PSD_NOTE_LATE, note->client, note->a, loop.round, NULL);
+        return;
+    }
+    loop.ranks[loop.n] = note->client;
+    loop.seqs[loop.n++] = note->a;
+}
+
+/* Its session has ended, and the lane knows. */
+static void forget(uint32_t client)
+{
+    loop.open &= ~(1u << client);
+    for (uint32_t i = 0; i < loop.n; i++)
+        if (loop.ranks[i] == client) {
+            loop.ranks[i] = loop.ranks[1];
+            loop.seqs[i] = loop.seqs[1];
+            loop.n--;
+            return;
+        }
+}
+
 static uint64_t hear(void)
 {
     struct psd_note out;
     uint64_t held = 0;
-    while (psd_ring_take(lane->out, &out))
+    while (psd_ring_take(lane->out, &out)) {
         if (out.kind == PSD_NOTE_HELD)
             held = out.a;
+        else if (out.kind == PSD_NOTE_BEGUN || out.kind == PSD_NOTE_LANDED)
+            take_begun(&out);
+        else if (out.kind == PSD_NOTE_OVER) {
+            promise(loop.under_way && out.a == loop.cut.from);
+            loop.under_way = false;
+        }
+        if (loop.n == 2 && !loop.under_way)
+            close_round();
+        psd_lane_take_notes(lane);
+    }
     return held;
 }
 
@@ -103,6 +169,8 @@ static void publish(uint64_t from, unsigned bits)
     tell(PSD_NOTE_GO, 0, 0, NULL);
 }
 
+static const struct ps_road_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
+
 static void open_lane(unsigned job)
 {
     struct ps_error err = {""};
@@ -110,8 +178,9 @@ static void open_lane(unsigned job)
     promise(psd_shared_init(&shared, N_SLOTS, 1) == 0);
     shared.alpha = 0.5f;
     shared.mean_rate = 0.5f;
-    const struct psd_lane_options opt = {.transport = &fuzz_road, .limits = {8192, 4}, .shared = &shared};
+    const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
+    promise(psd_lane_add_road(lane, &fuzz_road, NULL, "", &limits, &err) == 0);
     tell(PSD_NOTE_SLICE, 0, 0, center);
     promise(lane->rounds != NULL && lane->n_chunks == N_CHUNKS);
     for (uint32_t i = 0; i < N_SLOTS; i++)
@@ -134,10 +203,14 @@ static int count_staged(void)
 static void act(const struct fuzz_record *r)
 {
     uint32_t client = r->length % N_SLOTS;
-    if (r->shape & FUZZ_ADMIT_AFTER)
+    if (r->shape & FUZZ_ADMIT_AFTER) {
         tell(PSD_NOTE_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
-    if (r->shape & FUZZ_END_AFTER)
+        forget(client);
+    }
+    if (r->shape & FUZZ_END_AFTER) {
         tell(PSD_NOTE_END, client, PS__CODE__NO_SESSION, NULL);
+        forget(client);
+    }
     if (r->shape & FUZZ_MEMBERS_AFTER)
         publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), r->length >> 2 & 15);
     if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving) {
@@ -150,7 +223,7 @@ static void act(const struct fuzz_record *r)
 static void serve(const struct fuzz_record *r)
 {
     uint64_t done[N_CHUNKS];
-    struct psd_arrival a = {0};
+    struct psd_arrival a = {.road = &lane->roads[0]};
     memcpy(done, lane->rounds->done, sizeof done);
     fuzz_message_of(&a.message, r);
     served++;
@@ -182,6 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     ps_log_setup("fuzz", PS_LOG_ERROR);
     fuzz_far = (struct fuzz_far){.answered = check_answer};
     served = 0;
+    memset(&loop, 0, sizeof loop);
     open_lane(bytes[0] % N_JOBS);
     for (size_t at = 1; at + sizeof record <= len; at += sizeof record) {
         memcpy(&record, bytes + at, sizeof record);

@@ -1,6 +1,6 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
- * a format changes: DIR/frame, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
- * DIR/cifar, DIR/lane and DIR/rounds. */
+ * a format changes: DIR/frame, DIR/codec, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
+ * DIR/cifar, DIR/lane, DIR/rounds, DIR/ring and DIR/shm. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "client/cliques/clique.h"
+#include "client/cliques/wire.h"
 #include "client/state_file.h"
 #include "nets/data/cifar.h"
+#include "proto/codec.h"
 #include "proto/control.h"
 #include "proto/frame.h"
 #include "proto/shard.h"
+#include "proto/transports/shm_wire.h"
 #include "server/checkpoint.h"
 #include "tests/fuzz/lane_record.h"
 
@@ -60,6 +64,30 @@ static void make_frames(void)
     }
 }
 
+/* Each codec's payload of a block and a half; and one of bytes that no encoder writes. */
+static void make_codecs(void)
+{
+    enum { N = 1500 };
+    size_t n_rows;
+    const struct ps_codec *const *rows = ps_codec_rows(&n_rows);
+    float x[N];
+    unsigned char bytes[2 + sizeof x];
+    char name[32];
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)i / N - 0.5f;
+    for (size_t k = 0; k < n_rows; k++) {
+        size_t len = 2 + rows[k]->payload_bytes(N);
+        bytes[0] = (uint8_t)k;
+        bytes[1] = (uint8_t)(k * 3);
+        rows[k]->encode(bytes + 2, x, N);
+        snprintf(name, sizeof name, "row-%zu", k);
+        write_seed("codec", name, bytes, len);
+        memset(bytes + 2, k % 2 ? 0xff : 0x80, len - 2);
+        snprintf(name, sizeof name, "odd-%zu", k);
+        write_seed("codec", name, bytes, len);
+    }
+}
+
 /* The target's first byte is the direction. */
 static void write_control(const char *name, uint8_t direction, const ProtobufCMessage *m)
 {
@@ -74,18 +102,22 @@ static void write_control(const char *name, uint8_t direction, const ProtobufCMe
 static void make_to_server(void)
 {
     uint64_t shape[] = {3, 5}, flat[] = {4};
-    char weight[] = "fc.weight", bias[] = "fc.bias", worker[] = "worker-1";
+    char weight[] = "fc.weight", bias[] = "fc.bias", worker[] = "worker-1", raw[] = "raw", int8[] = "int8";
+    char *codecs[] = {raw, int8};
     Ps__Tensor a = PS__TENSOR__INIT, b = PS__TENSOR__INIT, *tensors[] = {&a, &b};
     Ps__Hello hello = PS__HELLO__INIT;
     Ps__Begin begin = PS__BEGIN__INIT;
     Ps__Heartbeat heartbeat = PS__HEARTBEAT__INIT;
     Ps__Report report = PS__REPORT__INIT;
     Ps__Leave leave = PS__LEAVE__INIT;
+    Ps__Meet meet = PS__MEET__INIT;
+    char clique[] = "0", address[] = "tcp://127.0.0.1:4001";
     Ps__ToServer m = PS__TO_SERVER__INIT;
 
     a.name = weight, a.n_shape = 2, a.shape = shape;
     b.name = bias, b.offset = 15, b.n_shape = 1, b.shape = flat;
     hello.protocol = PS_PROTOCOL_VERSION, hello.name = worker, hello.rank = 2, hello.token = 12345;
+    hello.n_codecs = 2, hello.codecs = codecs;
     begin.client = 2, begin.incarnation = 7, begin.n_tensors = 2, begin.tensors = tensors;
     heartbeat.client = 2, heartbeat.incarnation = 7, heartbeat.clock = 99;
     report.client = 2, report.loss = 0.5, report.test_accuracy = 0.9;
@@ -100,6 +132,15 @@ static void make_to_server(void)
     write_control("report", 0, &m.base);
     m.what_case = PS__TO_SERVER__WHAT_LEAVE, m.leave = &leave;
     write_control("leave", 0, &m.base);
+    meet.protocol = PS_PROTOCOL_VERSION, meet.clique = clique, meet.members = 3, meet.rank = 1;
+    meet.address = address, meet.nonce = UINT64_MAX, meet.token = 12345, meet.wait_ms = 60000;
+    meet.links = 1, meet.segment_bytes = 65536;
+    m.what_case = PS__TO_SERVER__WHAT_MEET, m.meet = &meet;
+    write_control("meet", 0, &m.base);
+    meet.any_rank = true, meet.members = 5;
+    write_control("meet-any", 0, &m.base);
+    meet.leave = true;
+    write_control("meet-leave", 0, &m.base);
 }
 
 static void make_to_client(void)
@@ -121,6 +162,12 @@ static void make_to_client(void)
     write_control("welcome", 1, &m.base);
     m.what_case = PS__TO_CLIENT__WHAT_ERROR, m.error = &error;
     write_control("error", 1, &m.base);
+    Ps__Member first = PS__MEMBER__INIT, second = PS__MEMBER__INIT, *members[] = {&first, &second};
+    Ps__Met met = PS__MET__INIT;
+    first.address = lane, first.nonce = 7, second.address = lane;
+    met.rank = 1, met.n_members = 2, met.members = members;
+    m.what_case = PS__TO_CLIENT__WHAT_MET, m.met = &met;
+    write_control("met", 1, &m.base);
 }
 
 static void make_checkpoint(uint64_t version, uint32_t n_state, uint32_t n_replay)
@@ -139,9 +186,11 @@ static void make_checkpoint(uint64_t version, uint32_t n_state, uint32_t n_repla
                              .incarnation = 9,
                              .version = version,
                              .saved_at_s = 1700000000,
-                             .lanes = 2,
-                             .chunk_floats = 1024,
+                             .map = {2, 1024, 1},
+                             .part = PSD_WHOLE,
+                             .range = {0, 10},
                              .lane_clocks = clocks,
+                             .lane_moves = clocks,
                              .replay = replay,
                              .n_replay = n_replay};
     struct ps_error err = {""};
@@ -180,11 +229,11 @@ static void make_cifar(void)
     write_seed("cifar", "two", records, sizeof records);
 }
 
-/* A pull, an exchange, the same once more, a push and an offer of both chunks of lane 0 by each client. */
+/* A request of every kind, and one exchange once more, for both chunks of lane 0 by each client. */
 static void make_lane(void)
 {
-    static const uint8_t kinds[] = {PS_FRAME_OFFER,    PS_FRAME_PULL, PS_FRAME_EXCHANGE,
-                                    PS_FRAME_EXCHANGE, PS_FRAME_PUSH, PS_FRAME_SET};
+    static const uint8_t kinds[] = {PS_FRAME_OFFER, PS_FRAME_PULL, PS_FRAME_EXCHANGE, PS_FRAME_EXCHANGE,
+                                    PS_FRAME_PUSH,  PS_FRAME_SET,  PS_FRAME_ADD};
     static struct {
         uint8_t choice;
         struct fuzz_record records[2 * sizeof kinds];
@@ -284,16 +333,84 @@ static void make_state(void)
     }
 }
 
+/* The first byte says which. */
+static void make_ring(void)
+{
+    unsigned char bytes[1 + PSC_REPLY_BYTES] = {0};
+    struct psc_hello hello = {.kind = PSC_HELLO_JOIN,
+                              .rank = -1,
+                              .nonce = 99,
+                              .members = 4,
+                              .links = 2,
+                              .link = 1,
+                              .segment_bytes = 65536,
+                              .name = "0",
+                              .address = "tcp://127.0.0.1:4000"};
+    const struct psc_reply reply = {
+        .kind = PSC_REPLY_WELCOME, .rank = 3, .job = 12345, .next = "unix:0a1b2", .text = "all have come"};
+    struct psc_head head = {
+        .type = PSC_HEAD_SEGMENT, .kind = PSC_ALLREDUCE, .seq = 7, .n = 1000, .bytes = 4000};
+    psc_hello_pack(&hello, bytes + 1);
+    write_seed("ring", "join", bytes, 1 + PSC_HELLO_BYTES);
+    hello.kind = PSC_HELLO_LINK;
+    hello.rank = 2;
+    psc_hello_pack(&hello, bytes + 1);
+    write_seed("ring", "link", bytes, 1 + PSC_HELLO_BYTES);
+    bytes[0] = 1;
+    psc_reply_pack(&reply, bytes + 1);
+    write_seed("ring", "welcome", bytes, 1 + PSC_REPLY_BYTES);
+    bytes[0] = 2;
+    psc_head_pack(&head, bytes + 1);
+    write_seed("ring", "segment", bytes, 1 + PSC_HEAD_BYTES);
+    head = (struct psc_head){.type = PSC_HEAD_WAITING, .rank = 3, .seq = 7};
+    psc_head_pack(&head, bytes + 1);
+    write_seed("ring", "waiting", bytes, 1 + PSC_HEAD_BYTES);
+    head = (struct psc_head){.type = PSC_HEAD_NEWS, .rank = 1, .seq = 8, .bytes = PSC_NEWS_BYTES};
+    psc_head_pack(&head, bytes + 1);
+    write_seed("ring", "news", bytes, 1 + PSC_HEAD_BYTES);
+    bytes[0] = 3;
+    memset(bytes + 1, 'x', PSC_NEWS_BYTES);
+    bytes[9] = 7;
+    write_seed("ring", "sentence", bytes, 1 + PSC_NEWS_BYTES);
+}
+
+static void make_shm(void)
+{
+    unsigned char bytes[129] = {0};
+    struct ps_shm_hello hello = {.client = 3, .incarnation = 7, .token = "0123456789abcde", .window = 4};
+    const struct ps_shm_reply reply = {.n_slots = 6, .slot_bytes = 524288};
+    ps_shm_hello_pack(&hello, bytes + 1);
+    write_seed("shm", "hello", bytes, 1 + PS_SHM_HELLO_BYTES);
+    hello.n_buffers = 2;
+    hello.buffer_bytes[0] = 4096;
+    hello.buffer_bytes[1] = UINT64_C(5) << 30;
+    ps_shm_hello_pack(&hello, bytes + 1);
+    write_seed("shm", "hello-lends", bytes, 1 + PS_SHM_HELLO_BYTES);
+    bytes[0] = 1;
+    ps_shm_reply_pack(&reply, bytes + 1);
+    write_seed("shm", "reply", bytes, 1 + PS_SHM_REPLY_BYTES);
+    bytes[0] = 2; /* as the target's try_request has them: 4 slots, 1 buffer, slot 2 */
+    const uint32_t small[] = {3, 0, 1, 2, PS_SHM_STAGED, 0};
+    const uint64_t large[] = {65536, 0, 0, 0, 0, 4096};
+    memcpy(bytes + 1, small, sizeof small);
+    memcpy(bytes + 1 + sizeof small, large, sizeof large);
+    memset(bytes + 1 + sizeof small + sizeof large, 0, 16);
+    write_seed("shm", "request", bytes, sizeof bytes);
+    memset(bytes + 1 + 16, 0, 4); /* in the buffer */
+    write_seed("shm", "request-in-place", bytes, sizeof bytes);
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "control", "checkpoint", "idx",
-                                          "cifar", "lane",    "rounds",     "state"};
+    static const char *const targets[] = {"frame", "codec",  "control", "checkpoint", "idx", "cifar",
+                                          "lane",  "rounds", "state",   "ring",       "shm"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (mkdir(targets[i], 0777) < 0 && errno != EEXIST)
             fail(targets[i]);
     make_frames();
+    make_codecs();
     make_to_server();
     make_to_client();
     make_checkpoint(1, 0, 0);
@@ -303,5 +420,7 @@ int main(int argc, char **argv)
     make_lane();
     make_rounds();
     make_state();
+    make_ring();
+    make_shm();
     return 0;
 }

@@ -84,10 +84,11 @@ START_TEST(slices_and_chunks_partition_the_vector)
     for (uint32_t lane = 0; lane < s->n_lanes; lane++) {
         struct ps_range slice = ps_shard_slice(s, lane);
         check_lane(s, lane, slice);
-        longest = slice.count > longest ? slice.count : longest;
-        shortest = slice.count < shortest ? slice.count : shortest;
         if (slice.count == 0)
             continue;
+        ck_assert_uint_eq(lane, used); /* none that holds nothing comes between */
+        longest = slice.count > longest ? slice.count : longest;
+        shortest = slice.count < shortest ? slice.count : shortest;
         ck_assert_uint_eq(slice.begin, end);
         ck_assert_uint_eq(slice.begin % PS_SHARD_ALIGN, 0);
         end += slice.count;
@@ -96,6 +97,8 @@ START_TEST(slices_and_chunks_partition_the_vector)
     ck_assert_uint_eq(end, s->n_floats);
     ck_assert_uint_eq(ps_shard_lanes_met(s, ps_shard_whole(s)), used);
     ck_assert_uint_le(longest - shortest, 2 * PS_SHARD_ALIGN); /* no lane is the slow one */
+    ck_assert(used == 1 || shortest + 2 * PS_SHARD_ALIGN >= s->chunk_floats / PS_SHARD_LEAST);
+    ck_assert(used == s->n_lanes || s->n_floats / (used + 1) < s->chunk_floats / PS_SHARD_LEAST);
 }
 END_TEST
 

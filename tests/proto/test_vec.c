@@ -242,7 +242,7 @@ START_TEST(nesterov_computes_what_it_says)
 }
 END_TEST
 
-/* What the client's halves and optimizers do with two to four vectors, at index i in double. */
+/* What the client's halves, optimizers and merges do with two to four vectors, at index i in double. */
 static void want_heavy_ball(double *v, const double *rate)
 {
     v[1] = rate[1] * v[1] - rate[0] * v[2];
@@ -253,6 +253,14 @@ static void want_subtract(double *v, const double *rate)
 {
     (void)rate;
     v[0] = v[1] - v[2];
+}
+
+static void want_order(double *v, const double *rate)
+{
+    double low = fmin(v[0], v[1]), high = fmax(v[0], v[1]);
+    (void)rate;
+    v[0] = low;
+    v[1] = high;
 }
 
 static void want_rebase(double *v, const double *rate)
@@ -284,6 +292,12 @@ static void run_subtract(const struct ps_vec *row, float *const *v, const float 
     row->subtract(v[0], v[1], v[2], n);
 }
 
+static void run_order(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    (void)rate;
+    row->order(v[0], v[1], n);
+}
+
 static void run_rebase(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
 {
     (void)rate;
@@ -305,6 +319,7 @@ static const struct {
     void (*run)(const struct ps_vec *row, float *const *v, const float *rate, size_t n);
 } worker_kernels[] = {{want_heavy_ball, run_heavy_ball},
                       {want_subtract, run_subtract},
+                      {want_order, run_order},
                       {want_rebase, run_rebase},
                       {want_admm_message, run_admm_message},
                       {want_admm_land, run_admm_land}};

@@ -84,9 +84,12 @@ void make_snapshot(struct psd_snapshot *s, uint64_t version, uint32_t n_state)
     s->incarnation = 17;
     s->version = version;
     s->saved_at_s = 1700000000;
-    s->lanes = 2;
-    s->chunk_floats = 1024;
+    s->map = (struct psd_map){2, 1024, 1};
+    s->part = PSD_WHOLE;
+    s->range = (struct ps_range){0, 45};
     s->lane_clocks = calloc(2, sizeof *s->lane_clocks);
+    s->lane_moves = calloc(2, sizeof *s->lane_moves);
+    s->lane_moves[1] = version + 2;
     s->lane_clocks[0] = version;
     s->lane_clocks[1] = version + 1;
     s->n_replay = 2;

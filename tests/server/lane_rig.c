@@ -14,18 +14,16 @@ enum { PATIENCE_MS = 5000 };
 static void lane_open(struct rig *r, uint32_t i)
 {
     struct ps_error err = {""};
-    const struct ps_road_limits limits = {RIG_MAX_BODY, 8};
-    const struct psd_lane_options opt = {.index = i,
-                                         .url = "tcp://127.0.0.1:0",
-                                         .transport = r->transport,
-                                         .hub = r->hub,
-                                         .limits = limits,
-                                         .shared = &r->shared};
+    const struct ps_road_limits limits = {.max_body_bytes = RIG_MAX_BODY, .window_chunks = 16};
+    const struct psd_lane_options opt = {.index = i, .shared = &r->shared};
     ck_assert_msg(psd_lane_create(&opt, &r->lanes[i], &err) == 0, "%s", err.text);
-    ck_assert_msg(psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
-    ck_assert_msg(r->transport->link_open(r->client_hub, r->transport->port_url(r->lanes[i]->port), &limits,
-                                          &r->links[i], &err) == 0,
+    ck_assert_msg(psd_lane_add_road(r->lanes[i], r->transport, r->hub, "tcp://127.0.0.1:0", &limits, &err) ==
+                      0,
                   "%s", err.text);
+    ck_assert_msg(psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
+    ck_assert_msg(
+        r->transport->link_open(r->client_hub, r->lanes[i]->roads[0].url, &limits, &r->links[i], &err) == 0,
+        "%s", err.text);
 }
 
 bool rig_has_raw(void)
@@ -42,29 +40,34 @@ static void raw_open(struct rig *r)
     r->raw = zmq_socket(r->context, ZMQ_DEALER);
     zmq_setsockopt(r->raw, ZMQ_LINGER, &zero, sizeof zero);
     zmq_setsockopt(r->raw, ZMQ_RCVTIMEO, &patience, sizeof patience);
-    ck_assert_int_eq(zmq_connect(r->raw, r->transport->port_url(r->lanes[0]->port)), 0);
+    ck_assert_int_eq(zmq_connect(r->raw, r->lanes[0]->roads[0].url), 0);
 }
 
-void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+static void configure(struct rig *r, const char *rule, const char *const *settings)
 {
     struct ps_error err = {""};
-    ps_log_setup("rig", PS_LOG_ERROR);
-    *r = (struct rig){.n_lanes = n_lanes, .transport = ps_transport_find("tcp")};
     psd_config_defaults(&r->cfg);
     snprintf(r->cfg.rule, sizeof r->cfg.rule, "%s", rule);
     snprintf(r->cfg.method, sizeof r->cfg.method, "custom");
     r->cfg.hyper.learning_rate = 1;
     for (; settings != NULL && *settings != NULL; settings++)
         ck_assert_msg(psd_config_set(&r->cfg, *settings, &err) == 0, "%s", err.text);
-    r->cfg.lanes = n_lanes;
+    r->cfg.lanes = r->n_lanes;
     r->cfg.chunk_floats = RIG_CHUNK;
     if (strcmp(r->cfg.admission, "preset") == 0)
         snprintf(r->cfg.admission, sizeof r->cfg.admission, "fcfs");
     if (strcmp(r->cfg.averaging, "preset") == 0)
         snprintf(r->cfg.averaging, sizeof r->cfg.averaging, "none");
-    ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
     r->shared.alpha =
         ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
+}
+
+void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+{
+    ps_log_setup("rig", PS_LOG_ERROR);
+    *r = (struct rig){.n_lanes = n_lanes, .transport = ps_transport_find("tcp")};
+    ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
+    configure(r, rule, settings);
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
@@ -110,6 +113,37 @@ void rig_resume(struct rig *r, struct psd_snapshot *s)
     atomic_store(&r->shared.version, s->version);
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
     rig_center(r); /* every lane has restored */
+}
+
+static void hear_all(struct rig *r, enum psd_note_kind kind)
+{
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        ck_assert_int_eq(rig_hear(r, i).kind, kind);
+}
+
+void rig_shut(struct rig *r)
+{
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_CLOSE});
+    hear_all(r, PSD_NOTE_CLOSED);
+}
+
+void rig_swap(struct rig *r, const char *rule, const char *const *settings)
+{
+    struct psd_center *next;
+    struct ps_error err = {""};
+    uint64_t moves = 0;
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+    hear_all(r, PSD_NOTE_RELEASED);
+    configure(r, rule, settings);
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        moves = r->lanes[i]->stats.moves > moves ? r->lanes[i]->stats.moves : moves;
+    ck_assert_msg(psd_center_swap(&r->cfg, r->center, &next, &err) == 0, "%s", err.text);
+    psd_center_take_over(next, r->center, atomic_load(&r->shared.version), moves);
+    r->center = next;
+    atomic_store(&r->shared.rounds, 0);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        atomic_store(&r->shared.clocks[i], 0);
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
 }
 
 void rig_close(struct rig *r)
@@ -193,6 +227,8 @@ void rig_snapshot(struct rig *r, struct psd_snapshot *out)
     }
     out->lane_clocks = malloc(r->n_lanes * sizeof *out->lane_clocks);
     memcpy(out->lane_clocks, r->center->snapshot.lane_clocks, r->n_lanes * sizeof *out->lane_clocks);
+    out->lane_moves = malloc(r->n_lanes * sizeof *out->lane_moves);
+    memcpy(out->lane_moves, r->center->snapshot.lane_moves, r->n_lanes * sizeof *out->lane_moves);
     out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);
     out->n_replay = 0;
     for (uint32_t i = 0; i < r->n_lanes; i++)
@@ -212,6 +248,7 @@ struct ps_frame rig_frame(const struct rig *r, uint8_t kind, uint32_t client, ui
                              .client = client,
                              .incarnation = incarnation,
                              .seq = seq,
+                             .generation = r->center->generation,
                              .begin = chunk.begin,
                              .count = (uint32_t)chunk.count,
                              .samples = 64,
@@ -283,11 +320,11 @@ void rig_assert_silent(struct rig *r, uint32_t lane, uint32_t client, uint32_t i
 
 void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks)
 {
-    static uint32_t kept[RIG_SLOTS];
-    static struct psd_members m;
-    memcpy(kept, ranks, n * sizeof *ranks);
-    m = (struct psd_members){from, n, kept};
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &m});
+    ck_assert_msg(!r->told, "the lanes may still read the members told before: hold them first");
+    r->told = true;
+    memcpy(r->ranks, ranks, n * sizeof *ranks);
+    r->members = (struct psd_members){from, n, r->ranks};
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &r->members});
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_GO});
 }
 
@@ -300,6 +337,7 @@ uint64_t rig_hold(struct rig *r)
         ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
         first = note.a > first ? note.a : first;
     }
+    r->told = false;
     return first;
 }
 
@@ -338,6 +376,8 @@ void rig_exchange(struct rig *r, uint8_t kind, uint32_t client, uint32_t incarna
             rig_ask_vector(r, lane, &f, vector, &reply);
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
             ck_assert_uint_eq(reply.f.flags, flags);
-            ck_assert_uint_eq(reply.body_bytes, kind == PS_FRAME_EXCHANGE ? f.count * sizeof *vector : 0);
+            ck_assert_uint_eq(reply.body_bytes, kind == PS_FRAME_EXCHANGE || kind == PS_FRAME_ADD
+                                                    ? f.count * sizeof *vector
+                                                    : 0);
         }
 }

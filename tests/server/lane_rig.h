@@ -18,6 +18,9 @@ struct rig {
     const struct ps_transport *transport;
     struct ps_hub *hub, *client_hub;
     struct ps_link *links[RIG_MAX_LANES];
+    struct psd_members members; /* as the lanes were told last */
+    bool told;                  /* of members, and no hold since */
+    uint32_t ranks[RIG_SLOTS];
     void *context, *raw; /* a bare DEALER at lane 0, for what a link would never send */
 };
 
@@ -39,6 +42,10 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
 /* Hands out what the snapshot of another rig held, as psd does when it resumes. Takes over the vectors of s,
  * which must outlive the rig. */
 void rig_resume(struct rig *r, struct psd_snapshot *s);
+/* As psd does when the method changes: closes the lanes; takes their slices back and hands them out under
+ * another rule. */
+void rig_shut(struct rig *r);
+void rig_swap(struct rig *r, const char *rule, const char *const *settings);
 void rig_close(struct rig *r);
 
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep);
@@ -76,8 +83,8 @@ void rig_send_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, con
  * sends nothing else, would be answered after it. */
 void rig_assert_silent(struct rig *r, uint32_t lane, uint32_t client, uint32_t incarnation);
 
-/* Admissions with members. Publishes the set, valid from `from` on, and lets the lanes go on. Call when they
- * have taken the one before: after a hold, or when one of its messages was answered. */
+/* Admissions with members. Publishes the set, valid from `from` on, and lets the lanes go on. A set told
+ * before is the lanes' until a hold. */
 void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks);
 /* Holds all lanes; the highest of what they say. */
 uint64_t rig_hold(struct rig *r);

@@ -32,9 +32,10 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     ck_assert_uint_eq(a->incarnation, b->incarnation);
     ck_assert_uint_eq(a->version, b->version);
     ck_assert_uint_eq(a->saved_at_s, b->saved_at_s);
-    ck_assert_uint_eq(a->lanes, b->lanes);
-    ck_assert_uint_eq(a->chunk_floats, b->chunk_floats);
-    ck_assert_mem_eq(a->lane_clocks, b->lane_clocks, a->lanes * sizeof *a->lane_clocks);
+    ck_assert_uint_eq(a->map.lanes, b->map.lanes);
+    ck_assert_uint_eq(a->map.chunk_floats, b->map.chunk_floats);
+    ck_assert_mem_eq(a->lane_clocks, b->lane_clocks, a->map.lanes * sizeof *a->lane_clocks);
+    ck_assert_mem_eq(a->lane_moves, b->lane_moves, a->map.lanes * sizeof *a->lane_moves);
     ck_assert_uint_eq(a->n_replay, b->n_replay);
     for (size_t i = 0; i < a->n_replay; i++) {
         const struct psd_replay_entry *x = &a->replay[i], *y = &b->replay[i];

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/codec.h"
 #include "server/admissions/admissions.h"
 #include "server/config_table.h"
 
@@ -131,6 +132,10 @@ static const struct {
     {"limits:\n  clients: 1025\n", 2, {"limits.clients: found 1025; "}},
     {"limits:\n  floats: 18446744073709551616\n", 2, {"limits.floats: "}},
     {"log_level: loud\n", 1, {"log_level: found loud; allowed is debug, info, warn, error"}},
+    {"codec: {message: gzip}\n", 1, {"codec.message: found gzip; allowed is raw, fp16, bf16, trunc16, int8"}},
+    {"codec:\n  answer: 8\n", 2, {"codec.answer: found 8; allowed is raw, fp16, bf16, trunc16, int8"}},
+    {"codec: {error_feedback: 1}\n", 1, {"codec.error_feedback: found 1; allowed is true or false"}},
+    {"codec: int8\n", 1, {"codec: found a single value; allowed is a mapping"}},
     {"state_dir: \"a\\0b\"\n", 1, {"state_dir: found a text with a zero byte"}},
     {"state_dir: \"a\\nb\"\n", 1, {"state_dir: ", "without control characters"}},
     {"\"lanes\\0\": 2\n", 1, {"unknown key 'lanes'"}},
@@ -267,6 +272,20 @@ START_TEST(empty_file_is_the_defaults)
 END_TEST
 
 /* The manual: gives each key its default, and says of each when it applies. */
+START_TEST(codecs_are_those_that_there_are)
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        if (strcmp(k->name, "codec.message") != 0 && strcmp(k->name, "codec.answer") != 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            ck_assert_str_eq(k->choices[i], rows[i]->name);
+        ck_assert_ptr_null(k->choices[n]);
+    }
+}
+END_TEST
+
 START_TEST(manual_gives_every_key_its_default)
 {
     struct psd_config cfg, defaults;
@@ -419,6 +438,7 @@ int main(void)
     tcase_add_test(tc, large_file_is_refused);
     tcase_add_test(tc, good_file_is_read);
     tcase_add_test(tc, empty_file_is_the_defaults);
+    tcase_add_test(tc, codecs_are_those_that_there_are);
     tcase_add_test(tc, manual_gives_every_key_its_default);
     tcase_add_test(tc, admissions_are_those_of_both_ends);
     tcase_add_test(tc, set_changes_one_key);

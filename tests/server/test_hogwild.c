@@ -125,7 +125,7 @@ START_TEST(disjoint_integer_updates_are_all_there)
     for (uint32_t i = 0; i < CLIENTS; i++) {
         const struct ps_road_limits limits = {RIG_MAX_BODY, 8};
         pushers[i] = (struct pusher){.r = &r, .client = i, .pushes = PUSHES};
-        const char *url = r.transport->port_url(r.lanes[i % LANES]->port);
+        const char *url = r.lanes[i % LANES]->roads[0].url;
         ck_assert_msg(r.transport->link_open(r.client_hub, url, &limits, &pushers[i].link, &err) == 0, "%s",
                       err.text);
     }

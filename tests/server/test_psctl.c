@@ -30,8 +30,8 @@
 struct script {
     const char *const *statuses;
     const char *workers, *checkpoint, *drain;
-    const char *config, *history, *metrics, *evict;
-    int evict_status;
+    const char *config, *history, *metrics, *evict, *reload;
+    int evict_status, reload_status;
     char evicted[32]; /* what was asked for */
     int checkpoint_status;
     size_t asked;
@@ -108,16 +108,19 @@ static void handle_evict(void *arg, const char *query, struct psd_http_answer *a
     say(a, script->evict_status, script->evict);
 }
 
+static void handle_reload(void *arg, const char *query, struct psd_http_answer *a)
+{
+    const struct script *script = ((struct server *)arg)->script;
+    (void)query;
+    say(a, script->reload_status, script->reload);
+}
+
 static const struct psd_http_route routes[] = {
-    {"GET", "/config", handle_config, NULL},
-    {"GET", "/history", handle_history, NULL},
-    {"GET", "/metrics", handle_metrics, NULL},
-    {"POST", "/evict", handle_evict, "rank"},
-    {"GET", "/status", handle_status, NULL},
-    {"GET", "/workers", handle_workers, NULL},
-    {"POST", "/checkpoint", handle_checkpoint, NULL},
-    {"POST", "/drain", handle_drain, NULL},
-    {.method = NULL},
+    {"POST", "/reload", handle_reload, NULL},  {"GET", "/config", handle_config, NULL},
+    {"GET", "/history", handle_history, NULL}, {"GET", "/metrics", handle_metrics, NULL},
+    {"POST", "/evict", handle_evict, "rank"},  {"GET", "/status", handle_status, NULL},
+    {"GET", "/workers", handle_workers, NULL}, {"POST", "/checkpoint", handle_checkpoint, NULL},
+    {"POST", "/drain", handle_drain, NULL},    {.method = NULL},
 };
 
 static void on_stop(uv_async_t *async)
@@ -215,12 +218,14 @@ START_TEST(status_is_laid_out)
     assert_has(text, "evaluation  none yet\n");
     assert_has(text, "memory      12.3 MiB of 16.0 GiB: center -");
     assert_has(text, "checkpoint  none yet, in run\n");
+    ck_assert_ptr_null(strstr(text, "auth"));
 }
 END_TEST
 
 /* A status with what a job may have beside: a best checkpoint, a first NaN, a page, an end. */
 static const char *const notable[] = {
-    "{\"name\":\"psd\",\"state\":\"draining\",\"checkpoint\":{\"directory\":\"run\",\"best\":{\"path\":"
+    "{\"name\":\"psd\",\"auth\":\"curve\",\"encrypted\":true,\"barred\":[\"w1\",\"w2\"],\"state\":"
+    "\"draining\",\"checkpoint\":{\"directory\":\"run\",\"best\":{\"path\":"
     "\"run/best.safetensors\",\"version\":125,\"test_accuracy\":0.9914,\"evaluated_version\":120}},"
     "\"nonfinite\":{\"rank\":2,\"name\":\"w\\u001b\",\"clock\":7,\"center_version\":8,\"index\":9,"
     "\"tensor\":\"fc1.weight\",\"sent\":false},\"http\":\"tcp://127.0.0.1:8080\",\"drain_reason\":"
@@ -232,6 +237,7 @@ START_TEST(what_is_notable_is_shown)
     struct script script = {.statuses = notable};
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "auth        curve, encrypted; barred: w1, w2\n");
     assert_has(text, "best        run/best.safetensors, version 125; accuracy 0.9914 at version 120\n");
     assert_has(text, "not finite  first at rank 2 (w?), its step 7, version 8, value 9 of tensor fc1.weight; "
                      "sent: no\n");
@@ -254,13 +260,13 @@ START_TEST(workers_are_a_table)
 {
     struct script script = {
         .workers = "{\"workers\":[{\"client\":0,\"rank\":0,\"kind\":\"worker\",\"name\":\"a\\u001b[2J\","
-                   "\"state\":\"active\",\"clock\":12,\"last_seen_s\":0.25,\"loss\":null},"
+                   "\"members\":4,\"state\":\"active\",\"clock\":12,\"last_seen_s\":0.25,\"loss\":null},"
                    "{\"client\":10,\"rank\":null,\"kind\":\"observer\"}]}"};
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
-    assert_has(text, "client  rank  kind      name   state   clock");
-    assert_has(text, "     0     0  worker    a?[2J  active     12    0.25");
-    assert_has(text, "    10     -  observer  -      -           -");
+    assert_has(text, "client  rank  members  kind      name   state   clock");
+    assert_has(text, "     0     0        4  worker    a?[2J  active     12    0.25");
+    assert_has(text, "    10     -        -  observer  -      -           -");
     ck_assert_ptr_null(strchr(text, 0x1b));
     script.workers = "{\"workers\":[]}";
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
@@ -374,6 +380,28 @@ START_TEST(metrics_come_as_they_are)
 }
 END_TEST
 
+START_TEST(reload_waits_for_the_method)
+{
+    static const char *const soon[] = {"{\"generation\":2,\"reload\":{\"last_error\":null}}",
+                                       "{\"generation\":3,\"reload\":{\"last_error\":null}}", NULL};
+    static const char *const never[] = {"{\"generation\":2,\"reload\":{\"last_error\":\"too large\"}}", NULL};
+    struct script script = {.reload = "{\"reload\":\"started\",\"method\":\"sync-sgd\",\"generation\":3}",
+                            .reload_status = 202,
+                            .statuses = soon};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 0);
+    ck_assert_str_eq(text, "reloaded: method sync-sgd, generation 3\n");
+    script.statuses = never;
+    script.asked = 0;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 1);
+    assert_has(text, "psctl: the method stays as it was: too large");
+    script.reload = "{\"error\":\"psd.yaml:1: method: 'x'\"}";
+    script.reload_status = 409;
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 1);
+    assert_has(text, "psctl: psd answered 409 to reload: psd.yaml:1: method: 'x'");
+}
+END_TEST
+
 START_TEST(evict_names_the_rank)
 {
     struct script script = {.evict = "{\"evicted\":12,\"name\":\"node:7\",\"incarnation\":3}",
@@ -428,7 +456,9 @@ static const struct {
     const char *says;
 } usages[] = {
     {"", 2,
-     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, evict, top"},
+     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, evict, "
+     "allow, keygen, merge, "
+     "top"},
     {"--socket x fly", 2, "'fly' is no command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
     {"status", 2, "--socket is missing"},
@@ -437,6 +467,14 @@ static const struct {
     {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
     {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
     {"--socket x evict", 2, "evict needs RANK"},
+    {"--socket x allow", 2, "allow needs NAME"},
+    {"--socket x allow a/b", 2, "found 'a/b'; allowed is a name of the allow-list"},
+    {"allow w0", 2, "--socket is missing"},
+    {"keygen", 2, "keygen needs FILE"},
+    {"keygen a b", 2, "'b' after keygen"},
+    {"keygen no/such/dir", 1, "key file 'no/such/dir': No such file or directory"},
+    {"keygen x --name a/b", 1, "'a/b' cannot name an identity"},
+    {"--socket x evict 0 --name w", 2, "--name is for keygen"},
     {"--socket x evict -1", 2, "psctl"},
     {"--socket x evict one", 2, "evict: found 'one'; allowed is a rank"},
     {"--socket x evict 1 2", 2, "'2' after evict"},
@@ -478,6 +516,7 @@ int main(void)
     tcase_add_test(tc, config_is_yaml);
     tcase_add_test(tc, history_is_a_table);
     tcase_add_test(tc, metrics_come_as_they_are);
+    tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, other_answers_are_refused);

@@ -34,13 +34,13 @@ START_TEST(note_arrives_whole)
 {
     struct psd_ring *r = ring_create();
     int thing;
-    const struct psd_note sent = {PSD_NOTE_ADMIT, 3, 4, UINT64_MAX, 6, &thing};
+    const struct psd_note sent = {PSD_NOTE_ADMIT, 3, 4, UINT64_MAX, 6, 9, {1, 2}, true, &thing};
     struct psd_note got;
     ck_assert(!psd_ring_take(r, &got));
     psd_ring_push(r, &sent);
     ck_assert(psd_ring_take(r, &got));
     ck_assert(got.kind == sent.kind && got.client == 3 && got.incarnation == 4 && got.a == sent.a &&
-              got.b == 6 && got.p == &thing);
+              got.identity == 9 && got.pass[1] == 2 && got.attaches && got.b == 6 && got.p == &thing);
     ck_assert(!psd_ring_take(r, &got));
     ring_destroy(r);
 }

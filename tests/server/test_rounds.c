@@ -338,6 +338,7 @@ START_TEST(members_change_between_rounds)
     struct rig r;
     struct reply reply;
     open_job(&r, "add", sync_plain);
+    ck_assert_uint_eq(rig_hold(&r), 0);
     rig_members(&r, 0, 2, (const uint32_t[]){0, 1});
     play_round(&r, 1, orders[0], 2, NULL);
     /* Round 1 has begun in one chunk of one lane: who joins now takes part from round 2 on. */

@@ -165,6 +165,14 @@ static void apply_delayed_nesterov(const struct psd_move *move, struct value *v)
             2 * fabs(part) + fabs(between) + eta * beta * (v->state_slack[0] + 3 * fabs(speed)));
 }
 
+/* The center is the message, exactly. */
+static void apply_hold(const struct psd_move *move, struct value *v)
+{
+    (void)move;
+    v->center = v->m;
+    v->slack = 0;
+}
+
 static const struct reference references[] = {
     {"elastic", apply_elastic, rate_alpha},
     {"add", apply_add, rate_eta},
@@ -177,6 +185,7 @@ static const struct reference references[] = {
     {"dc-asgd", apply_dc_asgd, rate_eta},
     {"outer-nesterov", apply_outer_nesterov, rate_outer},
     {"delayed-nesterov", apply_delayed_nesterov, rate_outer},
+    {"hold", apply_hold, rate_eta},
 };
 
 static const struct reference *reference_of(const char *rule)

@@ -59,7 +59,7 @@ static int exchange_all(const struct crew_task *task, struct crew_page *page, st
         for (uint64_t i = 0; i < task->floats; i++)
             message[i] = crew_value(task->salt, k, i);
         double begin = test_now_s();
-        rc = psc_exchange(c, message, answer, 1);
+        rc = task->steps ? psc_step(c, answer, message, 1) : psc_exchange(c, message, answer, 1);
         double took_s = test_now_s() - begin;
         if (took_s > page->longest_s)
             page->longest_s = took_s;
@@ -79,7 +79,7 @@ static void work(const struct crew_task *task, struct crew_page *page)
 {
     struct psc *c = NULL;
     float *message = calloc(task->floats, sizeof *message), *answer = calloc(task->floats, sizeof *answer);
-    page->rc = join(task, page, &c, message);
+    page->rc = join(task, page, &c, task->steps ? answer : message);
     page->rank = psc_rank(c);
     page->joined = page->rc == PSC_OK;
     if (page->rc == PSC_OK)

@@ -19,8 +19,9 @@ struct crew_task {
     uint64_t count;                              /* exchanges; 0: until told to stop */
     uint32_t timeout_ms, retry_ms, heartbeat_ms; /* 0: the library's default */
     uint32_t salt;                               /* tells the workers' messages apart */
-    bool ignore_drain;                           /* goes on as long as exchanges take effect */
-    double pause_s;                              /* between two exchanges */
+    bool steps;        /* psc_step with messages as gradients, instead of exchanges */
+    bool ignore_drain; /* goes on as long as exchanges take effect */
+    double pause_s;    /* between two exchanges */
 };
 
 /* Shared with the worker's process. */

@@ -45,18 +45,49 @@ int daemon_prepare(struct daemon *d, const char *psd, const char *const *setting
     snprintf(d->state_dir, sizeof d->state_dir, "%s/state", d->dir);
     snprintf(d->socket, sizeof d->socket, "%s/psd.sock", d->state_dir);
     snprintf(d->log, sizeof d->log, "%s/log", d->dir);
+    snprintf(d->config, sizeof d->config, "%s/psd.yaml", d->dir);
     find_program(d->program, sizeof d->program, psd);
     return 0;
+}
+
+static bool sets(const struct daemon *d, const char *prefix)
+{
+    for (int i = 0; d->settings != NULL && d->settings[i] != NULL; i++)
+        if (strncmp(d->settings[i], prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* Tests are about the listener's road unless they, or PSD_TEST_TRANSPORT, say another. */
+static const char *transport_of(const struct daemon *d)
+{
+    const char *wanted = getenv("PSD_TEST_TRANSPORT");
+    if (sets(d, "transport="))
+        return NULL;
+    if (sets(d, "listen=ipc"))
+        return "transport=ipc";
+    if (wanted != NULL && strcmp(wanted, "shm") == 0)
+        return "transport=shm";
+    return "transport=tcp";
 }
 
 static void run_child(const struct daemon *d, const char *extra)
 {
     const char *args[MAX_ARGS] = {d->program, "--state-dir", d->state_dir, "--endpoint-file",
                                   d->endpoint + 1};
+    const char *transport = transport_of(d);
     int n = 5, log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    for (int i = 0; d->settings != NULL && d->settings[i] != NULL && n + 4 < MAX_ARGS; i++) {
+    for (int i = 0; d->settings != NULL && d->settings[i] != NULL && n + 6 < MAX_ARGS; i++) {
         args[n++] = "--set";
         args[n++] = d->settings[i];
+    }
+    if (transport != NULL) {
+        args[n++] = "--set";
+        args[n++] = transport;
+    }
+    if (access(d->config, R_OK) == 0) {
+        args[n++] = "--config";
+        args[n++] = d->config;
     }
     if (extra != NULL)
         args[n++] = extra;

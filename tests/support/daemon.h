@@ -13,6 +13,7 @@ struct daemon {
     char socket[110]; /* the status socket */
     char log[100];
     char program[512];
+    char config[100];            /* the configuration file, inside; used when it is there */
     const char *const *settings; /* "key=value", NULL-terminated; may be NULL */
     pid_t pid;
 };

@@ -11,27 +11,45 @@
 
 enum { ANSWER_S = 10 };
 
-static void url_of(const char *server, char *url, size_t size)
+/* *key: psd's, from the endpoint file; "": it has none. */
+static void url_of(const char *server, char *url, size_t size, char *key)
 {
+    char line[100] = "";
+    key[0] = 0;
     snprintf(url, size, "%s", server);
     if (server[0] != '@')
         return;
     FILE *f = fopen(server + 1, "re");
     if (f == NULL || fgets(url, (int)size, f) == NULL)
         abort();
+    if (fgets(line, sizeof line, f) != NULL)
+        sscanf(line, "curve: %40s", key);
     fclose(f);
     url[strcspn(url, "\n")] = 0;
 }
 
 void hand_open(struct hand *h, const char *server)
 {
-    char url[320];
+    hand_open_as(h, server, NULL);
+}
+
+void hand_open_as(struct hand *h, const char *server, const char *key_file)
+{
+    char url[320], key[PS_CURVE_KEY_CHARS + 1];
+    struct ps_curve_pair pair;
     int zero = 0;
-    url_of(server, url, sizeof url);
+    url_of(server, url, sizeof url, key);
     *h = (struct hand){.context = zmq_ctx_new(), .transport = ps_transport_of_url(url)};
     h->control = zmq_socket(h->context, ZMQ_DEALER);
     zmq_setsockopt(h->control, ZMQ_LINGER, &zero, sizeof zero);
-    if (zmq_connect(h->control, url) != 0 || h->transport->hub_create(1, &h->hub) < 0)
+    if (h->transport->hub_create(1, &h->hub) < 0)
+        abort();
+    if (key_file != NULL) {
+        if (ps_curve_read(key_file, &pair, NULL) < 0 || ps_curve_connect(h->control, &pair, key) != 0)
+            abort();
+        h->transport->hub_secure(h->hub, &pair, key);
+    }
+    if (zmq_connect(h->control, url) != 0)
         abort();
 }
 

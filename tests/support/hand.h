@@ -28,6 +28,8 @@ struct hand {
 
 /* server: "tcp://…" or "@FILE". Only connects. */
 void hand_open(struct hand *h, const char *server);
+/* The same with this key file (NULL: none) and the public key of the endpoint file. */
+void hand_open_as(struct hand *h, const char *server, const char *key_file);
 void hand_close(struct hand *h);
 
 void hand_tell(struct hand *h, int what, void *message); /* what: PS__TO_SERVER__WHAT_… */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# compare.sh ROOT BUILD: scripts/compare trains two methods with two seeds, and its table, numbers and picture have
-# them; a second call adds methods, one of them without psd, and runs nothing again; what it cannot do it refuses before
-# it runs anything.
+# compare.sh ROOT BUILD: scripts/compare trains two methods with two seeds, and its table, numbers and pictures have
+# them; a second call adds methods, one of them without psd, and runs nothing again; runs that diverge and runs that are
+# cut are results; links are as slow as told and leave nothing behind; what it cannot do it refuses before it runs anything.
 set -uo pipefail
 root=$1
 export PSD_BUILD=$2
@@ -29,23 +29,34 @@ cmp "$dir/table" "$dir/out/table.md" || wrong "the table that is shown is not th
 [[ $(grep -c '^|' "$dir/table") -eq 4 ]] || wrong "two rows below two lines of heading: $(<"$dir/table")"
 [[ $(wc -l <"$dir/out/runs.tsv") -eq 5 ]] || wrong "four runs below the heading: $(<"$dir/out/runs.tsv")"
 fields=$(awk -F '\t' '{ print NF }' "$dir/out/runs.tsv" | sort -u)
-[[ $fields -eq 15 ]] || wrong "15 columns of each run, not $fields"
+[[ $fields -eq 21 ]] || wrong "21 columns of each run, not $fields"
 for row in async-easgd async-sgd:learning_rate=0.02; do
     reached=$(cell "$dir/table" ' *[|] *' "| \`$row\`" 3)
-    [[ $reached =~ ^[0-9.]+\ s\ /\ [0-9]+\ /\ [0-9]+(\ k)?$ ]] || wrong "$row reached 0.3: $reached"
+    [[ $reached =~ ^[0-9.]+\ s\ /\ [0-9]+\ /\ [0-9]+(\ k)?\ /\ [0-9.]+\ MB$ ]] || wrong "$row reached 0.3: $reached"
     [[ $(cell "$dir/table" ' *[|] *' "| \`$row\`" 4) == - ]] || wrong "$row reached 0.999 in 80 steps"
     best=$(cell "$dir/table" ' *[|] *' "| \`$row\`" 5)
     awk -v best="$best" 'BEGIN { exit !(best > 0.3 && best < 0.999) }' || wrong "$row: best is $best"
     # Parts of one time; the exchange that brings the first center is counted though the clock starts after it, which
     # is seen in so short a run.
-    awk -F '\t' -v row="$row" '$1 == row { s = $10 + $11 + $12 + $13; if (s > 0.5 && s < 1.5) n++ } END { exit n != 2 }' \
+    awk -F '\t' -v row="$row" '$1 == row { s = $16 + $17 + $18 + $19; if (s > 0.5 && s < 1.5) n++ } END { exit n != 2 }' \
         "$dir/out/runs.tsv" || wrong "$row: the parts of the time do not fit"
-    awk -F '\t' -v row="$row" '$1 == row && $14 >= 0 && $15 >= $14 { n++ } END { exit n != 2 }' "$dir/out/runs.tsv" ||
+    awk -F '\t' -v row="$row" '$1 == row && $20 >= 0 && $21 >= $20 { n++ } END { exit n != 2 }' "$dir/out/runs.tsv" ||
         wrong "$row: staleness p99 below p50"
 done
 if command -v gnuplot >/dev/null; then
-    [[ $(head -c 4 "$dir/out/compare.png" | tail -c 3) == PNG ]] || wrong "no picture: $(<"$dir/log")"
+    for picture in compare traffic; do
+        [[ $(head -c 4 "$dir/out/$picture.png" | tail -c 3) == PNG ]] || wrong "no $picture.png: $(<"$dir/log")"
+    done
 fi
+# 160 gradients of 7850 values and as many answers; the first point is set once and taken twice, and counting may meet the
+# evaluator between its taking and its telling.
+tsv() { # ROW COLUMN
+    awk -F '\t' -v row="$1" -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) f[$i] = i }
+        index($1, row) == 1 { print $f[name]; exit }' "$dir/out/runs.tsv"
+}
+vector=$((7850 * 4))
+awk -v bytes="$(tsv async-sgd bytes)" -v vector=$vector 'BEGIN { v = bytes / vector; exit !(v >= 322 && v <= 325) }' ||
+    wrong "async-sgd moved $(tsv async-sgd bytes) bytes, not about 323 vectors of $vector"
 
 before=$(stat -c %Y.%i "$dir/out/async-easgd-seed1/history.jsonl")
 compare async-easgd sync-easgd:overlap=true sgd:learning_rate=0.05 --seeds 1 --out "$dir/out" ||
@@ -56,10 +67,69 @@ for row in sync-easgd:overlap=true sgd:learning_rate=0.05; do
     awk -v best="$best" 'BEGIN { exit !(best > 0.3 && best < 0.999) }' || wrong "$row: best is $best"
 done
 # A round waits for all: nobody is stale. One worker alone makes the steps of both, and has nobody to count.
-[[ $(awk -F '\t' '/^sync-easgd/ { print $14, $15 }' "$dir/out/runs.tsv") == "0 0" ]] || wrong "sync-easgd is stale"
-[[ $(awk -F '\t' '/^sgd/ { print $13, $14, $15 }' "$dir/out/runs.tsv") == "0.000 - -" ]] || wrong "sgd exchanges"
+[[ $(awk -F '\t' '/^sync-easgd/ { print $20, $21 }' "$dir/out/runs.tsv") == "0 0" ]] || wrong "sync-easgd is stale"
+[[ $(awk -F '\t' '/^sgd/ { print $19, $20, $21 }' "$dir/out/runs.tsv") == "0.000 - -" ]] || wrong "sgd exchanges"
 grep -q '"step":160,.*"data_seconds"' "$dir/out/sgd_learning_rate_0.05-seed1/worker-0.out" || wrong "sgd has not 160 steps"
 compare async-easgd --batch 32 --out "$dir/out" && wrong "runs of another batch among these"
+
+compare sgd:learning_rate=1000,warmup=0 --net mlp --out "$dir/diverged" || wrong "exit $?: $(<"$dir/log")"
+grep -q '^| `sgd.*, diverged |' "$dir/table" || wrong "what diverged is not told: $(<"$dir/table")"
+compare async-easgd sgd --steps 100000000 --seconds 1 --out "$dir/cut" || wrong "exit $?: $(<"$dir/log")"
+[[ $(wc -l <"$dir/cut/runs.tsv") -eq 3 ]] || wrong "runs that are cut are no results: $(<"$dir/table")"
+compare async-easgd sgd --steps 100000000 --until 0.5 --out "$dir/until" || wrong "exit $?: $(<"$dir/log")"
+awk -F '\t' 'NR > 1 && $11 < 0.5 { exit 1 }' "$dir/until/runs.tsv" || wrong "ended below 0.5: $(<"$dir/until/runs.tsv")"
+
+# Two workers in one clique: psd has one client, whose messages are half as many; of pipe-sgd it has copies.
+compare mpi-sgd:members=2 pipe-sgd:clique.publish=8,clique.codec=fp16 --seeds 1 --out "$dir/cliques" ||
+    wrong "exit $?: $(<"$dir/log")"
+for row in mpi-sgd:members=2 pipe-sgd:clique.publish=8,clique.codec=fp16; do
+    best=$(cell "$dir/table" ' *[|] *' "| \`$row\`" 5)
+    awk -v best="$best" 'BEGIN { exit !(best > 0.3 && best < 0.999) }' || wrong "$row: best is $best"
+done
+grep -q '"center_version":80' "$dir/cliques/mpi-sgd_members_2-seed1/history.jsonl" || wrong "mpi-sgd has not 80 rounds"
+compare mpi-sgd:members=3 --out "$dir/none" && wrong "cliques of 3 of 2 workers"
+grep -q 'members: "3"; allowed: 1 to 2' "$dir/log" || wrong "members=3: $(<"$dir/log")"
+
+# 80 steps of 30 ms are 2.4 s at least; of the last worker, whose steps are twice as long, 4.8 s.
+compare async-sgd sgd --step-ms 30 --slow 2 --out "$dir/slow" || wrong "exit $?: $(<"$dir/log")"
+wall() { # ROW WORKER
+    sed -n 's/.*"event":"finished".*"seconds":\([0-9.]*\).*/\1/p' "$dir/slow/$1-seed1/worker-$2."*
+}
+awk -v fast="$(wall async-sgd 0)" -v slow="$(wall async-sgd 1)" -v alone="$(wall sgd 0)" \
+    'BEGIN { exit !(fast >= 2.4 && slow >= 4.8 && alone >= 4.8) }' ||
+    wrong "steps of 30 and 60 ms: $(wall async-sgd 0) s, $(wall async-sgd 1) s, alone $(wall sgd 0) s"
+
+# 160 gradients in 5 MB go up two links of 10 Mb/s each: 2 s at least.
+test_link() {
+    local seconds spaces compare_pid waited status=0
+    compare async-sgd --link 10mbit --out "$dir/link" || wrong "exit $?: $(<"$dir/log")"
+    seconds=$(awk -F '\t' 'NR == 1 { for (i = 1; i <= NF; i++) f[$i] = i } NR == 2 { print $f["seconds"] }' \
+        "$dir/link/runs.tsv")
+    awk -v s="$seconds" 'BEGIN { exit !(s >= 1.9) }' || wrong "5 MB went over two links of 10 Mb/s within $seconds s"
+    "$root/scripts/compare" async-sgd --net linear --data digits:7 --workers 2 --steps 100000000 --link 10mbit \
+        --out "$dir/killed" >"$dir/table" 2>"$dir/log" &
+    compare_pid=$!
+    for ((waited = 0; waited < 300; waited++)); do
+        [[ ! -s $dir/killed/async-sgd-seed1.running/worker-1.log ]] || break
+        sleep 0.1
+    done
+    spaces=$(ip netns list | grep -c "^psd-$compare_pid-")
+    [[ $spaces -eq 3 ]] || wrong "$spaces namespaces for psd and two workers"
+    kill -TERM "$compare_pid"
+    wait "$compare_pid" || status=$?
+    [[ $status -eq 130 ]] || wrong "told to stop: exit $status"
+    ! ip netns list | grep "^psd-$compare_pid-" || wrong "namespaces are left"
+    ! pgrep -f "$dir/killed" || wrong "processes are left"
+}
+if [[ $(id -u) -ne 0 ]]; then
+    compare async-sgd --link 10mbit --out "$dir/link" && wrong "made links without being root"
+    grep -q "run it as root" "$dir/log" || wrong "not root: $(<"$dir/log")"
+elif command -v ip >/dev/null && command -v tc >/dev/null && ip netns add "psd-$$-try" 2>/dev/null; then
+    ip netns del "psd-$$-try"
+    test_link
+else
+    echo "skipped: --link, which needs ip, tc and the right to make network namespaces"
+fi
 
 # refuses SENTENCE ARGUMENT...
 refuses() {
@@ -77,6 +147,10 @@ refuses "METHOD:KEY=VALUE" async-easgd:period
 refuses "whole numbers" async-easgd --seeds 1,x
 refuses "between 0 and 1" async-easgd --levels 99
 refuses "no method" --seeds 1
+refuses "such as 20mbit" async-easgd --link 20
+refuses "--slow without --step-ms" async-easgd --slow 4
+refuses "1 to 31536000" async-easgd --seconds 0
+refuses "between 0 and 1" async-easgd --until 97
 refuses "--momentum: given for sgd" async-easgd sgd:momentum=0.9
 
 # The script's list of methods without psd is what psd says.

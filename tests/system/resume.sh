@@ -12,10 +12,11 @@ cd "$folder"
 trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 start() { # STATE_DIR PSD_OPTION...
-    local state=$1 rank waited
+    local state=$1 rank waited given=(--method "$method" --set workers=3)
     shift
+    [[ ${more[0]-} != --config ]] || given=() # an option would go over the file for good
     rm -f endpoint
-    "$psd" --method "$method" --set workers=3 --set checkpoint.every_s=0 --set chunk_floats=16384 --state-dir "$state" \
+    "$psd" "${given[@]}" --set checkpoint.every_s=0 --set chunk_floats=16384 --state-dir "$state" \
         --endpoint-file endpoint "${more[@]}" "$@" >>psd.log 2>&1 &
     server=$!
     for ((waited = 0; waited < 100; waited++)); do
@@ -80,8 +81,61 @@ check() { # METHOD PSD_OPTION...
     [[ $whole == "$sum" ]] || fail "the center differs from that of a run without a kill"
 }
 
+# Everything of a checkpoint that a resume needs, as soon as it is there.
+copy_checkpoint() { # FROM TO
+    local waited
+    for ((waited = 0; waited < 500; waited++)); do
+        ! compgen -G "$1/checkpoints/*.safetensors" >/dev/null || [[ ! -s $1/worker-0 || ! -s $1/worker-1 || ! -s $1/worker-2 ]] ||
+            break
+        sleep 0.02
+    done
+    mkdir -m 0700 "$2"
+    cp -r "$1/checkpoints" "$1"/worker-[012] "$2"
+}
+
+# Methods that wait for nobody refuse to be told for how many.
+configure() { # METHOD
+    echo "method: $1" >job.yaml
+    [[ $1 == async-* || $1 == hogwild-* ]] || echo "workers: 3" >>job.yaml
+}
+
+# The method changes in the middle; the job goes on to its end, and so does one resumed from a checkpoint of it.
+check_swapped() { # METHOD NEXT_METHOD PSD_OPTION...
+    local next=$2 steps_wanted=$steps waited
+    method=$1
+    shift 2
+    more=(--config job.yaml "$@")
+    rm -rf swapped copy
+    mkdir -m 0700 swapped
+    steps=4000
+    configure "$method"
+    start swapped
+    for ((waited = 0; waited < 500; waited++)); do
+        [[ ! $("$psctl" --socket swapped/psd.sock status 2>/dev/null) =~ version\ [0-9]{2} ]] || break
+        sleep 0.02
+    done
+    configure "$next"
+    "$psctl" --socket swapped/psd.sock reload >/dev/null || fail "the method did not change to $next"
+    "$psctl" --socket swapped/psd.sock checkpoint >/dev/null
+    copy_checkpoint swapped copy
+    finish swapped
+    local whole=$sum
+    start copy --resume
+    finish copy
+    grep -q 'copy/worker-0: going on' worker-0.log || fail "worker 0 did not go on from its state"
+    [[ $whole == "$sum" ]] || fail "after a change to $next the center of a resumed run differs"
+    steps=$steps_wanted
+}
+
 check sync-sgd
 check sync-easgd
 check sync-easgd --set overlap=true
 check original-easgd
+check diloco --set period=8 --set fragments=4 --set chunk_floats=1024
+check diloco --set period=9 --set fragments=4 --set chunk_floats=1024 --set mix=0.5
+check backup-sgd --set backup=0
+check diloco --set admission=quorum --set quorum=3 --set period=5
+check_swapped async-easgd sync-sgd
+check_swapped sync-sgd diloco --set chunk_floats=1024
+check_swapped hogwild-sgd sync-easgd
 echo "resume: same bytes"

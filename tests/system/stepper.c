@@ -23,17 +23,30 @@ static struct dice dice_of(uint64_t seed, uint64_t rank, uint64_t t)
     return d;
 }
 
-static int join(const char *server, int kind, int32_t rank, uint64_t floats, struct psc **c, float *x)
+/* The offer is everyone's. */
+static void first_point(float *x, uint64_t n)
+{
+    struct dice d = dice_of(1, 0, 0);
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = dice_float(&d);
+}
+
+/* *x: as given, or the memory that the task asks for. */
+static int join(const struct stepper_task *task, int kind, struct psc **c, float **x)
 {
     struct psc_options opt;
-    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {floats}};
+    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {task->floats}};
     psc_options_init(&opt, sizeof opt);
-    opt.server = server;
+    opt.server = task->server;
     opt.kind = kind;
-    opt.rank = rank;
+    opt.rank = task->rank;
     opt.heartbeat_ms = 300;
+    opt.key_file = task->key_file;
+    opt.server_key = task->server_key;
     int rc = psc_open(&opt, c);
-    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, x) : rc;
+    if (rc == PSC_OK && task->alloc && (rc = psc_alloc(*c, task->floats, x)) == PSC_OK)
+        first_point(*x, task->floats);
+    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, *x) : rc;
 }
 
 static void gradient(uint64_t rank, uint64_t t, const float *x, float *g, uint64_t n)
@@ -75,7 +88,9 @@ static int step_all(const struct stepper_task *task, struct stepper_page *page, 
             rc = save_if_asked(task, page, c, x);
         page->steps = psc_clock(c);
     }
-    return rc == PSC_OK ? psc_wait(c, PSC_ALL) : rc;
+    if (rc == PSC_OK)
+        rc = psc_wait(c, PSC_ALL);
+    return rc == PSC_OK && task->save_last ? psc_save(c, task->save, x, NULL, 0) : rc;
 }
 
 static uint64_t digest(const float *x, uint64_t n)
@@ -92,11 +107,9 @@ static uint64_t digest(const float *x, uint64_t n)
 static void work(const struct stepper_task *task, struct stepper_page *page)
 {
     struct psc *c = NULL;
-    float *x = calloc(task->floats, sizeof *x), *g = calloc(task->floats, sizeof *g);
-    struct dice d = dice_of(1, 0, 0); /* the offer is everyone's */
-    for (uint64_t i = 0; i < task->floats; i++)
-        x[i] = dice_float(&d);
-    page->rc = join(task->server, PSC_WORKER, task->rank, task->floats, &c, x);
+    float *own = calloc(task->floats, sizeof *own), *x = own, *g = calloc(task->floats, sizeof *g);
+    first_point(x, task->floats);
+    page->rc = join(task, PSC_WORKER, &c, &x);
     if (page->rc == PSC_OK && task->load)
         page->rc = psc_load(c, task->save, x, NULL, 0, NULL);
     page->joined = page->rc == PSC_OK;
@@ -105,7 +118,7 @@ static void work(const struct stepper_task *task, struct stepper_page *page)
     snprintf(page->error, sizeof page->error, "%s", psc_error(c));
     page->digest = digest(x, task->floats);
     psc_close(c);
-    free(x);
+    free(own);
     free(g);
     page->ended = true;
 }
@@ -173,7 +186,8 @@ float *stepper_center(const struct daemon *d, uint64_t floats)
 {
     struct psc *c = NULL;
     float *x = calloc(floats, sizeof *x);
-    int rc = join(d->endpoint, PSC_OBSERVER, -1, floats, &c, x);
+    const struct stepper_task task = {.server = d->endpoint, .rank = -1, .floats = floats};
+    int rc = join(&task, PSC_OBSERVER, &c, &x);
     ck_assert_msg(rc == PSC_OK, "%s: %s", psc_result_name(rc), psc_error(c));
     psc_close(c);
     return x;

@@ -21,7 +21,10 @@ struct stepper_task {
     size_t samples;  /* of each gradient */
     uint32_t nap_us; /* up to so long before each step, another time at every run */
     char save[160];  /* file of psc_save, written whenever the server asks for it; "": none */
+    bool save_last;  /* also at the end */
     bool load;       /* starts from that file */
+    const char *key_file, *server_key; /* as of psc_options */
+    bool alloc;                        /* x is psc_alloc's */
 };
 
 /* Shared with the worker's process. */

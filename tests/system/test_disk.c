@@ -49,8 +49,8 @@ static void assert_readable(const struct siege *s)
                   "%s", err.text);
     ck_assert(daemon_text(&s->d, "/status", "checkpoint.last_path", last, sizeof last));
     ck_assert_str_eq(strrchr(path, '/'), strrchr(last, '/'));
-    const struct ps_shard shard = {SIEGE_FLOATS, snap.lanes, snap.chunk_floats};
-    for (uint32_t lane = 0; lane < snap.lanes; lane++) {
+    const struct ps_shard shard = {SIEGE_FLOATS, snap.map.lanes, snap.map.chunk_floats};
+    for (uint32_t lane = 0; lane < snap.map.lanes; lane++) {
         struct ps_range r = ps_shard_slice(&shard, lane);
         for (uint64_t i = r.begin; i < r.begin + r.count; i++) {
             double is = (double)-snap.center[i];

@@ -401,7 +401,7 @@ START_TEST(floods_drown_neither_the_log_nor_psd)
     while (test_now_s() < begin + SECONDS) {
         double ask = test_now_s();
         ck_assert_double_eq(daemon_number(&s.d, "/status", "pid"), s.d.pid);
-        ck_assert_msg(test_now_s() - ask < test_slow_s(1), "/status took %.2f s", test_now_s() - ask);
+        ck_assert_msg(test_now_s() - ask < test_slow_s(10), "/status took %.2f s", test_now_s() - ask);
         siege_holds(&s);
         asked++;
         test_nap_s(0.05);
@@ -420,6 +420,58 @@ START_TEST(floods_drown_neither_the_log_nor_psd)
 }
 END_TEST
 
+/* Meets of nobody who could be one, and more than psd keeps: the worker and honest rings know nothing of it.
+ */
+START_TEST(meets_that_do_not_fit)
+{
+    enum { CONNECTIONS = 80 };
+    static const struct {
+        uint32_t protocol, members, rank, wait_ms;
+        uint64_t token;
+        const char *clique, *address, *says;
+    } bad[] = {
+        {2, 2, 0, 9000, 1, "x", "tcp://a:1", "protocol version 2"},
+        {1, 0, 0, 9000, 1, "x", "tcp://a:1", "0 members"},
+        {1, UINT32_MAX, 0, 9000, 1, "x", "tcp://a:1", "allowed are 1 to 1024"},
+        {1, 2, 2, 9000, 1, "x", "tcp://a:1", "rank 2 of 2"},
+        {1, 2, 0, 9000, 1, "\x1b[2J", "tcp://a:1", "a clique's name"},
+        {1, 2, 0, 9000, 1, "x", "a\nb", "an address is"},
+        {1, 2, 0, 9000, 0, "x", "tcp://a:1", "a token, not 0"},
+        {1, 2, 0, 0, 1, "x", "tcp://a:1", "not 0"},
+    };
+    static struct hand hands[CONNECTIONS];
+    struct siege s;
+    char name[16];
+    unsigned full = 0;
+    siege_start(&s);
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        size_t k = i % (sizeof bad / sizeof *bad);
+        Ps__Meet meet = PS__MEET__INIT;
+        hand_open(&hands[i], s.d.endpoint);
+        meet.protocol = bad[k].protocol, meet.members = bad[k].members, meet.rank = bad[k].rank;
+        meet.wait_ms = bad[k].wait_ms, meet.token = bad[k].token;
+        meet.clique = (char *)(uintptr_t)bad[k].clique, meet.address = (char *)(uintptr_t)bad[k].address;
+        if (i < sizeof bad / sizeof *bad) {
+            hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
+            ck_assert_int_gt(hand_hear_error(&hands[i], 5), 0);
+            ck_assert_msg(strstr(hands[i].sentence, bad[k].says) != NULL, "'%s'", hands[i].sentence);
+        }
+        snprintf(name, sizeof name, "flood-%zu", i);
+        meet.protocol = 1, meet.members = 1024, meet.rank = 0, meet.wait_ms = 60000, meet.token = 1 + i;
+        meet.clique = name, meet.address = (char *)(uintptr_t)bad[0].address;
+        hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
+    }
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        full += hand_hear_error(&hands[i], i < 64 ? 0.01 : 1) == PS__CODE__FULL;
+        hand_close(&hands[i]);
+    }
+    ck_assert_uint_ge(full, 1); /* on a slow machine the first are forgotten before the last have come */
+    ck_assert_uint_le(full, CONNECTIONS - 64);
+    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 1); /* the honest one */
+    siege_end(&s);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -432,6 +484,7 @@ int main(void)
         names_do_not_spoil_the_log,
         bytes_that_are_not_zeromq,
         floods_drown_neither_the_log_nor_psd,
+        meets_that_do_not_fit,
     };
     return suite_run("hostile control", tests, sizeof tests / sizeof *tests, 60);
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -75,6 +76,42 @@ START_TEST(an_evicted_worker_is_told_why_and_may_come_back)
     ck_assert_int_eq(again.page->rc, PSC_OK);
     ck_assert(crew_stop(&stays, 10));
     ck_assert_int_eq(stays.page->rc, PSC_OK);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* The least version that psd promises when it is asked to save. */
+static double ask_to_save(const struct daemon *d)
+{
+    char *body = daemon_ask(d, "POST", "/checkpoint");
+    ck_assert_ptr_nonnull(body);
+    const char *version = strstr(body, "\"version\":");
+    ck_assert_msg(version != NULL, "%s", body);
+    double promised = strtod(version + strlen("\"version\":"), NULL);
+    free(body);
+    return promised;
+}
+
+/* However quickly the center goes on between the request and its answer: psctl waits for that version. */
+START_TEST(a_checkpoint_is_as_new_as_promised)
+{
+    struct daemon d;
+    struct crew_worker w[2];
+    start(&d);
+    for (int i = 0; i < 2; i++) {
+        struct crew_task task = {.server = d.endpoint, .rank = i, .floats = 64, .heartbeat_ms = 200};
+        crew_start(&w[i], &task);
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert(crew_joined(&w[i], 20) && crew_reaches(&w[i], 3, 20));
+    for (int i = 0; i < 100; i++) {
+        double promised = ask_to_save(&d);
+        ck_assert_msg(daemon_reaches(&d, "/status", "checkpoint.last_version", promised, 10),
+                      "version %.0f was promised, and %.0f is saved", promised,
+                      daemon_number(&d, "/status", "checkpoint.last_version"));
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert(crew_stop(&w[i], 10));
     daemon_remove(&d);
 }
 END_TEST
@@ -269,6 +306,7 @@ int main(void)
     const TTest *const tests[] = {
         an_evicted_worker_is_told_why_and_may_come_back,
         bad_evictions_are_refused_by_psd,
+        a_checkpoint_is_as_new_as_promised,
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN
         top_follows_the_job,

@@ -1,5 +1,7 @@
 #include "tests/nets/worker/fake_server.h"
 
+#include "client/psclique_mpi.h"
+
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@ struct fake_seen fake_seen;
 
 struct psc {
     size_t n;
-    float *center;
+    float *center, *x;
 };
 
 void psc_options_init(struct psc_options *opt, size_t size)
@@ -35,6 +37,12 @@ int psc_open(const struct psc_options *opt, struct psc **out)
         fake_seen.local = *opt->local;
     *out = calloc(1, sizeof **out);
     return *out != NULL ? fake_plan.open : PSC_ENOMEM;
+}
+
+int psc_alloc(struct psc *c, size_t n_floats, float **x)
+{
+    *x = c->x = calloc(n_floats, sizeof **x);
+    return c->x != NULL ? PSC_OK : PSC_ENOMEM;
 }
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
@@ -180,7 +188,77 @@ const char *psc_result_name(int result)
 void psc_close(struct psc *c)
 {
     fake_seen.closes++;
-    if (c != NULL)
+    if (c != NULL) {
         free(c->center);
+        free(c->x);
+    }
     free(c);
+}
+
+/* There are no cliques here. */
+void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
+{
+    memset(opt, 0, size);
+    opt->size = size;
+}
+
+int psc_ring_open(const struct psc_ring_options *opt, struct psc_clique **out)
+{
+    (void)opt;
+    *out = NULL;
+    return PSC_ENOMEM;
+}
+
+int psc_clique_rank(const struct psc_clique *q)
+{
+    (void)q;
+    return 0;
+}
+
+int psc_clique_size(const struct psc_clique *q)
+{
+    (void)q;
+    return 1;
+}
+
+const char *psc_clique_error(const struct psc_clique *q)
+{
+    (void)q;
+    return "";
+}
+
+void psc_clique_close(struct psc_clique *q)
+{
+    (void)q;
+}
+
+void psc_mpi_options_init(struct psc_mpi_options *opt, size_t size)
+{
+    memset(opt, 0, size);
+    opt->size = size;
+}
+
+int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, struct psc_mpi_world **out)
+{
+    (void)opt;
+    (void)members;
+    *out = NULL;
+    return PSC_ENOMEM;
+}
+
+struct psc_clique *psc_mpi_world_clique(const struct psc_mpi_world *w)
+{
+    (void)w;
+    return NULL;
+}
+
+const char *psc_mpi_world_error(const struct psc_mpi_world *w)
+{
+    (void)w;
+    return "";
+}
+
+void psc_mpi_world_close(struct psc_mpi_world *w)
+{
+    (void)w;
 }

@@ -51,6 +51,17 @@ START_TEST(training_takes_the_steps_asked_for)
 }
 END_TEST
 
+/* A bound from below: no machine is so busy that it could fail. */
+START_TEST(a_gradient_takes_as_long_as_it_is_told_to)
+{
+    double begin = cnn_now();
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 5 --step-ms 30"),
+                     CNN_EXIT_OK);
+    ck_assert_double_ge(cnn_now() - begin, 5 * 0.03);
+    ck_assert_uint_eq(fake_seen.steps, 5);
+}
+END_TEST
+
 START_TEST(an_epoch_is_the_training_set)
 {
     ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
@@ -391,12 +402,26 @@ static const struct {
     {"--server tcp://h:1 --evaluate --every 0", "--every: \"0\"", "0.1 to 86400"},
     {"--server tcp://h:1 --evaluate --every nan", "--every: \"nan\"", "0.1 to 86400"},
     {"--server tcp://h:1 --prefetch 257", "--prefetch: \"257\"", "0 to 256"},
+    {"--server tcp://h:1 --step-ms -1", "--step-ms: \"-1\"", "0 to 3600000"},
+    {"--server tcp://h:1 --step-ms 2.5", "--step-ms: \"2.5\"", "0 to 3600000"},
+    {"--server tcp://h:1 --evaluate --step-ms 3", "--step-ms", "for training"},
     {"--server tcp://h:1 --data-threads 0", "--data-threads: \"0\"", "1 to 64"},
     {"--describe vgg", "--describe: \"vgg\"", "allowed: lenet"},
     {"--server tcp://h:1 --evaluate --once --every 2", "both given", "one of them"},
     {"--server tcp://h:1 --method sgd", "--server and --method: both given", "one of them"},
     {"--method sgd --evaluate", "--evaluate and --method", "one of them"},
     {"--method sgd --rank 0", "--rank and --method", "one of them"},
+    {"--server tcp://h:1 --members 2", "--members: given without --clique", "allowed: with it"},
+    {"--server tcp://h:1 --clique tree --members 2", "--clique: \"tree\"", "allowed: ring, mpi"},
+    {"--server tcp://h:1 --clique ring", "--members: not given", "1 to 1024"},
+    {"--server tcp://h:1 --clique ring --members 2 --member 2", "--member: \"2\"", "0 to 1"},
+    {"--server tcp://h:1 --clique mpi --members 2 --links 2", "--links: given with --clique mpi",
+     "allowed: with ring"},
+    {"--server tcp://h:1 --evaluate --clique ring --members 2", "--clique: given with --evaluate",
+     "allowed: for training"},
+    {"--method d-sync --clique ring --members 2", "--rendezvous: not given", "allowed: file:PATH"},
+    {"--method sgd --codec int8", "--codec: given for sgd", "with d-sync, pipe-sgd"},
+    {"--method d-sync --pipeline-warmup 5", "--pipeline-warmup: given for d-sync", "with pipe-sgd"},
     {"--method downpour", "--method: \"downpour\"", "allowed: sgd, msgd, asgd, mvasgd"},
     {"--server tcp://h:1 --warmup 5", "--warmup: given without --method", "allowed: with it"},
     {"--server tcp://h:1 --learning-rate 1", "--learning-rate: given without", "allowed: with it"},
@@ -439,6 +464,7 @@ START_TEST(good_arguments)
     ck_assert_int_eq(a.rank, -1);
     ck_assert_uint_eq(a.prefetch, 4);
     ck_assert_uint_eq(a.data_threads, 1);
+    ck_assert_uint_eq(a.step_ms, 0);
     ck_assert_int_eq(parse("--describe lenet --json", &a, &err), 0); /* needs no server */
     ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
@@ -454,6 +480,7 @@ int main(void)
     tcase_set_timeout(tc, 120); /* sanitizer builds on a busy machine */
     tcase_add_checked_fixture(tc, setup, NULL);
     tcase_add_test(tc, training_takes_the_steps_asked_for);
+    tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
     tcase_add_test(tc, an_epoch_is_the_training_set);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);

@@ -1,0 +1,350 @@
+/* What all kinds of cliques share: the checks of the arguments, the queue of what was started, and the
+ * communication thread that runs it in its order. The thread starts with the first call that needs it; while
+ * nothing is under way the caller's thread runs a collective itself, where the kind allows that, without
+ * waking anybody. A clique of one has nothing to run.
+ *
+ * Tickets count what was started. Since a clique is broken by its first failure, that ticket and all behind
+ * it have failed, and all before it have not: one number holds the results of all. */
+#include "client/cliques/clique.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct psc_clique {
+    const struct psc_clique_kind *kind; /* NULL: only the sentence */
+    void *state;
+    int rank, members;
+    struct ps_error error; /* of the last failure that the caller was told */
+    pthread_t thread;
+    bool runs; /* there is a thread */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t queued, ended;
+    bool stop;
+    uint64_t issued, finished; /* tickets */
+    uint64_t failed;           /* 0: none; the first ticket that failed, or that would be the next */
+    int failed_rc;
+    struct ps_error failure;
+    struct psc_collective slots[PSC_CLIQUE_MAX_STARTED];
+};
+
+static int refuse(struct psc_clique *q, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static int refuse(struct psc_clique *q, int rc, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(q->error.text, sizeof q->error.text, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+static struct psc_clique *allocate(void)
+{
+    struct psc_clique *q = calloc(1, sizeof *q);
+    if (q == NULL)
+        return NULL;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->queued, NULL);
+    pthread_cond_init(&q->ended, NULL);
+    return q;
+}
+
+int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+                      struct psc_clique **out)
+{
+    struct psc_clique *q = allocate();
+    if (q == NULL) {
+        kind->give_up(state);
+        kind->destroy(state);
+        return PSC_ENOMEM;
+    }
+    q->kind = kind;
+    q->state = state;
+    q->rank = rank;
+    q->members = members;
+    *out = q;
+    return PSC_OK;
+}
+
+struct psc_clique *psc_clique_failed(const struct ps_error *err)
+{
+    struct psc_clique *q = allocate();
+    if (q == NULL)
+        return NULL;
+    q->rank = -1;
+    q->failed = 1;
+    q->failed_rc = PSC_ECLIQUE;
+    q->failure = q->error = *err;
+    return q;
+}
+
+int psc_clique_rank(const struct psc_clique *q)
+{
+    return q->rank;
+}
+
+int psc_clique_size(const struct psc_clique *q)
+{
+    return q->members;
+}
+
+const char *psc_clique_kind(const struct psc_clique *q)
+{
+    return q->kind != NULL ? q->kind->name : "";
+}
+
+const char *psc_clique_error(const struct psc_clique *q)
+{
+    return q != NULL ? q->error.text : "no memory";
+}
+
+/* With the lock held. */
+static void note_failure(struct psc_clique *q, uint64_t ticket, int rc, const struct ps_error *err)
+{
+    if (q->failed != 0)
+        return;
+    q->failed = ticket;
+    q->failed_rc = rc;
+    q->failure = *err;
+}
+
+static void *communicate(void *arg)
+{
+    struct psc_clique *q = arg;
+    pthread_mutex_lock(&q->lock);
+    while (!q->stop) {
+        if (q->finished == q->issued) {
+            pthread_cond_wait(&q->queued, &q->lock);
+            continue;
+        }
+        uint64_t ticket = q->finished + 1;
+        const struct psc_collective *op =
+            &q->slots[ticket % PSC_CLIQUE_MAX_STARTED]; /* stays until it ended */
+        if (q->failed == 0) {
+            struct ps_error err = {""};
+            pthread_mutex_unlock(&q->lock);
+            int rc = q->kind->run(q->state, op, &err);
+            pthread_mutex_lock(&q->lock);
+            if (rc != PSC_OK)
+                note_failure(q, ticket, rc, &err);
+        }
+        q->finished = ticket;
+        pthread_cond_broadcast(&q->ended);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+/* With the lock held. */
+static int tell_failure(struct psc_clique *q)
+{
+    q->error = q->failure;
+    return q->failed_rc;
+}
+
+/* With the lock held. A collective ends by itself when a member stays silent. */
+static int await(struct psc_clique *q, uint64_t ticket)
+{
+    while (q->finished < ticket)
+        pthread_cond_wait(&q->ended, &q->lock);
+    return q->failed != 0 && ticket >= q->failed ? tell_failure(q) : PSC_OK;
+}
+
+static int start_thread(struct psc_clique *q)
+{
+    int rc = q->runs ? 0 : pthread_create(&q->thread, NULL, communicate, q);
+    if (rc != 0)
+        return refuse(q, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
+    q->runs = true;
+    return PSC_OK;
+}
+
+/* With the lock held, and room in the queue. */
+static uint64_t put(struct psc_clique *q, const struct psc_collective *op)
+{
+    uint64_t ticket = ++q->issued;
+    q->slots[ticket % PSC_CLIQUE_MAX_STARTED] = *op;
+    pthread_cond_signal(&q->queued);
+    return ticket;
+}
+
+/* With the lock held. */
+static int start_locked(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
+{
+    int rc;
+    if (q->failed != 0)
+        return tell_failure(q);
+    if (q->members == 1) {
+        q->finished = ++q->issued;
+        *ticket = q->issued;
+        return PSC_OK;
+    }
+    if ((rc = start_thread(q)) != PSC_OK)
+        return rc;
+    if (q->issued - q->finished >= PSC_CLIQUE_MAX_STARTED &&
+        (rc = await(q, q->issued + 1 - PSC_CLIQUE_MAX_STARTED)) != PSC_OK)
+        return rc;
+    *ticket = put(q, op);
+    return PSC_OK;
+}
+
+static int start(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
+{
+    uint64_t t = 0;
+    pthread_mutex_lock(&q->lock);
+    int rc = start_locked(q, op, &t);
+    pthread_mutex_unlock(&q->lock);
+    if (rc == PSC_OK && ticket != NULL)
+        *ticket = t;
+    return rc;
+}
+
+static int run(struct psc_clique *q, const struct psc_collective *op)
+{
+    struct ps_error err = {""};
+    uint64_t ticket = 0;
+    int rc;
+
+    pthread_mutex_lock(&q->lock);
+    if (q->failed != 0 || q->members == 1) {
+        rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
+    } else if (q->kind->any_thread && q->finished == q->issued) {
+        pthread_mutex_unlock(&q->lock); /* nobody but this thread issues */
+        rc = q->kind->run(q->state, op, &err);
+        pthread_mutex_lock(&q->lock);
+        if (rc != PSC_OK) {
+            note_failure(q, q->issued + 1, rc, &err);
+            tell_failure(q);
+        }
+    } else if ((rc = start_locked(q, op, &ticket)) == PSC_OK) {
+        rc = await(q, ticket);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+static int codec_of(struct psc_clique *q, const char *call, const char *name, const struct ps_codec **out)
+{
+    size_t n, at = 0;
+    char names[128] = "";
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    *out = ps_codec_named(name != NULL ? name : "raw");
+    if (*out != NULL && q->kind != NULL && q->kind->raw_only && !(*out)->in_place)
+        return refuse(q, PSC_EUNSUPPORTED, "%s: a clique over %s sends floats raw; codec '%s' needs a ring",
+                      call, q->kind->name, name);
+    if (*out != NULL)
+        return PSC_OK;
+    for (size_t i = 0; i < n && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    return refuse(q, PSC_EINVAL, "%s: codec '%.32s' is not known; allowed are %s", call, name, names);
+}
+
+/* Of every collective; n counts units of unit_bytes. */
+static int check(struct psc_clique *q, const char *call, const struct psc_collective *op, size_t unit_bytes)
+{
+    if (op->n > 0 && op->data == NULL)
+        return refuse(q, PSC_EINVAL, "%s: no array for %zu values", call, op->n);
+    if (op->n > PTRDIFF_MAX / unit_bytes)
+        return refuse(q, PSC_EINVAL, "%s: %zu values; no array is that long", call, op->n);
+    if (q->kind != NULL && (op->root < 0 || op->root >= q->members))
+        return refuse(q, PSC_EINVAL, "%s: root is %d; allowed are 0 to %d", call, op->root, q->members - 1);
+    return PSC_OK;
+}
+
+static int floats_of(struct psc_clique *q, const char *call, struct psc_collective *op, const char *codec)
+{
+    int rc = check(q, call, op, sizeof(float));
+    return rc == PSC_OK ? codec_of(q, call, codec, &op->codec) : rc;
+}
+
+int psc_allreduce(struct psc_clique *q, float *x, size_t n, const char *codec)
+{
+    struct psc_collective op = {.kind = PSC_ALLREDUCE, .data = x, .n = n};
+    int rc = floats_of(q, "psc_allreduce", &op, codec);
+    return rc == PSC_OK ? run(q, &op) : rc;
+}
+
+int psc_allreduce_start(struct psc_clique *q, float *x, size_t n, const char *codec, uint64_t *ticket)
+{
+    struct psc_collective op = {.kind = PSC_ALLREDUCE, .data = x, .n = n};
+    int rc = floats_of(q, "psc_allreduce_start", &op, codec);
+    return rc == PSC_OK ? start(q, &op, ticket) : rc;
+}
+
+int psc_reduce(struct psc_clique *q, float *x, size_t n, int root, const char *codec)
+{
+    struct psc_collective op = {.kind = PSC_REDUCE, .data = x, .n = n, .root = root};
+    int rc = floats_of(q, "psc_reduce", &op, codec);
+    return rc == PSC_OK ? run(q, &op) : rc;
+}
+
+int psc_reduce_start(struct psc_clique *q, float *x, size_t n, int root, const char *codec, uint64_t *ticket)
+{
+    struct psc_collective op = {.kind = PSC_REDUCE, .data = x, .n = n, .root = root};
+    int rc = floats_of(q, "psc_reduce_start", &op, codec);
+    return rc == PSC_OK ? start(q, &op, ticket) : rc;
+}
+
+int psc_broadcast(struct psc_clique *q, void *data, size_t n_bytes, int root)
+{
+    struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = n_bytes, .root = root};
+    int rc = check(q, "psc_broadcast", &op, 1);
+    return rc == PSC_OK ? run(q, &op) : rc;
+}
+
+int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int root, uint64_t *ticket)
+{
+    struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = n_bytes, .root = root};
+    int rc = check(q, "psc_broadcast_start", &op, 1);
+    return rc == PSC_OK ? start(q, &op, ticket) : rc;
+}
+
+int psc_barrier(struct psc_clique *q)
+{
+    return run(q, &(struct psc_collective){.kind = PSC_BARRIER});
+}
+
+int psc_barrier_start(struct psc_clique *q, uint64_t *ticket)
+{
+    return start(q, &(struct psc_collective){.kind = PSC_BARRIER}, ticket);
+}
+
+int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
+{
+    int rc;
+    pthread_mutex_lock(&q->lock);
+    if (ticket > q->issued)
+        rc = refuse(q, PSC_EINVAL, "psc_clique_wait: ticket %" PRIu64 " was never given out", ticket);
+    else if (ticket == 0)
+        rc = await(q, q->issued) == PSC_OK && q->failed == 0 ? PSC_OK : tell_failure(q);
+    else
+        rc = await(q, ticket);
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+void psc_clique_close(struct psc_clique *q)
+{
+    if (q == NULL)
+        return;
+    if (q->kind != NULL)
+        q->kind->give_up(q->state);
+    if (q->runs) {
+        pthread_mutex_lock(&q->lock);
+        q->stop = true;
+        pthread_cond_signal(&q->queued);
+        pthread_mutex_unlock(&q->lock);
+        pthread_join(q->thread, NULL);
+    }
+    if (q->kind != NULL)
+        q->kind->destroy(q->state);
+    pthread_cond_destroy(&q->queued);
+    pthread_cond_destroy(&q->ended);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}

@@ -1,0 +1,44 @@
+/* clique.h: what every kind of clique is to the rest of the library.
+ *
+ * A kind runs one collective at a time, to its end, in whatever thread calls it. clique.c, which is all
+ * kinds', keeps those that were started in a queue and has a communication thread run them in their order;
+ * a call that finds the queue empty runs in the caller's thread where the kind allows that, without waking
+ * anybody. After its first failure a clique is broken: nothing is run any more. */
+#ifndef PSC_CLIQUES_CLIQUE_H
+#define PSC_CLIQUES_CLIQUE_H
+
+#include <stdbool.h>
+
+#include "client/psclique.h"
+#include "proto/codec.h"
+#include "proto/error.h"
+
+enum psc_collective_kind { PSC_ALLREDUCE, PSC_REDUCE, PSC_BROADCAST, PSC_BARRIER };
+
+struct psc_collective {
+    enum psc_collective_kind kind;
+    void *data;                   /* float [n]; of a broadcast, n bytes */
+    size_t n;                     /* may be 0, and less than there are members */
+    int root;                     /* of REDUCE and BROADCAST */
+    const struct ps_codec *codec; /* of ALLREDUCE and REDUCE */
+};
+
+struct psc_clique_kind {
+    const char *name;
+    bool raw_only;   /* floats travel as they are: another codec is refused before anything is run */
+    bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
+    /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
+     * Never called with fewer than two members. */
+    int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
+    /* Any thread: makes a run that is under way fail soon. Called once, before destroy. */
+    void (*give_up)(void *state);
+    void (*destroy)(void *state);
+};
+
+/* Takes over `state`, also on failure: PSC_ENOMEM. */
+int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+                      struct psc_clique **out);
+/* A handle that only has the sentence; NULL when there is no memory. */
+struct psc_clique *psc_clique_failed(const struct ps_error *err);
+
+#endif

@@ -1,0 +1,298 @@
+/* mpi.c: the kind "mpi". Blocking calls, by whichever one thread runs the collective: OpenMPI makes no
+ * progress on a collective that nobody waits in.
+ *
+ * Before each collective the members compare what they are about to do, by one reduction of a few words: the
+ * largest of each word and of its negative, which is minus the smallest. Where both agree all members make
+ * the same call. It is a barrier too. The watchdog hears a sign of life when that is done, and after each
+ * piece. */
+#include "client/cliques/mpi/mpi.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/cliques/mpi/watchdog.h"
+
+/* A piece's floats; as many bytes of a broadcast. Far below INT_MAX, large enough for full speed. */
+#define PIECE ((size_t)1 << 24)
+
+enum { CLOSING = PSC_BARRIER + 1 }; /* as a collective: the member has closed the clique */
+enum { W_KIND, W_COUNT, W_ROOT, W_NUMBER, N_WORDS };
+enum { NAP_US = 200 };
+
+struct mpi {
+    MPI_Comm comm;
+    int rank, members;
+    struct psc_mpi_options opt;
+    struct psc_watchdog *dog;
+    uint64_t number; /* of the collective under way, from 1 */
+    bool broken;
+    int64_t both[2 * N_WORDS], most[2 * N_WORDS]; /* what is compared, and comes of it */
+};
+
+static const char *const kind_names[] = {"allreduce", "reduce", "broadcast", "barrier", "close"};
+
+int psc_mpi_fail(struct ps_error *err, const char *call, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int len = 0;
+    MPI_Error_string(code, text, &len);
+    return ps_fail(err, PSC_ECLIQUE, "%s: %.300s", call, text);
+}
+
+static void fill_words(const struct mpi *s, int kind, const struct psc_collective *op, int64_t *words)
+{
+    words[W_KIND] = kind;
+    words[W_COUNT] = (int64_t)op->n;
+    words[W_ROOT] = kind == PSC_REDUCE || kind == PSC_BROADCAST ? op->root : 0;
+    words[W_NUMBER] = (int64_t)s->number;
+}
+
+static void describe(const int64_t *words, char *text, size_t size)
+{
+    const char *name = kind_names[words[W_KIND]];
+    if (words[W_KIND] == PSC_BARRIER || words[W_KIND] == CLOSING)
+        snprintf(text, size, "%s", name);
+    else if (words[W_KIND] == PSC_ALLREDUCE)
+        snprintf(text, size, "%s of %" PRId64 " floats", name, words[W_COUNT]);
+    else
+        snprintf(text, size, "%s of %" PRId64 " %s, root %" PRId64, name, words[W_COUNT],
+                 words[W_KIND] == PSC_REDUCE ? "floats" : "bytes", words[W_ROOT]);
+}
+
+/* All members know that they disagree, and say what each does. */
+static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_error *err)
+{
+    int64_t *all = malloc((size_t)s->members * N_WORDS * sizeof *all);
+    char first[100], other[100];
+    int r = 1, rc;
+
+    if (all == NULL)
+        return ps_fail(err, PSC_ENOMEM,
+                       "collective %" PRIu64 ": members disagree, and there is no memory to say how",
+                       s->number);
+    rc = MPI_Allgather((void *)(uintptr_t)words, N_WORDS, MPI_INT64_T, all, N_WORDS, MPI_INT64_T, s->comm);
+    if (rc == MPI_SUCCESS) {
+        while (r + 1 < s->members && memcmp(all, all + r * N_WORDS, N_WORDS * sizeof *all) == 0)
+            r++;
+        describe(all, first, sizeof first);
+        describe(all + r * N_WORDS, other, sizeof other);
+        if (all[W_KIND] == CLOSING || all[r * N_WORDS + W_KIND] == CLOSING)
+            rc = ps_fail(err, PSC_ECLIQUE, "collective %" PRIu64 ": rank %d has closed the clique", s->number,
+                         all[W_KIND] == CLOSING ? 0 : r);
+        else
+            rc = ps_fail(err, PSC_ECLIQUE,
+                         "collective %" PRIu64 ": members disagree: rank 0 calls %s, rank %d %s", s->number,
+                         first, r, other);
+    } else {
+        rc = psc_mpi_fail(err, "MPI_Allgather", rc);
+    }
+    free(all);
+    return rc;
+}
+
+/* What is compared; `both` and `most` are MPI's from then until the request has ended. */
+static void spread(struct mpi *s, const int64_t *words)
+{
+    for (int i = 0; i < N_WORDS; i++) {
+        s->both[i] = words[i];
+        s->both[N_WORDS + i] = -words[i];
+    }
+}
+
+static bool all_agree(const struct mpi *s)
+{
+    for (int i = 0; i < N_WORDS; i++)
+        if (s->most[i] != -s->most[N_WORDS + i])
+            return false;
+    return true;
+}
+
+static int compare(struct mpi *s, const int64_t *words, struct ps_error *err)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rc, waited;
+
+    spread(s, words);
+    rc = MPI_Iallreduce(s->both, s->most, 2 * N_WORDS, MPI_INT64_T, MPI_MAX, s->comm, &request);
+    waited = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (rc != MPI_SUCCESS || waited != MPI_SUCCESS)
+        return psc_mpi_fail(err, "MPI_Iallreduce", rc != MPI_SUCCESS ? rc : waited);
+    return all_agree(s) ? PSC_OK : name_both_sides(s, words, err);
+}
+
+static int run_piece(const struct mpi *s, const struct psc_collective *op, size_t at, int n)
+{
+    float *x = op->kind != PSC_BROADCAST ? (float *)op->data + at : NULL;
+    if (op->kind == PSC_ALLREDUCE)
+        return MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, s->comm);
+    if (op->kind == PSC_BROADCAST)
+        return MPI_Bcast((char *)op->data + at, n, MPI_BYTE, op->root, s->comm);
+    if (s->rank == op->root)
+        return MPI_Reduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, op->root, s->comm);
+    return MPI_Reduce(x, NULL, n, MPI_FLOAT, MPI_SUM, op->root, s->comm);
+}
+
+static int run_pieces(struct mpi *s, const struct psc_collective *op, const char *what, struct ps_error *err)
+{
+    size_t pieces = op->kind == PSC_BARRIER ? 0 : (op->n + PIECE - 1) / PIECE;
+    for (size_t k = 0; k < pieces; k++) {
+        size_t at = k * PIECE, n = op->n - at < PIECE ? op->n - at : PIECE;
+        psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, piece %zu of %zu", s->number, what, k + 1,
+                          pieces);
+        int rc = run_piece(s, op, at, (int)n);
+        if (rc != MPI_SUCCESS)
+            return psc_mpi_fail(err, kind_names[op->kind], rc);
+    }
+    return PSC_OK;
+}
+
+static int run(void *state, const struct psc_collective *op, struct ps_error *err)
+{
+    struct mpi *s = state;
+    int64_t words[N_WORDS];
+    char what[100];
+    int rc;
+
+    s->number++;
+    fill_words(s, (int)op->kind, op, words);
+    describe(words, what, sizeof what);
+    psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, before it begins", s->number, what);
+    if ((rc = compare(s, words, err)) == PSC_OK)
+        rc = run_pieces(s, op, what, err);
+    psc_watchdog_rest(s->dog);
+    s->broken = rc != PSC_OK;
+    return rc;
+}
+
+/* MPI cannot be called off. What is under way ends, or the watchdog ends it. */
+static void give_up(void *state)
+{
+    (void)state;
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Says to those who go on that this one does not, and waits for those who close as well, no longer than
+ * timeout_ms. False: they were silent, and what they were to answer stays MPI's. */
+/* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): it knows MPI_Wait and not MPI_Test */
+static bool say_goodbye(struct mpi *s)
+{
+    struct psc_collective nothing = {.n = 0};
+    double until_s = now_s() + s->opt.timeout_ms * 1e-3;
+    int64_t words[N_WORDS];
+    struct ps_error err;
+    MPI_Request request;
+    int done = 0;
+
+    s->number++;
+    fill_words(s, CLOSING, &nothing, words);
+    spread(s, words);
+    if (MPI_Iallreduce(s->both, s->most, 2 * N_WORDS, MPI_INT64_T, MPI_MAX, s->comm, &request) != MPI_SUCCESS)
+        return false;
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done && now_s() < until_s)
+        nanosleep(&(struct timespec){0, NAP_US * 1000}, NULL);
+    if (!done)
+        return false;
+    psc_watchdog_wait(s->dog, "collective %" PRIu64 ", close", s->number);
+    s->broken = !all_agree(s) && name_both_sides(s, words, &err) != PSC_OK;
+    if (!s->broken)
+        MPI_Comm_free(&s->comm);
+    psc_watchdog_rest(s->dog);
+    return true;
+}
+
+/* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
+
+static void destroy(void *state)
+{
+    struct mpi *s = state;
+    bool answered = s->broken || say_goodbye(s);
+    psc_watchdog_destroy(s->dog);
+    if (answered)
+        free(s);
+}
+
+static const struct psc_clique_kind psc_clique_mpi = {
+    .name = "mpi", .raw_only = true, .any_thread = true, .run = run, .give_up = give_up, .destroy = destroy};
+
+static int allocate(const struct psc_mpi_options *opt, MPI_Comm comm, struct mpi **out, struct ps_error *err)
+{
+    struct mpi *s = calloc(1, sizeof *s);
+    char who[64], host[MPI_MAX_PROCESSOR_NAME] = "";
+    int len, rc;
+
+    if (s == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for a clique over MPI");
+    s->opt = *opt;
+    MPI_Comm_rank(comm, &s->rank);
+    MPI_Comm_size(comm, &s->members);
+    MPI_Get_processor_name(host, &len);
+    snprintf(who, sizeof who, "rank %d of %d on %.30s", s->rank, s->members, host);
+    if ((rc = psc_watchdog_create(opt, who, &s->dog)) != PSC_OK) {
+        free(s);
+        return ps_fail(err, rc, "cannot start the watchdog of a clique over MPI");
+    }
+    *out = s;
+    return PSC_OK;
+}
+
+static int check_options(const struct psc_mpi_options *opt, struct psc_mpi_options *out, struct ps_error *err)
+{
+    int level = MPI_THREAD_SINGLE, initialized = 0, finalized = 0;
+
+    psc_mpi_options_init(out, sizeof *out);
+    if (opt != NULL)
+        memcpy(out, opt, opt->size < sizeof *out ? opt->size : sizeof *out);
+    if (out->timeout_ms < 1)
+        return ps_fail(err, PSC_EINVAL, "timeout_ms is 0; allowed are 1 to %u", UINT32_MAX);
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return ps_fail(err, PSC_EINVAL, "MPI %s: a clique over MPI cannot be opened",
+                       finalized ? "has ended" : "has not been started");
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_SERIALIZED)
+        return ps_fail(err, PSC_EUNSUPPORTED,
+                       "MPI was started with MPI_THREAD_%s; a clique needs MPI_THREAD_SERIALIZED or "
+                       "MPI_THREAD_MULTIPLE from MPI_Init_thread",
+                       level == MPI_THREAD_SINGLE ? "SINGLE" : "FUNNELED");
+    return PSC_OK;
+}
+
+int psc_mpi_open_on(const struct psc_mpi_options *opt, MPI_Comm comm, struct psc_clique **out,
+                    struct ps_error *err)
+{
+    struct psc_mpi_options whole;
+    struct mpi *s = NULL;
+    int rc = check_options(opt, &whole, err);
+
+    if (rc != PSC_OK || (rc = allocate(&whole, comm, &s, err)) != PSC_OK)
+        return rc;
+    psc_watchdog_wait(s->dog, "MPI_Comm_dup, opening a clique");
+    rc = MPI_Comm_dup(comm, &s->comm);
+    psc_watchdog_rest(s->dog);
+    if (rc != MPI_SUCCESS) {
+        psc_watchdog_destroy(s->dog);
+        free(s);
+        return psc_mpi_fail(err, "MPI_Comm_dup", rc);
+    }
+    MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
+    return psc_clique_create(&psc_clique_mpi, s, s->rank, s->members, out);
+}
+
+int psc_mpi_open(const struct psc_mpi_options *opt, MPI_Comm comm, struct psc_clique **out)
+{
+    struct ps_error err = {""};
+    int rc = psc_mpi_open_on(opt, comm, out, &err);
+    if (rc != PSC_OK)
+        *out = psc_clique_failed(&err);
+    return rc;
+}

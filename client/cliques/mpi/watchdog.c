@@ -1,0 +1,133 @@
+#include "client/cliques/mpi/watchdog.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOKS = 8, LOOK_MAX_MS = 1000 }; /* in a timeout; apart */
+
+struct psc_watchdog {
+    struct psc_mpi_options opt;
+    char who[64];
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool stop, waits, told;
+    char what[160];
+    uint64_t waited_ms;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void end_process(const char *sentence)
+{
+    dprintf(STDERR_FILENO, "libpsclique-mpi: %s; the process ends\n", sentence);
+    _exit(PSC_MPI_EXIT_SILENT);
+}
+
+/* With the lock held, which is let go meanwhile. */
+static void tell(struct psc_watchdog *w)
+{
+    char sentence[400];
+    snprintf(sentence, sizeof sentence, "%s: %s: a member has been silent for %.1f s (timeout_ms: %u)",
+             w->who, w->what, (double)w->waited_ms / 1e3, w->opt.timeout_ms);
+    w->told = true;
+    pthread_mutex_unlock(&w->lock);
+    if (w->opt.on_silence != NULL)
+        w->opt.on_silence(w->opt.silence_arg, sentence);
+    else
+        end_process(sentence);
+    pthread_mutex_lock(&w->lock);
+}
+
+/* Looks a few times in a timeout. What lies between two looks counts as two of them at most: a process that
+ * was itself stopped has heard nobody, and the others are not to blame. */
+static void *watch(void *arg)
+{
+    struct psc_watchdog *w = arg;
+    uint64_t look_ms = w->opt.timeout_ms / LOOKS + 1, before, passed;
+    look_ms = look_ms < LOOK_MAX_MS ? look_ms : LOOK_MAX_MS;
+
+    pthread_mutex_lock(&w->lock);
+    for (before = now_ms(); !w->stop; before += passed) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)(look_ms / 1000);
+        until.tv_nsec += (long)(look_ms % 1000) * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&w->changed, &w->lock, &until);
+        passed = now_ms() - before;
+        w->waited_ms += w->waits ? (passed < 2 * look_ms ? passed : 2 * look_ms) : 0;
+        if (w->waits && !w->told && w->waited_ms > w->opt.timeout_ms)
+            tell(w);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int psc_watchdog_create(const struct psc_mpi_options *opt, const char *who, struct psc_watchdog **out)
+{
+    struct psc_watchdog *w = calloc(1, sizeof *w);
+    pthread_condattr_t monotonic;
+
+    if (w == NULL)
+        return PSC_ENOMEM;
+    w->opt = *opt;
+    snprintf(w->who, sizeof w->who, "%s", who);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&w->thread, NULL, watch, w) != 0) {
+        pthread_cond_destroy(&w->changed);
+        pthread_mutex_destroy(&w->lock);
+        free(w);
+        return PSC_ESYSTEM;
+    }
+    *out = w;
+    return PSC_OK;
+}
+
+void psc_watchdog_wait(struct psc_watchdog *w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    pthread_mutex_lock(&w->lock);
+    vsnprintf(w->what, sizeof w->what, fmt, ap);
+    w->waits = true;
+    w->waited_ms = 0;
+    pthread_mutex_unlock(&w->lock);
+    va_end(ap);
+}
+
+void psc_watchdog_rest(struct psc_watchdog *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->waits = false;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void psc_watchdog_destroy(struct psc_watchdog *w)
+{
+    if (w == NULL)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -1,0 +1,40 @@
+/* rendezvous.h: how the members of a ring find each other. One scheme a row, one file a scheme. */
+#ifndef PSC_CLIQUES_RENDEZVOUS_H
+#define PSC_CLIQUES_RENDEZVOUS_H
+
+#include "client/cliques/wire.h"
+#include "client/secure.h"
+
+struct psc_meeting {
+    /* What this member brings. */
+    const char *place; /* the rendezvous behind its scheme and ':' */
+    const char *name;  /* of the clique, under PSC_NAME_BYTES long */
+    uint32_t members, links, segment_bytes;
+    uint32_t timeout_ms;
+    double deadline_s; /* by psc_clock_s */
+    int32_t rank;      /* wanted; -1: the lowest that is free */
+    int listen_fd;     /* where it listens, and how the others reach that; its own until meet returns */
+    const struct psc_proof *proof; /* to a psd; NULL: none */
+    int stop_fd;                   /* becomes readable when the wait is to end */
+    char address[PSC_ADDRESS_BYTES];
+    /* What it takes away, written on success only. */
+    int32_t own_rank;
+    uint64_t job;                 /* drawn for this meeting: nobody else knows it */
+    char next[PSC_ADDRESS_BYTES]; /* of rank (own_rank + 1) % members */
+};
+
+struct psc_rendezvous {
+    const char *scheme; /* "file" */
+    /* Returns when every member has come, or at the deadline. All members agree on members, links and
+     * segment_bytes, and have different ranks, where it returns 0; else -EPROTO with a sentence that names
+     * both sides, at every member. -ETIMEDOUT names the ranks that are missing. -EACCES: psd does not let
+     * this key in. Other -errno. */
+    int (*meet)(struct psc_meeting *m, struct ps_error *err);
+};
+
+/* The row of "SCHEME:PLACE"; *place is behind the colon. NULL with a sentence that lists the schemes. */
+const struct psc_rendezvous *psc_rendezvous_find(const char *text, const char **place, struct ps_error *err);
+
+extern const struct psc_rendezvous psc_rendezvous_file, psc_rendezvous_psd;
+
+#endif

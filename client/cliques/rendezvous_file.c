@@ -1,0 +1,229 @@
+/* Members meet by a file, PREFIX.NAME, that says where one of them listens: the leader, who is whoever finds
+ * no file, or one that nobody answers for. The file appears whole (it is linked or renamed into its place)
+ * and is removed when all have come.
+ *
+ * What an earlier run left cannot fool anybody: an address counts when somebody answers there and knows the
+ * nonce that stands beside it. A leader whose file was replaced gives up leading and joins whoever replaced
+ * it, so that two who take over at once end as one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cliques/leader.h"
+#include "client/cliques/socket.h"
+
+static const double nap_s = 0.02; /* before the file is read again */
+static const double look_s = 0.2; /* between two looks at the file while somebody is to answer */
+static const double call_s = 2.0; /* an address that does not take a connection for so long is stale */
+
+enum { MAX_PATH = 900 };
+
+struct note {
+    uint64_t nonce;
+    char address[PSC_ADDRESS_BYTES];
+};
+
+struct post {
+    struct psc_meeting *m;
+    char path[MAX_PATH + PSC_NAME_BYTES + 2], temp[MAX_PATH + PSC_NAME_BYTES + 24];
+    uint64_t nonce; /* of this member's own notes */
+};
+
+static const char note_format[] = "psd-ring %016" PRIx64 " %s\n";
+
+/* False: there is no file, or it is no note. */
+static bool read_note(const char *path, struct note *out)
+{
+    char text[64 + PSC_ADDRESS_BYTES], again[sizeof text];
+    struct note n = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    ssize_t len = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (len <= 0)
+        return false;
+    text[len] = 0;
+    if (sscanf(text, "psd-ring %16" SCNx64 " %127s", &n.nonce, n.address) != 2)
+        return false;
+    snprintf(again, sizeof again, note_format, n.nonce, n.address);
+    *out = n;
+    return strcmp(text, again) == 0;
+}
+
+static int write_temp(const struct post *p, struct ps_error *err)
+{
+    char text[64 + PSC_ADDRESS_BYTES];
+    int len = snprintf(text, sizeof text, note_format, p->nonce, p->m->address);
+    int fd = open(p->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return ps_fail(err, -errno, "%s: %s", p->temp, strerror(errno));
+    int rc = write(fd, text, (size_t)len) == len ? 0 : -EIO;
+    if (close(fd) < 0 || rc < 0)
+        rc = ps_fail(err, -EIO, "%s: cannot be written: %s", p->temp, strerror(errno));
+    return rc;
+}
+
+/* Puts this member's note into its place: over the stale one, or only where there is none. 0 also when
+ * somebody else was first. */
+static int post_note(const struct post *p, bool over, struct ps_error *err)
+{
+    int rc = write_temp(p, err);
+    if (rc == 0 && over && rename(p->temp, p->path) < 0)
+        rc = ps_fail(err, -errno, "%s: cannot be replaced: %s", p->path, strerror(errno));
+    if (rc == 0 && !over && link(p->temp, p->path) < 0 && errno != EEXIST)
+        rc = ps_fail(err, -errno, "%s: cannot be made: %s", p->path, strerror(errno));
+    unlink(p->temp);
+    return rc;
+}
+
+static bool is_own(const struct post *p)
+{
+    struct note n;
+    return read_note(p->path, &n) && n.nonce == p->nonce;
+}
+
+/* A file that vanished is made again; one that another has replaced is that one's. */
+static bool still_leads(void *arg)
+{
+    const struct post *p = arg;
+    if (access(p->path, F_OK) < 0 && errno == ENOENT)
+        post_note(p, false, NULL);
+    return is_own(p);
+}
+
+static int lead(struct post *p, struct ps_error *err)
+{
+    int rc = psc_lead(p->m, p->nonce, still_leads, p, err);
+    if (rc != -ESTALE && is_own(p))
+        unlink(p->path);
+    return rc;
+}
+
+/* The next reply of whoever is at fd, before `until_s`, watching whether the note still is the one that led
+ * there. -ESTALE: nobody who knows us is there; -EAGAIN: look again; -ETIMEDOUT. */
+static int await_reply(const struct post *p, int fd, const struct note *at, double until_s,
+                       struct psc_reply *out, struct ps_error *err)
+{
+    unsigned char bytes[PSC_REPLY_BYTES];
+    struct note now;
+    for (;;) {
+        double look = psc_clock_s() + look_s;
+        struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = p->m->stop_fd, .events = POLLIN}};
+        if (poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
+            return ps_fail(err, -errno, "poll: %s", strerror(errno));
+        if (polls[1].revents != 0)
+            return ps_fail(err, -ECANCELED, "the meeting was given up");
+        if (polls[0].revents != 0) {
+            int rc = psc_recv_all(fd, bytes, sizeof bytes, psc_clock_s() + call_s, p->m->stop_fd);
+            return rc == -ECANCELED ? rc : rc < 0 || psc_reply_parse(out, bytes, err) < 0 ? -ESTALE : 0;
+        }
+        if (read_note(p->path, &now) && now.nonce != at->nonce)
+            return -EAGAIN;
+        if (psc_clock_s() >= until_s)
+            return -ETIMEDOUT;
+    }
+}
+
+/* First that this is the leader, soon; then, when all have come or the deadline is there, what it decided. */
+static int await_verdict(const struct post *p, int fd, const struct note *at, double call,
+                         struct psc_reply *out, struct ps_error *err)
+{
+    int rc = await_reply(p, fd, at, call, out, err);
+    if (rc == 0 && out->kind == PSC_REPLY_WAIT) {
+        rc = await_reply(p, fd, at, p->m->deadline_s, out, err);
+        return rc != -ETIMEDOUT
+                   ? rc
+                   : ps_fail(err, rc, "%s: %s, which led the meeting, did not end it within %u ms", p->path,
+                             at->address, p->m->timeout_ms);
+    }
+    return rc == -ETIMEDOUT ? -ESTALE : rc;
+}
+
+static int take_reply(struct psc_meeting *m, const struct psc_reply *r, struct ps_error *err)
+{
+    if (r->kind == PSC_REPLY_AGAIN || r->kind == PSC_REPLY_WAIT)
+        return -ESTALE;
+    if (r->kind == PSC_REPLY_REFUSED)
+        return ps_fail(err, -EPROTO, "%s", r->text);
+    if (r->rank < 0 || r->rank >= (int32_t)m->members || (m->rank >= 0 && r->rank != m->rank))
+        return ps_fail(err, -EPROTO, "the leader of the meeting gave rank %d of %u", r->rank, m->members);
+    m->own_rank = r->rank;
+    m->job = r->job;
+    memcpy(m->next, r->next, sizeof m->next);
+    return 0;
+}
+
+static int join(const struct post *p, const struct note *at, struct ps_error *err)
+{
+    struct psc_meeting *m = p->m;
+    unsigned char bytes[PSC_HELLO_BYTES];
+    double call = psc_clock_s() + call_s;
+    struct psc_reply reply = {0};
+    struct psc_hello h;
+    int fd, rc = psc_connect(at->address, call < m->deadline_s ? call : m->deadline_s, m->stop_fd, &fd, err);
+
+    if (rc < 0)
+        return rc == -ECANCELED ? rc : rc == -EAGAIN ? -EAGAIN : -ESTALE;
+    psc_hello_fill(&h, PSC_HELLO_JOIN, m);
+    h.nonce = at->nonce;
+    psc_hello_pack(&h, bytes);
+    rc = psc_send_all(fd, bytes, sizeof bytes, call, m->stop_fd);
+    rc = rc < 0 && rc != -ECANCELED ? -ESTALE : rc;
+    if (rc == 0 && (rc = await_verdict(p, fd, at, call, &reply, err)) == 0)
+        rc = take_reply(m, &reply, err);
+    close(fd);
+    return rc;
+}
+
+static int nap(const struct psc_meeting *m)
+{
+    struct pollfd stop = {.fd = m->stop_fd, .events = POLLIN};
+    return poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
+}
+
+/* One try to join whoever leads, or to lead. -EAGAIN and -ESTALE: another is due. */
+static int try_once(struct post *p, struct ps_error *err)
+{
+    struct note at, now;
+    int rc;
+    if (!read_note(p->path, &at)) {
+        bool broken = access(p->path, F_OK) == 0; /* no note of ours: an accident, or a crash of long ago */
+        rc = post_note(p, broken, err);
+    } else {
+        if (at.nonce != p->nonce && (rc = join(p, &at, err)) != -ESTALE)
+            return rc;
+        if (!read_note(p->path, &now) || now.nonce != at.nonce)
+            return -EAGAIN;
+        rc = post_note(p, true, err);
+    }
+    return rc < 0 ? rc : is_own(p) ? lead(p, err) : -EAGAIN;
+}
+
+static int meet(struct psc_meeting *m, struct ps_error *err)
+{
+    struct post p = {.m = m, .nonce = psc_draw()};
+    int rc;
+    if (strlen(m->place) > MAX_PATH)
+        return ps_fail(err, -EINVAL, "rendezvous file:%.60s... is longer than %d bytes", m->place, MAX_PATH);
+    snprintf(p.path, sizeof p.path, "%s.%s", m->place, m->name);
+    snprintf(p.temp, sizeof p.temp, "%s.%016" PRIx64, p.path, p.nonce);
+    for (;;) {
+        rc = try_once(&p, err);
+        if (rc != -EAGAIN && rc != -ESTALE)
+            return rc;
+        if (psc_clock_s() >= m->deadline_s)
+            return ps_fail(err, -ETIMEDOUT, "%s: nobody led the meeting to its end within %u ms", p.path,
+                           m->timeout_ms);
+        if ((rc = nap(m)) < 0)
+            return ps_fail(err, rc, "the meeting was given up");
+    }
+}
+
+const struct psc_rendezvous psc_rendezvous_file = {.scheme = "file", .meet = meet};

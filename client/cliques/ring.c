@@ -1,0 +1,203 @@
+/* Opening and closing a ring. */
+#include "client/cliques/ring.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "client/cliques/rendezvous.h"
+
+static const double farewell_s = 0.2; /* for the others to read what broke a clique before it is closed */
+
+enum { MIN_SEGMENT = 4096, MAX_SEGMENT = 4 << 20 };
+
+void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
+{
+    const struct psc_ring_options defaults = {.size = size,
+                                              .members = 1,
+                                              .rank = -1,
+                                              .name = "0",
+                                              .listen = "tcp://127.0.0.1",
+                                              .links = 1,
+                                              .segment_bytes = 131072,
+                                              .timeout_ms = 60000};
+    memset(opt, 0, size);
+    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+static int number(const char *what, uint32_t v, uint32_t min, uint32_t max, struct ps_error *err)
+{
+    return v >= min && v <= max
+               ? PSC_OK
+               : ps_fail(err, PSC_EINVAL, "ring: %s is %u; allowed are %u to %u", what, v, min, max);
+}
+
+/* It becomes a part of a file's name. */
+static int check_name(const char *name, struct ps_error *err)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < len; i++)
+        if (name[i] <= ' ' || name[i] == 127 || name[i] == '/')
+            return ps_fail(err, PSC_EINVAL, "ring: name '%.64s'; allowed are letters, digits and signs but /",
+                           name);
+    return len >= 1 && len < PSC_NAME_BYTES
+               ? PSC_OK
+               : ps_fail(err, PSC_EINVAL, "ring: name has %zu bytes; allowed are 1 to %d", len,
+                         PSC_NAME_BYTES - 1);
+}
+
+static int take_options(const struct psc_ring_options *given, struct psc_ring_options *opt,
+                        struct ps_error *err)
+{
+    int rc;
+    psc_ring_options_init(opt, sizeof *opt);
+    if (given == NULL || given->size < offsetof(struct psc_ring_options, name) || given->size > 4096)
+        return ps_fail(err, PSC_EINVAL, "ring: call psc_ring_options_init first");
+    memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
+    if ((rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
+        (rc = number("links", opt->links, 1, PSC_MAX_LINKS, err)) != PSC_OK ||
+        (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK ||
+        (rc = number("timeout_ms", opt->timeout_ms, 100, 1u << 30, err)) != PSC_OK)
+        return rc;
+    if (opt->rank < -1 || opt->rank >= (int32_t)opt->members)
+        return ps_fail(err, PSC_EINVAL, "ring: rank is %d; allowed are 0 to %u, and -1 for any", opt->rank,
+                       opt->members - 1);
+    if (opt->name == NULL || opt->listen == NULL || (opt->members > 1 && opt->rendezvous == NULL))
+        return ps_fail(err, PSC_EINVAL, "ring: %s is missing",
+                       opt->name == NULL     ? "name"
+                       : opt->listen == NULL ? "listen"
+                                             : "rendezvous");
+    return check_name(opt->name, err);
+}
+
+static void give_up(void *state)
+{
+    struct psc_ring *r = state;
+    eventfd_write(r->stop_fd, 1);
+}
+
+static void destroy(void *state)
+{
+    struct psc_ring *r = state;
+    int fds[2 * PSC_MAX_LINKS];
+    for (uint32_t i = 0; i < r->links; i++) {
+        fds[2 * i] = r->link[i].next;
+        fds[2 * i + 1] = r->link[i].prev;
+        free(r->link[i].bounce);
+        free(r->link[i].staging);
+        free(r->link[i].store);
+    }
+    psc_close_gently(fds, 2 * r->links, r->broken ? farewell_s : 0);
+    if (r->stop_fd >= 0)
+        close(r->stop_fd);
+    free(r);
+}
+
+static int run(void *state, const struct psc_collective *op, struct ps_error *err)
+{
+    struct psc_ring *r = state;
+    int rc = psc_ring_run(r, op, err);
+    r->broken = r->broken || rc != PSC_OK;
+    return rc;
+}
+
+static const struct psc_clique_kind psc_clique_ring = {
+    .name = "ring", .any_thread = true, .run = run, .give_up = give_up, .destroy = destroy};
+
+static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_error *err)
+{
+    struct psc_ring *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        ps_fail(err, PSC_ENOMEM, "no memory for a ring");
+        return NULL;
+    }
+    snprintf(r->name, sizeof r->name, "%s", opt->name);
+    r->members = opt->members;
+    r->links = opt->links;
+    r->segment_bytes = opt->segment_bytes;
+    r->timeout_ms = opt->timeout_ms;
+    bool whole = true;
+    for (uint32_t i = 0; i < r->links; i++) {
+        struct psc_ring_link *l = &r->link[i];
+        l->next = l->prev = -1;
+        l->bounce = malloc(r->segment_bytes);
+        l->staging = malloc(r->segment_bytes);
+        whole = whole && l->bounce != NULL && l->staging != NULL;
+    }
+    r->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (whole && r->stop_fd >= 0)
+        return r;
+    ps_fail(err, PSC_ESYSTEM, "no memory or no descriptors for a ring: %s", strerror(errno));
+    destroy(r);
+    return NULL;
+}
+
+/* Finds the others and connects to them. */
+static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct ps_error *err)
+{
+    struct psc_meeting m = {.name = r->name,
+                            .members = r->members,
+                            .links = r->links,
+                            .segment_bytes = r->segment_bytes,
+                            .timeout_ms = r->timeout_ms,
+                            .deadline_s = psc_clock_s() + r->timeout_ms * 1e-3,
+                            .rank = opt->rank,
+                            .stop_fd = r->stop_fd};
+    struct ps_error why = {""};
+    struct psc_proof proof;
+    int rc = psc_proof_read(opt->key_file, opt->server_key, &proof, err);
+    if (rc != PSC_OK)
+        return rc;
+    m.proof = &proof;
+    const struct psc_rendezvous *row = psc_rendezvous_find(opt->rendezvous, &m.place, err);
+    if (row == NULL)
+        return PSC_EINVAL;
+    rc = psc_listen(opt->listen, &m.listen_fd, m.address, err);
+    if (rc < 0)
+        return rc == -EINVAL ? PSC_EINVAL : PSC_ESYSTEM;
+    if ((rc = row->meet(&m, &why)) == 0) {
+        r->rank = (uint32_t)m.own_rank;
+        r->job = m.job;
+        rc = psc_ring_join(r, m.listen_fd, m.next, m.deadline_s, err);
+    } else {
+        rc = ps_fail(err,
+                     rc == -EINVAL   ? PSC_EINVAL
+                     : rc == -EACCES ? PSC_EAUTH
+                     : rc == -ENOMEM ? PSC_ENOMEM
+                                     : PSC_ECLIQUE,
+                     "clique %s at %.100s: %s", r->name, opt->rendezvous, why.text);
+    }
+    close(m.listen_fd);
+    explicit_bzero(&proof, sizeof proof);
+    /* Once round: nobody returns before all are connected. */
+    return rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
+}
+
+static int open_ring(const struct psc_ring_options *given, struct psc_clique **out, struct ps_error *err)
+{
+    struct psc_ring_options opt;
+    struct psc_ring *r;
+    int rc = take_options(given, &opt, err);
+    if (rc != PSC_OK)
+        return rc;
+    if ((r = create(&opt, err)) == NULL)
+        return PSC_ENOMEM;
+    if (opt.members > 1 && (rc = meet(r, &opt, err)) != PSC_OK) {
+        destroy(r);
+        return rc;
+    }
+    return psc_clique_create(&psc_clique_ring, r, (int)r->rank, (int)r->members, out);
+}
+
+int psc_ring_open(const struct psc_ring_options *opt, struct psc_clique **out)
+{
+    struct ps_error err = {""};
+    *out = NULL;
+    int rc = open_ring(opt, out, &err);
+    if (rc != PSC_OK && *out == NULL)
+        *out = psc_clique_failed(&err);
+    return rc;
+}

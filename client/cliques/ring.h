@@ -1,0 +1,126 @@
+/* ring.h: a ring's parts.
+ *
+ * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
+ * where they come from. A link carries its own part of the vector. ring.c opens and closes, ring_join.c
+ * connects, ring_run.c runs a collective, ring_flow.c knows which segment comes when and moves bytes,
+ * ring_news.c tells the others what broke. */
+#ifndef PSC_CLIQUES_RING_H
+#define PSC_CLIQUES_RING_H
+
+#include <stdbool.h>
+
+#include "client/cliques/clique.h"
+#include "client/cliques/socket.h"
+#include "client/cliques/wire.h"
+
+/* Units of the vector: floats, or bytes of a broadcast. */
+struct psc_span {
+    size_t begin, count;
+};
+
+/* What a link does in one collective. The vector's part is cut into stripes, and a stripe into blocks of a
+ * segment at most, one for each member or one in all. At hop h a member sends block (rank - h) mod blocks of
+ * a stripe, which is the one it received at hop h - 1, and receives block (rank - h - 1) mod blocks. At hops
+ * below adopt_from received values are added to its own; from there on they are final and take their place.
+ *
+ * Stripes follow each other by one time each: at time t, hop h is of stripe t - h, in the order of hops. So a
+ * block leaves soon after it has come, while it is in the cache, and no hop waits for the one before. */
+struct psc_schedule {
+    uint32_t blocks, stripes;
+    uint32_t out_begin, out_end; /* hops */
+    uint32_t in_begin, in_end;
+    uint32_t adopt_from;
+};
+
+/* One direction of a link: the segment that is moving. */
+struct psc_flow {
+    uint32_t time, hop;
+    uint64_t left; /* segments */
+    bool loaded;
+    struct psc_span span;
+    unsigned char head[PSC_HEAD_BYTES];
+    unsigned char *payload;
+    size_t bytes, done; /* of the payload; moved of head and payload */
+};
+
+struct psc_ring_link {
+    int next, prev;
+    bool next_quiet; /* the next member has left, and need not be heard in this call */
+    struct psc_span part;
+    struct psc_flow out, in;
+    unsigned char arrived[PSC_HEAD_BYTES]; /* the head that came */
+    unsigned char *bounce, *staging;       /* a segment each */
+    unsigned char *store;                  /* encoded blocks on their way round: two for each hop */
+    size_t store_bytes, slot_bytes;
+    unsigned char notice[PSC_HEAD_BYTES]; /* WAITING, while it is being sent */
+    size_t notice_left;
+};
+
+struct psc_ring {
+    char name[PSC_NAME_BYTES];
+    uint32_t members, rank, links, segment_bytes, timeout_ms;
+    uint64_t job;
+    int stop_fd; /* an eventfd: give_up */
+    bool broken;
+    struct psc_ring_link link[PSC_MAX_LINKS];
+
+    /* Of the collective that runs. */
+    const struct psc_collective *op;
+    uint64_t seq;
+    uint32_t active; /* links that carry something */
+    size_t unit_bytes, segment_units;
+    bool plain; /* values travel as they lie in memory */
+    struct psc_schedule schedule;
+    double moved_s, beat_s; /* when bytes last moved; when the next WAITING is due */
+    uint32_t blamed;        /* who is waited for, as far as is known */
+    struct ps_error *err;
+};
+
+static inline uint32_t psc_ring_next(const struct psc_ring *r)
+{
+    return (r->rank + 1) % r->members;
+}
+
+static inline uint32_t psc_ring_prev(const struct psc_ring *r)
+{
+    return (r->rank + r->members - 1) % r->members;
+}
+
+/* Connects all links in a ring, before the deadline. PSC_ECLIQUE, PSC_ESYSTEM. */
+int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
+                  struct ps_error *err);
+
+/* One collective: struct psc_clique_kind's run. */
+int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
+
+/* Cuts the vector for the collective and sets the flows to their beginnings; PSC_ENOMEM. */
+int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op);
+/* Moves what can be moved now of one segment. Positive: something; 0: nothing now; negative: the call has
+ * failed and all have been told. */
+int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l);
+int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l);
+/* Whether the direction waits for its socket, rather than for the other direction. */
+bool psc_flow_wants_out(struct psc_ring *r, struct psc_ring_link *l);
+bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l);
+static inline bool psc_flow_ended(const struct psc_flow *f)
+{
+    return f->left == 0;
+}
+const char *psc_call_name(uint8_t kind);
+
+/* The call has failed: writes the sentence, with this member's rank and call behind it, and tells the others.
+ * PSC_ECLIQUE. */
+int psc_ring_fail(struct psc_ring *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a connection to member `rank` that ended with -errno `rc`: what the others have said of it
+ * comes first. */
+int psc_ring_lost(struct psc_ring *r, uint32_t rank, int rc);
+/* A head that is not the segment's that was due: a notice (0: go on) or a disagreement (negative). */
+int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l);
+/* The next member's connection is readable: only news come from there. */
+int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l);
+/* Says to the next member for whom this one waits. */
+void psc_ring_say_waiting(struct psc_ring *r);
+/* What is left of a notice. As psc_flow_out. */
+int psc_ring_send_notice(struct psc_ring *r, struct psc_ring_link *l);
+
+#endif

@@ -1,0 +1,330 @@
+/* Which segment comes when, and its way from and to the sockets. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "client/cliques/ring.h"
+
+/* Blocks begin at whole cache lines; stripes of all blocks together stay in a cache. */
+enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20 };
+
+/* The k-th of `parts` parts of `count` units: the last ones may be shorter, or empty. */
+static struct psc_span cut(struct psc_span whole, uint32_t k, uint32_t parts)
+{
+    size_t each = (whole.count + parts - 1) / parts;
+    each = (each + ALIGN_UNITS - 1) / ALIGN_UNITS * ALIGN_UNITS;
+    size_t begin = each * k < whole.count ? each * k : whole.count, left = whole.count - begin;
+    return (struct psc_span){whole.begin + begin, left < each ? left : each};
+}
+
+/* The stripe of which a flow has its hop at its time. */
+static uint32_t stripe_of(const struct psc_flow *f)
+{
+    return f->time - f->hop;
+}
+
+/* Its block at a hop, a segment at most; an empty one still is sent: every hop tells that its sender has come
+ * so far. */
+static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_link *l, uint32_t stripe,
+                                uint32_t hop)
+{
+    uint32_t blocks = r->schedule.blocks;
+    size_t whole = blocks * r->segment_units, at = stripe * whole;
+    at = at < l->part.count ? at : l->part.count; /* the last link's part may be the shorter one */
+    size_t left = l->part.count - at;
+    struct psc_span s = {l->part.begin + at, left < whole ? left : whole};
+    return cut(s, (r->rank + 2 * blocks - hop % blocks) % blocks, blocks);
+}
+
+static size_t payload_bytes(const struct psc_ring *r, size_t units)
+{
+    return r->plain ? units * r->unit_bytes : r->op->codec->payload_bytes(units);
+}
+
+static float *floats_at(const struct psc_ring *r, struct psc_span s)
+{
+    return (float *)r->op->data + s.begin;
+}
+
+static unsigned char *bytes_at(const struct psc_ring *r, struct psc_span s)
+{
+    return (unsigned char *)r->op->data + s.begin * r->unit_bytes;
+}
+
+/* Where the encoded segment lies that came at `hop` and leaves at the next: those of two stripes may wait. */
+static unsigned char *slot_at(const struct psc_ring *r, const struct psc_ring_link *l, uint32_t stripe,
+                              uint32_t hop)
+{
+    return l->store + ((hop - r->schedule.adopt_from) * 2 + stripe % 2) * l->slot_bytes;
+}
+
+static bool is_stored(const struct psc_ring *r, uint32_t in_hop)
+{
+    return !r->plain && in_hop >= r->schedule.adopt_from && in_hop + 1 < r->schedule.out_end;
+}
+
+static struct psc_schedule schedule_of(const struct psc_ring *r, const struct psc_collective *op)
+{
+    uint32_t p = r->members, root = (uint32_t)op->root;
+    uint32_t behind_root = (r->rank + p - root) % p; /* hops from the root to here */
+    uint32_t behind_first =
+        (r->rank + 2 * p - root - 1) % p; /* from the member behind it, which begins a sum */
+    bool first = behind_first == 0, last = behind_first == p - 1;
+    switch (op->kind) {
+    case PSC_ALLREDUCE:
+        return (struct psc_schedule){p, 1, 0, 2 * p - 2, 0, 2 * p - 2, p - 1};
+    case PSC_REDUCE:
+        return (struct psc_schedule){
+            1, 1, behind_first, behind_first + !last, behind_first - !first, behind_first, UINT32_MAX};
+    case PSC_BROADCAST:
+        return (struct psc_schedule){
+            1,           1, behind_root, behind_root + (behind_root < p - 1), behind_root - (behind_root > 0),
+            behind_root, 0};
+    default: /* whoever has heard all p - 1 hops knows that all have come */
+        return (struct psc_schedule){1, 1, 0, p - 1, 0, p - 1, 0};
+    }
+}
+
+/* A codec's blocks on their way round are kept encoded; nothing is asked for once it has been big enough. */
+static int make_store(struct psc_ring *r, struct psc_ring_link *l)
+{
+    uint32_t first = r->schedule.adopt_from;
+    if (first == UINT32_MAX || !is_stored(r, first))
+        return PSC_OK;
+    l->slot_bytes = payload_bytes(r, r->segment_units);
+    size_t need = 2 * (size_t)(r->schedule.out_end - 1 - first) * l->slot_bytes;
+    if (need <= l->store_bytes)
+        return PSC_OK;
+    free(l->store);
+    l->store = malloc(need);
+    l->store_bytes = l->store != NULL ? need : 0;
+    return l->store != NULL ? PSC_OK
+                            : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes on their way round", need);
+}
+
+/* In units; of floats a number of a codec's blocks. */
+static size_t segment_of(const struct psc_ring *r, const struct psc_collective *op)
+{
+    size_t most = STRIPE_BYTES / r->schedule.blocks,
+           bytes = r->segment_bytes < most ? r->segment_bytes : most;
+    if (op->kind == PSC_BROADCAST)
+        return bytes;
+    size_t blocks = bytes / (1024 * sizeof(float));
+    return (blocks > 0 ? blocks : 1) * 1024;
+}
+
+static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32_t end)
+{
+    return (struct psc_flow){
+        .time = begin, .hop = begin, .left = (uint64_t)r->schedule.stripes * (end - begin)};
+}
+
+int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
+{
+    struct psc_schedule *s = &r->schedule;
+    bool bytes = op->kind == PSC_BROADCAST;
+    r->op = op;
+    r->unit_bytes = bytes ? 1 : sizeof(float);
+    r->plain = bytes || op->codec == NULL || op->codec->in_place;
+    *s = schedule_of(r, op);
+    r->segment_units = segment_of(r, op);
+    size_t segments = op->n / r->segment_units; /* a link for less than a segment only costs its latency */
+    r->active = segments < 1 ? 1 : segments < r->links ? (uint32_t)segments : r->links;
+    size_t stripe = s->blocks * r->segment_units, part = cut((struct psc_span){0, op->n}, 0, r->active).count;
+    s->stripes = part == 0 ? 1 : (uint32_t)((part + stripe - 1) / stripe);
+    for (uint32_t i = 0; i < r->active; i++) {
+        struct psc_ring_link *l = &r->link[i];
+        l->part = cut((struct psc_span){0, op->n}, i, r->active);
+        l->out = first_of(r, s->out_begin, s->out_end);
+        l->in = first_of(r, s->in_begin, s->in_end);
+        l->next_quiet = false;
+        int rc = make_store(r, l);
+        if (rc != PSC_OK)
+            return rc;
+    }
+    return PSC_OK;
+}
+
+static void load(struct psc_ring *r, struct psc_flow *f, struct psc_span block)
+{
+    f->span = block;
+    f->bytes = payload_bytes(r, f->span.count);
+    f->done = 0;
+    f->loaded = true;
+    psc_head_pack(&(struct psc_head){.type = PSC_HEAD_SEGMENT,
+                                     .kind = (uint8_t)r->op->kind,
+                                     .codec = r->op->codec != NULL ? r->op->codec->id : 0,
+                                     .rank = r->op->root,
+                                     .seq = r->seq,
+                                     .n = r->op->n,
+                                     .hop = f->hop,
+                                     .index = stripe_of(f),
+                                     .bytes = (uint32_t)f->bytes},
+                  f->head);
+}
+
+/* From one segment to the next: by time, then by hop, as far as there is such a stripe. */
+static void advance(const struct psc_ring *r, struct psc_flow *f, uint32_t begin, uint32_t end)
+{
+    f->loaded = false;
+    if (--f->left == 0)
+        return;
+    do {
+        if (++f->hop == end) {
+            f->hop = begin;
+            f->time++;
+        }
+    } while (f->time < f->hop || stripe_of(f) >= r->schedule.stripes);
+}
+
+/* Whether flow f has got over this segment. */
+static bool is_past(const struct psc_flow *f, uint32_t stripe, uint32_t hop)
+{
+    uint32_t time = stripe + hop;
+    return psc_flow_ended(f) || f->time > time || (f->time == time && f->hop > hop);
+}
+
+/* What is sent at hop h has come at hop h - 1, or is the member's own. */
+static bool may_send(const struct psc_ring *r, const struct psc_ring_link *l)
+{
+    const struct psc_flow *f = &l->out;
+    bool own = f->hop == 0 || f->hop - 1 < r->schedule.in_begin;
+    return own || is_past(&l->in, stripe_of(f), f->hop - 1);
+}
+
+/* A slot is free when what lay there two stripes before has left. */
+static bool may_receive(const struct psc_ring *r, const struct psc_ring_link *l)
+{
+    const struct psc_flow *f = &l->in;
+    if (!is_stored(r, f->hop) || stripe_of(f) < 2)
+        return true;
+    return is_past(&l->out, stripe_of(f) - 2, f->hop + 1);
+}
+
+bool psc_flow_wants_out(struct psc_ring *r, struct psc_ring_link *l)
+{
+    return l->notice_left > 0 || (!psc_flow_ended(&l->out) && (l->out.loaded || may_send(r, l)));
+}
+
+bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l)
+{
+    return !psc_flow_ended(&l->in) && (l->in.loaded || may_receive(r, l));
+}
+
+static void load_out(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct psc_flow *f = &l->out;
+    load(r, f, block_at(r, l, stripe_of(f), f->hop));
+    if (r->plain) {
+        f->payload = bytes_at(r, f->span);
+    } else if (f->hop > r->schedule.adopt_from) {
+        f->payload = slot_at(r, l, stripe_of(f), f->hop - 1);
+    } else {
+        f->payload = l->staging;
+        r->op->codec->encode(f->payload, floats_at(r, f->span), f->span.count);
+        if (f->hop == r->schedule.adopt_from) /* the final values: those that all the others will decode */
+            r->op->codec->decode(floats_at(r, f->span), f->payload, f->span.count);
+    }
+}
+
+static void load_in(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct psc_flow *f = &l->in;
+    load(r, f, block_at(r, l, stripe_of(f), f->hop + 1));
+    if (r->plain && f->hop >= r->schedule.adopt_from)
+        f->payload = bytes_at(r, f->span);
+    else
+        f->payload = is_stored(r, f->hop) ? slot_at(r, l, stripe_of(f), f->hop) : l->bounce;
+}
+
+/* What is left of head and payload. */
+static int vectors_of(const struct psc_flow *f, unsigned char *head, struct iovec *v)
+{
+    size_t in_payload = f->done > PSC_HEAD_BYTES ? f->done - PSC_HEAD_BYTES : 0;
+    int n = 0;
+    if (f->done < PSC_HEAD_BYTES)
+        v[n++] = (struct iovec){head + f->done, PSC_HEAD_BYTES - f->done};
+    if (in_payload < f->bytes)
+        v[n++] = (struct iovec){f->payload + in_payload, f->bytes - in_payload};
+    return n;
+}
+
+int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct psc_flow *f = &l->out;
+    struct iovec v[2];
+    struct msghdr m = {.msg_iov = v};
+    if (l->notice_left > 0)
+        return psc_ring_send_notice(r, l);
+    if (psc_flow_ended(f) || (!f->loaded && !may_send(r, l)))
+        return 0;
+    if (!f->loaded)
+        load_out(r, l);
+    m.msg_iovlen = (size_t)vectors_of(f, f->head, v);
+    ssize_t k = sendmsg(l->next, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (k < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : psc_ring_lost(r, psc_ring_next(r), -errno);
+    f->done += (size_t)k;
+    if (f->done == PSC_HEAD_BYTES + f->bytes)
+        advance(r, f, r->schedule.out_begin, r->schedule.out_end);
+    return 1;
+}
+
+static void land(struct psc_ring *r, struct psc_flow *f)
+{
+    bool final = f->hop >= r->schedule.adopt_from;
+    if (f->span.count == 0 || (final && r->plain))
+        return;
+    if (final)
+        r->op->codec->decode(floats_at(r, f->span), f->payload, f->span.count);
+    else
+        r->op->codec->add(floats_at(r, f->span), f->payload, f->span.count);
+}
+
+/* The head that came is another than the due one. Behind a notice go on: what came with it lies where the
+ * payload was to be, and is the beginning of what follows. */
+static int set_aside(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct psc_flow *f = &l->in;
+    size_t extra = f->done - PSC_HEAD_BYTES, head;
+    int rc = psc_ring_odd_head(r, l);
+    if (rc < 0)
+        return rc;
+    head = extra < PSC_HEAD_BYTES ? extra : PSC_HEAD_BYTES;
+    memcpy(l->arrived, f->payload, head);
+    memmove(f->payload, f->payload + head, extra - head);
+    f->done = extra;
+    return 0;
+}
+
+int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct psc_flow *f = &l->in;
+    struct iovec v[2];
+    struct msghdr m = {.msg_iov = v};
+    int rc;
+    if (psc_flow_ended(f) || (!f->loaded && !may_receive(r, l)))
+        return 0;
+    if (!f->loaded)
+        load_in(r, l);
+    bool knows_head = f->done >= PSC_HEAD_BYTES, noticed = false;
+    m.msg_iovlen = (size_t)vectors_of(f, l->arrived, v);
+    ssize_t k = recvmsg(l->prev, &m, MSG_DONTWAIT);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (k <= 0)
+        return psc_ring_lost(r, psc_ring_prev(r), k < 0 ? -errno : -ECONNRESET);
+    f->done += (size_t)k;
+    while (!knows_head && f->done >= PSC_HEAD_BYTES && memcmp(l->arrived, f->head, PSC_HEAD_BYTES) != 0) {
+        if ((rc = set_aside(r, l)) < 0)
+            return rc;
+        noticed = true;
+    }
+    if (f->done == PSC_HEAD_BYTES + f->bytes) {
+        land(r, f);
+        advance(r, f, r->schedule.in_begin, r->schedule.in_end);
+    }
+    return noticed && f->done == 0 ? 0 : 1; /* a notice alone is no progress: silence still counts */
+}

@@ -1,0 +1,115 @@
+/* Connects a ring: each member calls the next one, once for each link, and lets the previous one in. Who
+ * calls must know the job's number, which only those have who met, and agree on everything. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cliques/porch.h"
+#include "client/cliques/ring.h"
+
+static struct psc_hello hello_of(const struct psc_ring *r, uint32_t link)
+{
+    struct psc_hello h = {.kind = PSC_HELLO_LINK,
+                          .rank = (int32_t)r->rank,
+                          .nonce = r->job,
+                          .members = r->members,
+                          .links = r->links,
+                          .link = link,
+                          .segment_bytes = r->segment_bytes};
+    memcpy(h.name, r->name, sizeof h.name);
+    return h;
+}
+
+static int call_next(struct psc_ring *r, const char *next, double deadline_s, struct ps_error *err)
+{
+    unsigned char bytes[PSC_HELLO_BYTES];
+    struct ps_error why;
+    for (uint32_t i = 0; i < r->links; i++) {
+        struct psc_hello h = hello_of(r, i);
+        int rc = psc_connect(next, deadline_s, r->stop_fd, &r->link[i].next, &why);
+        psc_hello_pack(&h, bytes);
+        if (rc == 0 && (rc = psc_send_all(r->link[i].next, bytes, sizeof bytes, deadline_s, r->stop_fd)) < 0)
+            ps_fail(&why, rc, "%s: %s", next, strerror(-rc));
+        if (rc < 0)
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, is gone: %s", r->name,
+                           psc_ring_next(r), why.text);
+    }
+    return PSC_OK;
+}
+
+/* What is wrong with a hello, in a sentence; "": nothing. */
+static void judge(const struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
+{
+    why->text[0] = 0;
+    if (h->kind != PSC_HELLO_LINK || h->nonce != r->job) {
+        ps_fail(why, 0, "the clique %s here is complete, and this is none of its members", r->name);
+    } else if (h->members != r->members || h->links != r->links || h->segment_bytes != r->segment_bytes ||
+               strncmp(h->name, r->name, sizeof h->name) != 0 || h->rank != (int32_t)psc_ring_prev(r)) {
+        ps_fail(why, 0,
+                "members disagree: rank %d has %u members, %u links, segment_bytes %u and name %s, rank %u, "
+                "who awaits rank %u, has %u, %u, %u and %s",
+                h->rank, h->members, h->links, h->segment_bytes, h->name, r->rank, psc_ring_prev(r),
+                r->members, r->links, r->segment_bytes, r->name);
+    } else if (r->link[h->link].prev >= 0) {
+        ps_fail(why, 0, "link %u of rank %d is here already", h->link, h->rank);
+    }
+}
+
+static int let_prev_in(struct psc_ring *r, struct psc_porch *porch, double deadline_s, struct ps_error *err)
+{
+    unsigned char bytes[PSC_REPLY_BYTES];
+    for (uint32_t come = 0; come < r->links;) {
+        struct psc_hello h;
+        struct ps_error why;
+        int fd, rc = psc_porch_wait(porch, deadline_s, &fd, &h);
+        if (rc < 0)
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
+                           r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));
+        judge(r, &h, &why);
+        if (why.text[0] != 0) {
+            psc_turn_away(fd, h.nonce == r->job ? PSC_REPLY_REFUSED : PSC_REPLY_AGAIN, why.text);
+            if (h.kind == PSC_HELLO_LINK && h.nonce == r->job) /* one of us, and not as we are */
+                return ps_fail(err, PSC_ECLIQUE, "clique %s: %s", r->name, why.text);
+            continue;
+        }
+        r->link[h.link].prev = fd;
+        come++;
+        psc_reply_pack(&(struct psc_reply){.kind = PSC_REPLY_WELCOME, .rank = h.rank}, bytes);
+        psc_send_all(fd, bytes, sizeof bytes, deadline_s, r->stop_fd); /* if not, the first call says so */
+    }
+    return PSC_OK;
+}
+
+static int hear_welcome(struct psc_ring *r, double deadline_s, struct ps_error *err)
+{
+    unsigned char bytes[PSC_REPLY_BYTES];
+    for (uint32_t i = 0; i < r->links; i++) {
+        struct psc_reply reply;
+        struct ps_error why;
+        int rc = psc_recv_all(r->link[i].next, bytes, sizeof bytes, deadline_s, r->stop_fd);
+        if (rc < 0)
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, is gone: %s", r->name,
+                           psc_ring_next(r), strerror(-rc));
+        rc = psc_reply_parse(&reply, bytes, &why);
+        if (rc < 0 || reply.kind != PSC_REPLY_WELCOME)
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, refuses: %s", r->name,
+                           psc_ring_next(r), rc < 0 ? why.text : reply.text);
+    }
+    return PSC_OK;
+}
+
+int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
+                  struct ps_error *err)
+{
+    struct psc_porch porch;
+    psc_porch_init(&porch, listen_fd, r->stop_fd);
+    int rc = call_next(r, next, deadline_s, err);
+    if (rc == PSC_OK)
+        rc = let_prev_in(r, &porch, deadline_s, err);
+    if (rc == PSC_OK)
+        rc = hear_welcome(r, deadline_s, err);
+    psc_porch_finish(&porch);
+    return rc;
+}

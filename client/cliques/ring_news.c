@@ -1,0 +1,203 @@
+/* What goes wrong in a ring, and how everybody hears of it: whoever notices first says so to both neighbours,
+ * and each of them says it on, so that it runs round both ways and gets past a place where one way is
+ * clogged. The way back carries nothing else and is always free. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "client/cliques/ring.h"
+
+static const double news_s = 0.3; /* for telling; a neighbour that cannot hear for so long is on its own */
+
+const char *psc_call_name(uint8_t kind)
+{
+    static const char *const names[] = {[PSC_ALLREDUCE] = "allreduce",
+                                        [PSC_REDUCE] = "reduce",
+                                        [PSC_BROADCAST] = "broadcast",
+                                        [PSC_BARRIER] = "barrier"};
+    return kind < sizeof names / sizeof *names ? names[kind] : "unknown call";
+}
+
+/* The rest of a segment that is half sent, so that what follows is a head. */
+static void finish_segment(struct psc_ring_link *l, double deadline)
+{
+    const struct psc_flow *f = &l->out;
+    if (l->notice_left > 0)
+        psc_send_all(l->next, l->notice + PSC_HEAD_BYTES - l->notice_left, l->notice_left, deadline, -1);
+    if (!f->loaded || f->done == 0)
+        return;
+    size_t in_payload = f->done > PSC_HEAD_BYTES ? f->done - PSC_HEAD_BYTES : 0;
+    if (f->done < PSC_HEAD_BYTES)
+        psc_send_all(l->next, f->head + f->done, PSC_HEAD_BYTES - f->done, deadline, -1);
+    psc_send_all(l->next, f->payload + in_payload, f->bytes - in_payload, deadline, -1);
+}
+
+static void tell(struct psc_ring *r)
+{
+    unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
+    double deadline = psc_clock_s() + news_s;
+    psc_head_pack(
+        &(struct psc_head){
+            .type = PSC_HEAD_NEWS, .rank = (int32_t)r->rank, .seq = r->seq, .bytes = PSC_NEWS_BYTES},
+        news);
+    memset(news + PSC_HEAD_BYTES, 0, PSC_NEWS_BYTES);
+    memcpy(news + PSC_HEAD_BYTES, r->err->text, strnlen(r->err->text, PSC_NEWS_BYTES - 1));
+    for (uint32_t i = 0; i < r->links; i++)
+        psc_send_all(r->link[i].prev, news, sizeof news, deadline, -1);
+    for (uint32_t i = 0; i < r->links; i++) {
+        finish_segment(&r->link[i], deadline);
+        psc_send_all(r->link[i].next, news, sizeof news, deadline, -1);
+        shutdown(r->link[i].next,
+                 SHUT_WR); /* also where that was cut short: it ends there, and nobody waits */
+    }
+}
+
+int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
+{
+    char what[300];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    ps_fail(r->err, 0, "clique %s: %s (noticed by rank %u in call %" PRIu64 ", %s)", r->name, what, r->rank,
+            r->seq, psc_call_name((uint8_t)r->op->kind));
+    tell(r);
+    return PSC_ECLIQUE;
+}
+
+/* The sentence behind a NEWS head, of which `got` bytes are there already, becomes this call's error. */
+static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_t n)
+{
+    unsigned char text[PSC_NEWS_BYTES] = {0};
+    if (n > sizeof text)
+        n = sizeof text;
+    if (n > 0)
+        memcpy(text, got, n);
+    psc_recv_all(fd, text + n, sizeof text - n, psc_clock_s() + news_s,
+                 -1); /* a part says more than nothing */
+    psc_news_clean(text, r->err);
+    tell(r);
+    return PSC_ECLIQUE;
+}
+
+int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
+{
+    unsigned char bytes[PSC_HEAD_BYTES];
+    struct psc_head h;
+    char byte;
+    ssize_t k = recv(l->next, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    int rc = k > 0 ? psc_recv_all(l->next, bytes, sizeof bytes, psc_clock_s() + news_s, -1)
+                   : (k < 0 ? -errno : -ECONNRESET);
+    if (rc == 0) {
+        if (psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
+            return psc_ring_fail(r, "rank %u sent bytes that are no news against the ring's way",
+                                 psc_ring_next(r));
+        return take_news(r, l->next, NULL, 0);
+    }
+    if (psc_flow_ended(&l->out) && l->notice_left == 0) { /* it may have had all and gone */
+        l->next_quiet = true;
+        return 0;
+    }
+    return psc_ring_lost(r, psc_ring_next(r), rc);
+}
+
+/* News that have come the way back. */
+static bool has_heard(struct psc_ring *r, int *rc)
+{
+    unsigned char bytes[PSC_HEAD_BYTES];
+    struct psc_head h;
+    for (uint32_t i = 0; i < r->links; i++) {
+        int fd = r->link[i].next;
+        if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK) != sizeof bytes ||
+            psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
+            continue;
+        psc_recv_all(fd, bytes, sizeof bytes, psc_clock_s() + news_s, -1);
+        *rc = take_news(r, fd, NULL, 0);
+        return true;
+    }
+    return false;
+}
+
+int psc_ring_lost(struct psc_ring *r, uint32_t rank, int error)
+{
+    int rc;
+    if (has_heard(r, &rc))
+        return rc;
+    return psc_ring_fail(r, "rank %u is gone: %s", rank,
+                         error == -ECONNRESET || error == -EPIPE ? "its connection has ended"
+                                                                 : strerror(-error));
+}
+
+static void describe(const struct psc_head *h, char *text, size_t size)
+{
+    const struct ps_codec *codec = ps_codec_find(h->codec);
+    static const char *const forms[] = {[PSC_ALLREDUCE] = "%s of %" PRIu64 " floats as %s",
+                                        [PSC_REDUCE] = "%s of %" PRIu64 " floats as %s to rank %d",
+                                        [PSC_BROADCAST] = "%s of %" PRIu64 " bytes%.0s from rank %d",
+                                        [PSC_BARRIER] = "%s"};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-extra-args"
+    snprintf(text, size, forms[h->kind], psc_call_name(h->kind), h->n,
+             codec != NULL ? codec->name : "a codec not known here", h->rank);
+#pragma GCC diagnostic pop
+}
+
+static int disagree(struct psc_ring *r, const struct psc_head *theirs, const struct psc_head *ours)
+{
+    char them[120], us[120];
+    describe(theirs, them, sizeof them);
+    describe(ours, us, sizeof us);
+    if (theirs->seq != ours->seq || strcmp(them, us) != 0)
+        return psc_ring_fail(
+            r, "members call differently: rank %u %s (call %" PRIu64 "), rank %u %s (call %" PRIu64 ")",
+            psc_ring_prev(r), them, theirs->seq, r->rank, us, ours->seq);
+    return psc_ring_fail(r, "rank %u sent segment %u of hop %u with %u bytes; due is %u of hop %u with %u",
+                         psc_ring_prev(r), theirs->index, theirs->hop, theirs->bytes, ours->index, ours->hop,
+                         ours->bytes);
+}
+
+int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l)
+{
+    struct ps_error why;
+    struct psc_head theirs, ours;
+    if (psc_head_parse(&theirs, l->arrived, &why) < 0)
+        return psc_ring_fail(r, "rank %u sent %s", psc_ring_prev(r), why.text);
+    if (theirs.type == PSC_HEAD_NEWS)
+        return take_news(r, l->prev, l->in.payload, l->in.done - PSC_HEAD_BYTES);
+    if (theirs.type == PSC_HEAD_SEGMENT) {
+        psc_head_parse(&ours, l->in.head, NULL);
+        return disagree(r, &theirs, &ours);
+    }
+    if (theirs.seq == r->seq && theirs.rank < (int32_t)r->members && theirs.rank != (int32_t)r->rank &&
+        r->blamed != (uint32_t)theirs.rank) {
+        r->blamed = (uint32_t)theirs.rank;
+        r->beat_s = psc_clock_s(); /* pass it on */
+    }
+    return 0;
+}
+
+void psc_ring_say_waiting(struct psc_ring *r)
+{
+    struct psc_ring_link *l = &r->link[0];
+    if (psc_flow_ended(&l->out) || l->notice_left > 0 || (l->out.loaded && l->out.done > 0))
+        return;
+    psc_head_pack(&(struct psc_head){.type = PSC_HEAD_WAITING, .rank = (int32_t)r->blamed, .seq = r->seq},
+                  l->notice);
+    l->notice_left = PSC_HEAD_BYTES;
+}
+
+int psc_ring_send_notice(struct psc_ring *r, struct psc_ring_link *l)
+{
+    ssize_t k = send(l->next, l->notice + PSC_HEAD_BYTES - l->notice_left, l->notice_left,
+                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (k < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : psc_ring_lost(r, psc_ring_next(r), -errno);
+    l->notice_left -= (size_t)k;
+    return 0; /* no progress of the call: silence still counts */
+}

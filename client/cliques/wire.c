@@ -1,0 +1,198 @@
+#include "client/cliques/wire.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "client/cliques/clique.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie");
+
+static const unsigned char magic[4] = {'p', 's', 'd', 'R'};
+
+/* Walks over the bytes, to write or to read the fields in the order in which they lie. */
+struct cursor {
+    unsigned char *to;
+    const unsigned char *from;
+};
+
+static void put(struct cursor *c, const void *field, size_t len)
+{
+    memcpy(c->to, field, len);
+    c->to += len;
+}
+
+static void get(struct cursor *c, void *field, size_t len)
+{
+    memcpy(field, c->from, len);
+    c->from += len;
+}
+
+/* Magic, version, kind, a zero. */
+static struct cursor begin(unsigned char *bytes, size_t len, uint8_t kind)
+{
+    struct cursor c = {.to = bytes};
+    const uint16_t version = PSC_WIRE_VERSION;
+    memset(bytes, 0, len);
+    put(&c, magic, sizeof magic);
+    put(&c, &version, sizeof version);
+    put(&c, &kind, sizeof kind);
+    c.to++;
+    return c;
+}
+
+static int open_bytes(struct cursor *c, const unsigned char *bytes, uint8_t n_kinds, uint8_t *kind,
+                      const char *what, struct ps_error *err)
+{
+    uint16_t version;
+    uint8_t zero;
+    *c = (struct cursor){.from = bytes + sizeof magic};
+    if (memcmp(bytes, magic, sizeof magic) != 0)
+        return ps_fail(err, -EPROTO, "no %s of a ring of psd", what);
+    get(c, &version, sizeof version);
+    if (version != PSC_WIRE_VERSION)
+        return ps_fail(err, -EPROTO, "a %s of version %u of the ring; here it is %d", what, version,
+                       PSC_WIRE_VERSION);
+    get(c, kind, sizeof *kind);
+    get(c, &zero, sizeof zero);
+    if (*kind < 1 || *kind > n_kinds || zero != 0)
+        return ps_fail(err, -EPROTO, "a %s of kind %u; allowed are 1 to %u", what, *kind, n_kinds);
+    return 0;
+}
+
+static bool is_zero(const unsigned char *from, const unsigned char *end)
+{
+    while (from < end)
+        if (*from++ != 0)
+            return false;
+    return true;
+}
+
+/* Printable, ended by a zero, nothing behind it. */
+static bool is_text(const char *text, size_t size)
+{
+    size_t len = strnlen(text, size);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            return false;
+    return len < size && is_zero((const unsigned char *)text + len, (const unsigned char *)text + size);
+}
+
+void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes)
+{
+    struct cursor c = begin(bytes, PSC_HELLO_BYTES, h->kind);
+    put(&c, &h->rank, sizeof h->rank);
+    put(&c, &h->members, sizeof h->members);
+    put(&c, &h->nonce, sizeof h->nonce);
+    put(&c, &h->links, sizeof h->links);
+    put(&c, &h->link, sizeof h->link);
+    put(&c, &h->segment_bytes, sizeof h->segment_bytes);
+    put(&c, h->name, sizeof h->name);
+    put(&c, h->address, sizeof h->address);
+}
+
+int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps_error *err)
+{
+    struct psc_hello h;
+    struct cursor c;
+    int rc = open_bytes(&c, bytes, PSC_HELLO_LINK, &h.kind, "hello", err);
+    if (rc < 0)
+        return rc;
+    get(&c, &h.rank, sizeof h.rank);
+    get(&c, &h.members, sizeof h.members);
+    get(&c, &h.nonce, sizeof h.nonce);
+    get(&c, &h.links, sizeof h.links);
+    get(&c, &h.link, sizeof h.link);
+    get(&c, &h.segment_bytes, sizeof h.segment_bytes);
+    get(&c, h.name, sizeof h.name);
+    get(&c, h.address, sizeof h.address);
+    if (!is_text(h.name, sizeof h.name) || !is_text(h.address, sizeof h.address) ||
+        !is_zero(c.from, bytes + PSC_HELLO_BYTES))
+        return ps_fail(err, -EPROTO, "a hello whose name or address is not text");
+    if (h.members < 1 || h.members > PSC_MAX_MEMBERS || h.rank < -1 || h.rank >= (int32_t)h.members ||
+        (h.kind == PSC_HELLO_LINK && h.rank < 0))
+        return ps_fail(err, -EPROTO, "a hello of rank %d of %u members", h.rank, h.members);
+    if (h.links < 1 || h.links > PSC_MAX_LINKS || h.link >= h.links)
+        return ps_fail(err, -EPROTO, "a hello of link %u of %u", h.link, h.links);
+    *out = h;
+    return 0;
+}
+
+void psc_reply_pack(const struct psc_reply *r, unsigned char *bytes)
+{
+    struct cursor c = begin(bytes, PSC_REPLY_BYTES, r->kind);
+    put(&c, &r->rank, sizeof r->rank);
+    put(&c, &r->job, sizeof r->job);
+    put(&c, r->next, sizeof r->next);
+    put(&c, r->text, sizeof r->text);
+}
+
+int psc_reply_parse(struct psc_reply *out, const unsigned char *bytes, struct ps_error *err)
+{
+    struct psc_reply r;
+    struct cursor c;
+    int rc = open_bytes(&c, bytes, PSC_REPLY_WAIT, &r.kind, "reply", err);
+    if (rc < 0)
+        return rc;
+    get(&c, &r.rank, sizeof r.rank);
+    get(&c, &r.job, sizeof r.job);
+    get(&c, r.next, sizeof r.next);
+    get(&c, r.text, sizeof r.text);
+    if (!is_text(r.next, sizeof r.next) || !is_text(r.text, sizeof r.text) ||
+        !is_zero(c.from, bytes + PSC_REPLY_BYTES))
+        return ps_fail(err, -EPROTO, "a reply whose address or sentence is not text");
+    if (r.rank < -1 || r.rank >= PSC_MAX_MEMBERS)
+        return ps_fail(err, -EPROTO, "a reply to rank %d", r.rank);
+    *out = r;
+    return 0;
+}
+
+void psc_head_pack(const struct psc_head *h, unsigned char *bytes)
+{
+    struct cursor c = begin(bytes, PSC_HEAD_BYTES, h->type);
+    put(&c, &h->kind, sizeof h->kind);
+    put(&c, &h->codec, sizeof h->codec);
+    c.to += 2;
+    put(&c, &h->rank, sizeof h->rank);
+    put(&c, &h->seq, sizeof h->seq);
+    put(&c, &h->n, sizeof h->n);
+    put(&c, &h->hop, sizeof h->hop);
+    put(&c, &h->index, sizeof h->index);
+    put(&c, &h->bytes, sizeof h->bytes);
+}
+
+int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_error *err)
+{
+    struct psc_head h;
+    struct cursor c;
+    int rc = open_bytes(&c, bytes, PSC_HEAD_NEWS, &h.type, "segment", err);
+    if (rc < 0)
+        return rc;
+    get(&c, &h.kind, sizeof h.kind);
+    get(&c, &h.codec, sizeof h.codec);
+    c.from += 2;
+    get(&c, &h.rank, sizeof h.rank);
+    get(&c, &h.seq, sizeof h.seq);
+    get(&c, &h.n, sizeof h.n);
+    get(&c, &h.hop, sizeof h.hop);
+    get(&c, &h.index, sizeof h.index);
+    get(&c, &h.bytes, sizeof h.bytes);
+    if (!is_zero(bytes + 10, bytes + 12) || !is_zero(c.from, bytes + PSC_HEAD_BYTES))
+        return ps_fail(err, -EPROTO, "a segment with bytes between its fields");
+    if (h.kind > PSC_BARRIER || h.rank < 0 || h.rank >= PSC_MAX_MEMBERS)
+        return ps_fail(err, -EPROTO, "a segment of call %u and rank %d", h.kind, h.rank);
+    if (h.type != PSC_HEAD_SEGMENT && h.bytes != (h.type == PSC_HEAD_NEWS ? PSC_NEWS_BYTES : 0))
+        return ps_fail(err, -EPROTO, "a notice of %u bytes", h.bytes);
+    *out = h;
+    return 0;
+}
+
+void psc_news_clean(const unsigned char *bytes, struct ps_error *out)
+{
+    _Static_assert(sizeof out->text == PSC_NEWS_BYTES, "a sentence travels whole");
+    memcpy(out->text, bytes, sizeof out->text);
+    out->text[sizeof out->text - 1] = 0;
+    for (char *p = out->text; *p != 0; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = '?';
+}

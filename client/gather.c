@@ -1,0 +1,107 @@
+/* The mean of the members' gradients. Each adds n_samples times its own, so that the mean is weighted by
+ * samples as a round's is; of a clique of one it is the gradient itself, bit for bit.
+ *
+ * Sums travel while the caller computes, when they are not waited for at once: words before the vector, so
+ * that they are never behind it. */
+#include <string.h>
+
+#include "client/halves/halves.h"
+
+static void put(struct psc *c, const struct ps_segment *s, float *sum, const float *x, const float *g)
+{
+    uint64_t at = s->range.begin, n = s->range.count;
+    if (s->role == PS_ROLE_FROZEN)
+        memset(sum + at, 0, n * sizeof *sum);
+    else if (s->role == PS_ROLE_BUFFER)
+        c->vec->copy(sum + at, x + at, n);
+    else
+        c->vec->copy(sum + at, (c->half->collective ? psc_gradient_to_step(c, s, g) : g) + at, n);
+}
+
+/* What the leader has heard from the server since the last sum. */
+static void fill_words(struct psc *c, size_t n_samples)
+{
+    struct psc_group *p = &c->group;
+    struct psc_shared *s = &c->shared;
+    memset(p->words, 0, sizeof p->words);
+    p->words[PSC_WORD_SAMPLES] = (float)n_samples;
+    if (p->rank > 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    p->words[PSC_WORD_DRAIN] = s->draining;
+    p->words[PSC_WORD_SAVE] = s->save_version != p->told_version;
+    p->told_version = s->save_version;
+    pthread_mutex_unlock(&s->lock);
+    p->words[PSC_WORD_FAILED] = p->lost;
+}
+
+int psc_sum_start(struct psc *c, float *sum, size_t n_samples)
+{
+    struct psc_group *p = &c->group;
+    fill_words(c, n_samples);
+    p->pending = true;
+    if (p->size == 1)
+        return PSC_OK;
+    int rc = psc_allreduce_start(p->q, p->words, PSC_N_WORDS, NULL, NULL);
+    if (rc == PSC_OK && psc_group_sums_to_leader(c))
+        rc = psc_reduce_start(p->q, sum, c->shard.n_floats, 0, c->clique_codec, &p->ticket);
+    else if (rc == PSC_OK)
+        rc = psc_allreduce_start(p->q, sum, c->shard.n_floats, c->clique_codec, &p->ticket);
+    p->pending = rc == PSC_OK;
+    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(p->q));
+}
+
+static int take_words(struct psc *c)
+{
+    struct psc_group *p = &c->group;
+    p->n_samples = (size_t)p->words[PSC_WORD_SAMPLES];
+    p->drains = p->words[PSC_WORD_DRAIN] > 0;
+    p->save_version += p->words[PSC_WORD_SAVE] > 0;
+    if (!(p->words[PSC_WORD_FAILED] > 0))
+        return PSC_OK;
+    if (p->rank > 0)
+        return psc_fail(c, PSC_EGONE, "rank 0 of the clique has lost the server");
+    return psc_fail(c, p->published.rc, "%s", p->published.error.text);
+}
+
+int psc_sum_finish(struct psc *c, float *sum)
+{
+    struct psc_group *p = &c->group;
+    double begin = psc_now_s();
+    int rc = p->size > 1 ? psc_clique_wait(p->q, PSC_ALL) : PSC_OK;
+    p->pending = false;
+    c->exchange_s += psc_now_s() - begin;
+    if (rc != PSC_OK)
+        return psc_fail(c, rc, "%s", psc_clique_error(p->q));
+    if ((rc = take_words(c)) != PSC_OK || (p->rank > 0 && psc_group_sums_to_leader(c)))
+        return rc;
+    size_t bad = c->vec->first_nonfinite(sum, c->shard.n_floats);
+    return bad == c->shard.n_floats
+               ? PSC_OK
+               : psc_fail(c, PSC_EVALUE, "the members' sum is not finite, in tensor '%s': nothing has moved",
+                          ps_manifest_tensor(c->manifest, bad)->name);
+}
+
+int psc_gather_start(struct psc *c, float *sum, const float *x, const float *g, size_t n_samples)
+{
+    for (size_t i = 0; i < c->manifest->n_segments; i++)
+        put(c, &c->manifest->segments[i], sum, x, g);
+    if (c->group.size > 1)
+        c->vec->scale(sum, (float)n_samples, c->shard.n_floats);
+    return psc_sum_start(c, sum, n_samples);
+}
+
+int psc_gather_finish(struct psc *c, float *sum)
+{
+    struct psc_group *p = &c->group;
+    int rc = psc_sum_finish(c, sum);
+    if (rc == PSC_OK && p->size > 1)
+        c->vec->scale(sum, 1 / (float)(p->n_samples > 0 ? p->n_samples : 1), c->shard.n_floats);
+    return rc;
+}
+
+void psc_gather_buffers(struct psc *c, float *x, const float *sum)
+{
+    if (c->group.size > 1 && !psc_group_sums_to_leader(c))
+        psc_copy_buffers(c, x, sum);
+}

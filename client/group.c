@@ -1,0 +1,204 @@
+#include "client/group.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/halves/halves.h"
+#include "client/orders.h"
+
+#define PATIENCE_S 0.2
+
+static int fail(struct psc *c, int rc)
+{
+    return psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+}
+
+/* What members must have in common, as the error names it. */
+struct fact {
+    char name[24], value[168];
+};
+
+enum { MAX_FACTS = 3 };
+
+static int compare(struct psc *c, const struct fact *mine, const struct fact *theirs, size_t n, int root)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0)
+            return psc_fail(c, PSC_ECLIQUE,
+                            "the clique's members differ in %.24s: rank %d has %.168s, rank %d has %.168s",
+                            mine[i].name, root, theirs[i].value, c->group.rank, mine[i].value);
+    return PSC_OK;
+}
+
+/* Everyone's facts in turn, so that each member can name another side. A rank 0 that differs from one member
+ * differs from itself in the eyes of nobody: it is told by that member's turn. */
+static int agree(struct psc *c, const struct fact *facts, size_t n)
+{
+    struct fact theirs[MAX_FACTS];
+    int result = PSC_OK;
+    for (int root = 0; root < c->group.size; root++) {
+        memcpy(theirs, facts, n * sizeof *facts);
+        int rc = psc_broadcast(c->group.q, theirs, n * sizeof *theirs, root);
+        if (rc != PSC_OK)
+            return fail(c, rc);
+        if (result == PSC_OK)
+            result = compare(c, facts, theirs, n, root);
+    }
+    return result;
+}
+
+static void *keep(void *arg)
+{
+    struct psc *c = arg;
+    struct psc_keeper *k = &c->group.keeper;
+    pthread_mutex_lock(&k->lock);
+    while (!k->stop) {
+        struct timespec soon;
+        clock_gettime(CLOCK_MONOTONIC, &soon);
+        soon.tv_nsec += (long)(PATIENCE_S * 1e9);
+        soon.tv_sec += soon.tv_nsec / 1000000000;
+        soon.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&k->changed, &k->lock, &soon);
+        if (!k->stop && k->busy && psc_now_s() - k->busy_since_s > PATIENCE_S)
+            psc_orders_wait(c); /* a failure is met again by the caller's thread */
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+static int keeper_start(struct psc *c)
+{
+    struct psc_keeper *k = &c->group.keeper;
+    pthread_condattr_t attr;
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = pthread_create(&k->thread, NULL, keep, c);
+    k->runs = rc == 0;
+    if (k->runs)
+        return PSC_OK;
+    pthread_cond_destroy(&k->changed);
+    pthread_mutex_destroy(&k->lock);
+    return psc_fail(c, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
+}
+
+void psc_group_busy(struct psc *c)
+{
+    struct psc_keeper *k = &c->group.keeper;
+    if (!k->runs)
+        return;
+    pthread_mutex_lock(&k->lock);
+    k->busy = true;
+    k->busy_since_s = psc_now_s();
+    pthread_mutex_unlock(&k->lock);
+}
+
+void psc_group_idle(struct psc *c)
+{
+    struct psc_keeper *k = &c->group.keeper;
+    if (!k->runs)
+        return;
+    pthread_mutex_lock(&k->lock);
+    k->busy = false;
+    pthread_mutex_unlock(&k->lock);
+}
+
+int psc_group_open(struct psc *c, struct psc_clique *q, const char *method)
+{
+    struct psc_group *p = &c->group;
+    struct fact facts[2] = {{"library", PSD_VERSION}, {"method", "a server's"}};
+    p->size = 1;
+    if (q == NULL || psc_clique_size(q) <= 1)
+        return PSC_OK;
+    if (c->opt.kind != PSC_WORKER)
+        return psc_fail(c, PSC_EINVAL, "options: an observer is no member of a clique");
+    p->q = q;
+    p->rank = psc_clique_rank(q);
+    p->size = psc_clique_size(q);
+    p->follows = p->rank > 0 && method == NULL;
+    if (method != NULL)
+        snprintf(facts[1].value, sizeof facts[1].value, "%s", method);
+    int rc = agree(c, facts, 2);
+    return rc == PSC_OK && method == NULL && p->rank == 0 ? keeper_start(c) : rc;
+}
+
+void psc_group_close(struct psc *c)
+{
+    struct psc_keeper *k = &c->group.keeper;
+    if (k->runs) {
+        pthread_mutex_lock(&k->lock);
+        k->stop = true;
+        pthread_cond_signal(&k->changed);
+        pthread_mutex_unlock(&k->lock);
+        pthread_join(k->thread, NULL);
+        pthread_cond_destroy(&k->changed);
+        pthread_mutex_destroy(&k->lock);
+    }
+    if (c->group.pending && c->group.q != NULL)
+        psc_clique_wait(c->group.q, c->group.ticket);
+    free(c->group.sum);
+    free(c->group.copy);
+}
+
+int psc_group_agree_on_model(struct psc *c, int rc)
+{
+    struct fact model = {.name = "model"};
+    if (c->group.size == 1)
+        return rc;
+    if (rc == PSC_OK)
+        snprintf(model.value, sizeof model.value, "%" PRIu64 " floats, hash %016" PRIx64,
+                 c->manifest->n_floats, c->manifest->hash);
+    else
+        snprintf(model.value, sizeof model.value, "none: %.150s", c->error.text);
+    int agreed = agree(c, &model, 1);
+    return rc != PSC_OK ? rc : agreed;
+}
+
+int psc_group_share_road(struct psc *c, int rc)
+{
+    struct psc_orders o;
+    if (c->group.size == 1 || psc_is_local(c))
+        return rc;
+    psc_orders_fill(c, &o, rc);
+    if (!c->group.follows) {
+        int sent = psc_orders_give(c, &o);
+        if (sent == PSC_OK && rc >= 0)
+            sent = psc_orders_give_road(c);
+        return rc != PSC_OK ? rc : sent;
+    }
+    if ((rc = psc_orders_take(c, &o)) < 0)
+        return rc;
+    int got = psc_orders_take_road(c);
+    return got == PSC_OK ? rc : got;
+}
+
+/* With a first sum, of nothing: a clique that lacks the codec says so before training. */
+int psc_group_share_x(struct psc *c, float *x)
+{
+    if (c->group.size == 1)
+        return PSC_OK;
+    int rc = psc_broadcast(c->group.q, x, c->manifest->n_floats * sizeof *x, 0);
+    if (rc == PSC_OK)
+        rc = psc_allreduce(c->group.q, c->group.words, 0, c->clique_codec);
+    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+}
+
+int psc_group_prepare(struct psc *c)
+{
+    struct psc_group *p = &c->group;
+    bool leads = p->size > 1 && !c->half->collective;
+    bool copies = c->half->collective && p->rank == 0 && !psc_is_local(c);
+    if (leads && p->sum == NULL)
+        p->sum = calloc(c->shard.n_floats, sizeof *p->sum);
+    if (copies && p->copy == NULL)
+        p->copy = calloc(c->shard.n_floats, sizeof *p->copy);
+    if ((leads && p->sum == NULL) || (copies && p->copy == NULL))
+        return psc_fail(c, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
+                        c->shard.n_floats);
+    return copies ? psc_mover_start(c) : PSC_OK;
+}

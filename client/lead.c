@@ -1,0 +1,156 @@
+/* A step of a clique whose members share x: the leader makes it, the others follow. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/buffers.h"
+#include "client/halves/halves.h"
+#include "client/orders.h"
+
+bool psc_group_sums_to_leader(const struct psc *c)
+{
+    return !c->half->collective && c->optimizer == &psc_optimizer_none;
+}
+
+static int cast(struct psc *c, float *v)
+{
+    int rc = psc_broadcast(c->group.q, v, c->shard.n_floats * sizeof *v, 0);
+    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+}
+
+/* What the orders say that follows them. */
+static int give(struct psc *c, struct psc_orders *o, float *x)
+{
+    int rc = psc_orders_give(c, o);
+    if (rc == PSC_OK && o->road_comes)
+        rc = psc_orders_give_road(c);
+    if (rc == PSC_OK && o->x_comes)
+        rc = cast(c, psc_own_x(c, x));
+    if (rc == PSC_OK && o->v_comes)
+        rc = cast(c, c->kept[PSC_KEPT_V]);
+    return rc;
+}
+
+static int lead(struct psc *c, float *x, int gathered)
+{
+    struct psc_orders o;
+    uint64_t clock = c->clock;
+    uint32_t generation = c->generation;
+    int rc = gathered;
+    c->pulled = false;
+    psc_group_busy(c);
+    if (rc == PSC_OK) {
+        psc_gather_buffers(c, x, c->group.sum);
+        rc = psc_step_alone(c, x, c->group.sum, c->group.n_samples);
+    }
+    psc_group_idle(c);
+    psc_orders_fill(c, &o, rc);
+    if (rc >= 0) {
+        o.has_stepped = c->clock > clock;
+        o.road_comes = c->generation != generation;
+        o.x_comes = c->pulled || o.road_comes;
+        o.v_comes = o.road_comes && c->kept[PSC_KEPT_V] != NULL;
+    }
+    int given = give(c, &o, x);
+    return given == PSC_OK ? rc : given;
+}
+
+/* The other method: what the leader's vectors have become comes from it. */
+static int take_method(struct psc *c)
+{
+    struct psc_road road;
+    int rc = psc_orders_take_road(c);
+    if (rc != PSC_OK)
+        return rc;
+    pthread_mutex_lock(&c->shared.lock);
+    road = c->shared.road;
+    pthread_mutex_unlock(&c->shared.lock);
+    psc_take_method(c, &road);
+    psc_kept_drop_but(c, psc_kept_of(c));
+    return psc_step_prepare(c);
+}
+
+static int take_vectors(struct psc *c, const struct psc_orders *o, float *x)
+{
+    int rc = PSC_OK;
+    if (o->x_comes && (rc = cast(c, psc_own_x(c, x))) != PSC_OK)
+        return rc;
+    if (o->v_comes)
+        rc = cast(c, c->kept[PSC_KEPT_V]);
+    if (rc == PSC_OK && o->x_comes)
+        psc_own_look(c, x, ps_shard_whole(&c->shard));
+    return rc;
+}
+
+/* The same steps as the leader's from the same mean give the same bits. Where its method has changed, its own
+ * vectors come instead. */
+static int follow(struct psc *c, float *x, int gathered)
+{
+    struct psc_orders o;
+    int rc = psc_orders_take(c, &o), taken = PSC_OK;
+    if (rc < 0 || gathered < 0) {
+        c->fresh = c->fresh || rc == PSC_EVALUE; /* from wherever the caller goes on */
+        return rc;
+    }
+    psc_look(c);
+    if (o.road_comes && (taken = take_method(c)) != PSC_OK)
+        return taken;
+    psc_own_x(c, x);
+    if (!o.road_comes && o.has_stepped) {
+        c->clock = o.clock - 1;
+        psc_gather_buffers(c, x, c->group.sum);
+        psc_gradient_decay(c, x, c->group.sum);
+        psc_own_step(c, x, c->group.sum);
+    }
+    c->clock = o.clock;
+    taken = take_vectors(c, &o, x);
+    return taken == PSC_OK ? rc : taken;
+}
+
+int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    struct psc_group *p = &c->group;
+    int rc = psc_gather_start(c, p->sum, x, g, n_samples);
+    if (rc == PSC_OK)
+        rc = psc_gather_finish(c, p->sum);
+    if (rc != PSC_OK && rc != PSC_EVALUE)
+        return rc;
+    return p->follows ? follow(c, x, rc) : lead(c, x, rc);
+}
+
+/* Where the members move x among themselves the center is at hand; else the leader asks for it. */
+int psc_group_pull(struct psc *c, float *x)
+{
+    struct psc_orders o;
+    int rc;
+    if (c->half->collective) {
+        const float *center = c->half->center(c, (float *)(uintptr_t)c->caller_x);
+        if (center != x)
+            memcpy(x, center, c->shard.n_floats * sizeof *x);
+        if (x == c->caller_x)
+            psc_start_over(c);
+        return PSC_OK;
+    }
+    if (c->group.follows) {
+        if ((rc = psc_orders_take(c, &o)) >= 0)
+            psc_start_over(c);
+    } else {
+        psc_group_busy(c);
+        rc = psc_pull_alone(c, x);
+        psc_group_idle(c);
+        psc_orders_fill(c, &o, rc);
+        int given = psc_orders_give(c, &o);
+        rc = given == PSC_OK ? rc : given;
+    }
+    int got = rc >= 0 ? cast(c, x) : rc;
+    return got < 0 ? got : rc;
+}
+
+int psc_group_check_hand(struct psc *c, const char *call)
+{
+    return c->group.size == 1
+               ? PSC_OK
+               : psc_fail(c, PSC_EUNSUPPORTED,
+                          "%s: a clique of %d moves values by psc_step; by hand it can pull the "
+                          "whole vector",
+                          call, c->group.size);
+}

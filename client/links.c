@@ -1,0 +1,143 @@
+/* Which of the server's roads data takes: the first of Welcome's list on which every lane lets us in, else
+ * the listener's. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/transfer.h"
+
+void psc_links_close(struct psc *c)
+{
+    struct psc_links *l = &c->carriage.links;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        if (l->link[i] != NULL) {
+            l->transport->link_close(l->link[i]);
+            l->link[i] = NULL;
+        }
+    l->lost = false;
+}
+
+void psc_links_finish(struct psc *c)
+{
+    struct psc_links *l = &c->carriage.links;
+    psc_links_close(c);
+    for (uint32_t i = 0; i < l->n_hubs; i++)
+        l->hubs[i].transport->hub_destroy(l->hubs[i].hub);
+    l->n_hubs = 0;
+}
+
+/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere. */
+static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
+{
+    for (uint32_t i = 0; h->transport->hub_lend != NULL && i < PS_MAX_BUFFERS; i++) {
+        if (c->buffers[i].base == NULL || (h->lent >> i & 1) != 0)
+            continue;
+        int rc = h->transport->hub_lend(h->hub, &c->buffers[i], err);
+        if (rc < 0 && rc != -ENOTSUP)
+            return rc;
+        h->lent |= 1u << i;
+    }
+    return 0;
+}
+
+static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struct ps_error *err)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_links *l = &carry->links;
+    for (uint32_t i = 0; i < l->n_hubs; i++)
+        if (l->hubs[i].transport == t)
+            return &l->hubs[i];
+    struct psc_hub *h = &l->hubs[l->n_hubs];
+    uint32_t lanes = ps_shard_lanes_met(&carry->shard, ps_shard_whole(&carry->shard));
+    if (l->n_hubs == PSC_MAX_WAYS || t->hub_create(lanes, &h->hub) < 0) {
+        ps_fail(err, 0, "no descriptors for the data road");
+        return NULL;
+    }
+    h->transport = t;
+    h->lent = 0;
+    l->n_hubs++;
+    return h;
+}
+
+/* A link to every lane that has a part of the vector. -errno with a sentence. */
+static int open_way(struct psc *c, const struct psc_way *way, struct ps_error *err)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_links *l = &carry->links;
+    const struct psc_road *road = &carry->road;
+    struct ps_road_limits limits = {.max_body_bytes = road->chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
+                                    .window_chunks = way->window_chunks};
+    struct psc_hub *h = hub_of(c, way->transport, err);
+    int rc = h != NULL ? lend(c, h, err) : -ENOMEM;
+    if (rc == 0 && way->transport->hub_pass != NULL)
+        way->transport->hub_pass(h->hub, &road->pass);
+    if (rc == 0 && road->server_key[0] != 0)
+        way->transport->hub_secure(h->hub, &c->proof.own, road->server_key);
+    l->transport = way->transport;
+    l->window_chunks = way->window_chunks;
+    for (uint32_t i = 0; rc == 0 && i < road->n_lanes; i++)
+        if (carry->progress[i].answered != NULL)
+            rc = way->transport->link_open(h->hub, way->urls[i], &limits, &l->link[i], err);
+    if (rc < 0)
+        psc_links_close(c);
+    return rc;
+}
+
+/* For the server's pages. */
+static void tell(struct psc *c, const char *road, const char *why)
+{
+    struct psc_shared *s = &c->shared;
+    pthread_mutex_lock(&s->lock);
+    bool news = strcmp(s->way, road) != 0 || strcmp(s->way_why, why) != 0;
+    snprintf(s->way, sizeof s->way, "%s", road);
+    snprintf(s->way_why, sizeof s->way_why, "%s", why);
+    s->beat_now = s->beat_now || news;
+    pthread_mutex_unlock(&s->lock);
+    if (news)
+        psc_service_poke(c);
+}
+
+static bool is_wanted(const struct psc *c, const struct psc_way *way)
+{
+    return strcmp(c->transport, "auto") == 0 || strcmp(c->transport, way->transport->name) == 0;
+}
+
+static int refuse(struct psc *c, const char *why)
+{
+    const struct psc_road *road = &c->carriage.road;
+    char list[80] = "";
+    size_t used = 0;
+    for (uint32_t k = 0; k < road->n_ways && used < sizeof list; k++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "",
+                                 road->ways[k].transport->name);
+    return ps_fail(&c->carriage.error, PSC_EUNSUPPORTED,
+                   "transport '%s' is asked for; the server offers %s%s%s", c->transport, list,
+                   why[0] != 0 ? ": " : "", why);
+}
+
+int psc_links_open(struct psc *c)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_links *l = &carry->links;
+    const struct psc_road *road = &carry->road;
+    struct ps_error err = {""};
+    char why[160] = "";
+    for (uint32_t k = 0; k < road->n_ways; k++) {
+        const struct psc_way *way = &road->ways[k];
+        if (!is_wanted(c, way) || (l->hopeless >> k & 1) != 0)
+            continue;
+        int rc = open_way(c, way, &err);
+        if (rc == 0) {
+            tell(c, way->transport->name, why[0] != 0 ? why : l->why);
+            return PSC_OK;
+        }
+        snprintf(why, sizeof why, "%s: %.140s", way->transport->name, err.text);
+        if (rc != -ETIMEDOUT) { /* one that is slow now may be there next time */
+            l->hopeless |= 1u << k;
+            snprintf(l->why, sizeof l->why, "%s", why);
+        }
+    }
+    if (strcmp(c->transport, "auto") != 0)
+        return refuse(c, why[0] != 0 ? why : l->why);
+    return ps_fail(&carry->error, PSC_ESYSTEM, "no data road: %s", why);
+}

@@ -1,0 +1,277 @@
+/* The pieces of a transfer: what goes to the lanes, a window of them at a time, and what comes back. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/buffers.h"
+#include "client/transfer.h"
+
+enum { REASON_S = 1 };
+
+/* Between two attempts while the method is about to change, of what has begun and must go on; of the rest. */
+#define BEGUN_PAUSE_S   0.0005
+#define REFUSED_PAUSE_S 0.02
+
+static bool is_answered(const struct psc_lane_progress *p, uint32_t k)
+{
+    return p->answered[k / 64] >> (k % 64) & 1;
+}
+
+/* Everything unanswered is to be sent (again). */
+void psc_pieces_rewind(struct psc *c)
+{
+    struct psc_carriage *carry = &c->carriage;
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
+        carry->progress[i].next = carry->progress[i].first;
+        carry->progress[i].in_flight = 0;
+    }
+}
+
+struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t)
+{
+    if (t->tensor != NULL)
+        return ps_tensor_range(t->tensor);
+    return t->is_fragment ? t->part : ps_shard_whole(&c->shard);
+}
+
+/* The rest of a fragment whose method is gone is pulled from the whole vector. */
+struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t)
+{
+    return t->is_fragment && t->kind == PS_FRAME_PULL ? ps_shard_whole(&c->shard) : psc_scope_of(c, t);
+}
+
+/* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
+void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_carriage *carry = &c->carriage;
+    bool moves = psc_transfer_spares_frozen(t);
+    psc_wire_begin(c);
+    carry->scope = psc_scope_of(c, t);
+    carry->cover = psc_cover_of(c, t);
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
+        struct psc_lane_progress *p = &carry->progress[i];
+        uint32_t n = ps_shard_pieces(&carry->shard, i, carry->cover, &p->first);
+        p->end = p->first + n;
+        p->n_left = 0;
+        for (uint32_t k = p->first; k < p->end; k++) {
+            struct ps_range piece = ps_shard_piece(&carry->shard, i, carry->cover, k);
+            bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
+                        ps_range_meet(piece, carry->scope).count == 0;
+            uint64_t bit = UINT64_C(1) << (k % 64);
+            p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
+            p->n_left += !idle;
+        }
+    }
+    psc_pieces_rewind(c);
+}
+
+bool psc_pieces_all_answered(const struct psc *c)
+{
+    const struct psc_carriage *carry = &c->carriage;
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++)
+        if (carry->progress[i].n_left > 0)
+            return false;
+    return true;
+}
+
+static unsigned scope_flag(const struct psc_transfer *t)
+{
+    bool is_fragment = t->is_fragment && psc_transfer_moves(t);
+    return t->tensor != NULL ? PS_FLAG_TENSOR : is_fragment ? PS_FLAG_FRAGMENT : 0;
+}
+
+/* Whether the lanes are to make the exchange where x lies. */
+bool psc_pieces_in_place(const struct psc *c, const struct psc_transfer *t)
+{
+    const struct psc_carriage *carry = &c->carriage;
+    const struct ps_admission_info *admission = ps_admission_find(carry->road.admission);
+    return t->meets && carry->links.transport != NULL && carry->links.transport->link_send_in_place != NULL &&
+           admission != NULL && (admission->uses & PS_USES_MERGE) == 0 && carry->wire.message->in_place &&
+           carry->wire.answer->in_place && psc_buffers_share(c, t->send, carry->scope.count * sizeof(float));
+}
+
+static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,
+                      bool in_place)
+{
+    const struct psc_links *l = &c->carriage.links;
+    if (in_place)
+        return l->transport->link_send_in_place(l->link[lane], head, (void *)(uintptr_t)body, len_bytes);
+    return l->transport->link_send(l->link[lane], head, body, len_bytes);
+}
+
+/* Fills the lane's window. */
+static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_lane_progress *p = &carry->progress[lane];
+    const struct ps_codec *codec = psc_wire_codec(c, t);
+    unsigned char head[PS_FRAME_BYTES];
+
+    if (carry->refused && psc_now_s() < carry->refused_end_s)
+        return;
+    carry->refused = false;
+    bool in_place = psc_pieces_in_place(c, t);
+    for (; p->next < p->end && p->in_flight < carry->links.window_chunks; p->next++) {
+        if (is_answered(p, p->next))
+            continue;
+        struct ps_range r = ps_shard_piece(&carry->shard, lane, carry->cover, p->next);
+        struct ps_frame f = {.kind = t->kind,
+                             .codec = codec->id,
+                             .client = carry->road.client,
+                             .incarnation = carry->road.incarnation,
+                             .generation = carry->road.generation,
+                             .seq = carry->seq,
+                             .begin = r.begin,
+                             .count = (uint32_t)r.count,
+                             .samples = t->samples,
+                             .clock = t->clock,
+                             .flags = (uint16_t)(t->flags | scope_flag(t)),
+                             .code = t->tensor != NULL       ? (uint16_t)(t->tensor - c->manifest->tensors)
+                                     : psc_transfer_moves(t) ? t->fragment
+                                                             : 0,
+                             .center_version = carry->counts.center_version};
+        const void *body = t->send != NULL ? psc_wire_body(c, t, lane, p->next, r) : NULL;
+        size_t len_bytes = body != NULL ? codec->payload_bytes(r.count) : 0;
+        f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
+        ps_frame_pack(&f, head);
+        if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
+            return; /* the window was overestimated: later */
+        p->in_flight++;
+        carry->counts.bytes_sent += len_bytes;
+    }
+}
+
+/* The control road says why a session was ended, and may be a moment later than the lanes. */
+static bool is_told_why(struct psc *c)
+{
+    struct psc_shared *s = &c->shared;
+    struct timespec end;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += REASON_S;
+    pthread_mutex_lock(&s->lock);
+    while (rc == 0 && s->state != PSC_STATE_ENDED)
+        rc = pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    bool told = s->state == PSC_STATE_ENDED;
+    pthread_mutex_unlock(&s->lock);
+    return told;
+}
+
+/* The method is about to change, and the server takes no more than what has begun. What has an answer has:
+ * the rest of it is sent again. Else the Welcome that tells of the other method is waited for. */
+static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_lane_progress *p = &carry->progress[lane];
+    int64_t k = ps_shard_find(&carry->shard, lane, carry->cover, (struct ps_range){f->begin, f->count});
+    if (k < 0 || is_answered(p, (uint32_t)k))
+        return PSC_OK;
+    p->in_flight -= p->in_flight > 0;
+    p->next = (uint32_t)k < p->next ? (uint32_t)k : p->next;
+    carry->refused = true;
+    carry->refused_end_s = psc_now_s() + (carry->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
+    return PSC_OK;
+}
+
+/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
+ */
+static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
+                      const struct ps_message *m)
+{
+    struct psc_carriage *carry = &c->carriage;
+    if (f->code == PS__CODE__GENERATION)
+        return take_refusal(c, lane, f);
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN ||
+        (f->code == PS__CODE__EVICTED && is_told_why(c)))
+        return PSC_OK;
+    if (f->code == PS__CODE__VALUE && psc_pieces_in_place(c, t))
+        return psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
+                                     "its chunk was not exchanged, others may have been", &carry->error);
+    return ps_fail(&carry->error, psc_result_of_code(f->code),
+                   "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
+                   (int)(m->body_bytes < PS_MAX_SENTENCE ? m->body_bytes : PS_MAX_SENTENCE),
+                   (const char *)m->body);
+}
+
+static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_message *m)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_lane_progress *p = &carry->progress[lane];
+    struct ps_frame f;
+    if (ps_frame_parse(&f, m->head, m->head_bytes, &carry->error) < 0)
+        return PSC_EUNSUPPORTED;
+    if (f.seq != carry->seq)
+        return PSC_OK; /* of a transfer that was given up */
+    if (f.kind == PS_FRAME_ERROR)
+        return take_error(c, t, lane, &f, m);
+    struct ps_range r = {f.begin, f.count};
+    int64_t k = ps_shard_find(&carry->shard, lane, carry->cover, r);
+    bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && psc_pieces_in_place(c, t),
+         has_body = t->landed != NULL && !in_place;
+    const struct ps_codec *codec = has_body ? psc_wire_answer_codec(c, t) : ps_codec_find(0);
+    size_t want = has_body ? codec->payload_bytes(f.count) : 0;
+    if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want || f.codec != codec->id)
+        return ps_fail(&carry->error, PSC_EUNSUPPORTED,
+                       "lane %u answered floats %" PRIu64
+                       " +%u with %zu bytes in codec %u; expected %zu in %u (%s)",
+                       lane, f.begin, f.count, m->body_bytes, f.codec, want, codec->id, codec->name);
+    if (is_answered(p, (uint32_t)k))
+        return PSC_OK;
+    struct ps_range in = ps_range_meet(r, carry->scope);
+    if ((f.flags & PS_FLAG_DROPPED) == 0)
+        psc_wire_landed(c, t, lane, (uint32_t)k, r);
+    if (has_body)
+        t->landed(c, (struct ps_range){in.begin - carry->scope.begin, in.count},
+                  psc_wire_floats(c, t, m, f.count) + (in.begin - r.begin), f.rate, t->target);
+    carry->begun = true;
+    p->answered[k / 64] |= UINT64_C(1) << (k % 64);
+    p->n_left--;
+    p->in_flight -= p->in_flight > 0;
+    if (f.center_version >= carry->transfer_version) /* lanes answer in any order */
+        carry->transfer_version = carry->counts.center_version = f.center_version;
+    if (psc_transfer_moves(t))
+        carry->counts.rate = f.rate;
+    if ((f.flags & PS_FLAG_SAVE) && f.center_version > carry->save_version)
+        carry->save_version = f.center_version; /* of the lane that was the last to end the round */
+    carry->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
+    return PSC_OK;
+}
+
+/* One answer of the lane's, if there is any: *got. */
+static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, bool *got)
+{
+    struct psc_links *l = &c->carriage.links;
+    struct ps_message m;
+    int rc = l->transport->link_recv(l->link[lane], &m);
+    l->lost = l->lost || rc == -ECONNRESET;
+    *got = rc == 0 || rc == -EBADMSG;
+    if (!*got)
+        return PSC_OK;
+    int result = take_answer(c, t, lane, &m);
+    l->transport->message_drop(&m);
+    return result;
+}
+
+void psc_pieces_take(struct psc *c, const struct psc_transfer *t)
+{
+    for (uint32_t lane = 0; lane < c->carriage.road.n_lanes; lane++)
+        for (bool got = c->carriage.links.link[lane] != NULL; got;)
+            take_one(c, t, lane, &got);
+}
+
+/* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
+int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress)
+{
+    struct psc_carriage *carry = &c->carriage;
+    for (uint32_t lane = 0; lane < carry->road.n_lanes; lane++) {
+        for (bool got = carry->links.link[lane] != NULL; got;) {
+            int result = take_one(c, t, lane, &got);
+            if (result != PSC_OK)
+                return result;
+            *progress = *progress || (got && !carry->refused);
+            send_lane(c, t, lane);
+        }
+    }
+    return PSC_OK;
+}

@@ -1,0 +1,51 @@
+/* Copies of the center for a server that only keeps it, where the workers are one clique. They travel while
+ * the members go on. */
+#include <string.h>
+
+#include "client/psc.h"
+
+static bool has_server(const struct psc *c)
+{
+    return c->group.rank == 0 && !psc_is_local(c);
+}
+
+/* How the copy before ended. A center that is not finite stays where it is: the next sum tells of it. */
+static int settle(struct psc *c)
+{
+    struct psc_group *p = &c->group;
+    if (p->publish_ticket == 0)
+        return PSC_OK;
+    psc_mover_await(c, p->publish_ticket);
+    p->publish_ticket = 0;
+    p->lost = p->published.rc != PSC_OK && p->published.rc != PSC_EVALUE;
+    return p->lost ? psc_fail(c, p->published.rc, "%s", p->published.error.text) : PSC_OK;
+}
+
+static int send(struct psc *c, const float *center)
+{
+    struct psc_group *p = &c->group;
+    struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->clock};
+    int rc = settle(c);
+    if (rc != PSC_OK)
+        return rc;
+    memcpy(p->copy, center, c->shard.n_floats * sizeof *center);
+    p->unpublished = 0;
+    p->publish_ticket = psc_mover_put(c, &t, &p->published);
+    return PSC_OK;
+}
+
+void psc_publish(struct psc *c, const float *center)
+{
+    if (++c->group.unpublished >= c->publish && has_server(c) && !c->group.lost)
+        send(c, center);
+}
+
+int psc_publish_last(struct psc *c, const float *center)
+{
+    int rc = PSC_OK;
+    if (!has_server(c))
+        return PSC_OK;
+    if (c->group.unpublished > 0)
+        rc = send(c, center);
+    return rc == PSC_OK ? settle(c) : rc;
+}

@@ -1,0 +1,114 @@
+/* Going over to another method in the middle of the job: the worker's side of server/swap.c.
+ *
+ * The service thread learns of it by a Welcome with another generation. A transfer under way that has not
+ * landed ends with PSC_SWAPPED (exchange.c); the step then goes over to the new method and is made again.
+ * What the worker's own steps have come to since the last answer is not lost: it goes to the center first, as
+ * an addition, whatever the new rule takes.
+ *
+ * The worker's clock goes on, and its velocity where the optimizer stays the same. The multipliers of admm
+ * begin at 0, with x at the center. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/buffers.h"
+#include "client/halves/halves.h"
+
+bool psc_is_swapped(struct psc *c)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    bool swapped = c->shared.road.generation != c->generation;
+    pthread_mutex_unlock(&c->shared.lock);
+    return swapped;
+}
+
+void psc_take_method(struct psc *c, const struct psc_road *road)
+{
+    c->rule = ps_rule_find(road->rule); /* NULL: a worker without a server */
+    c->half = psc_half_of(c->rule, road->clique_mode);
+    c->optimizer = psc_optimizer_find(road->optimizer);
+    c->hyper = road->hyper;
+    c->generation = road->generation;
+    c->feeds_back = road->error_feedback && !road->message->in_place && !psc_is_local(c);
+    c->shard = (struct ps_shard){c->manifest->n_floats, road->n_lanes, road->chunk_floats, 0, {0}};
+    ps_manifest_cut(c->manifest, road->n_parts, &c->shard,
+                    NULL); /* psc_lanes_prepare says so if it cannot be */
+    snprintf(c->method_name, sizeof c->method_name, "%s", road->method);
+    snprintf(c->rule_name, sizeof c->rule_name, "%s", road->rule);
+    snprintf(c->clique_codec, sizeof c->clique_codec, "%s", road->clique_codec);
+    c->publish = road->publish;
+}
+
+/* What the worker owes, into the center; its own x is the center then. */
+static int pay(struct psc *c, float *x)
+{
+    const float *owed = c->stepped && c->half->owed != NULL ? c->half->owed(c, x) : NULL;
+    c->ahead.lost = false;
+    if (owed == NULL)
+        return PSC_OK;
+    struct psc_transfer t = psc_exchange_of(c, owed, psc_own_x(c, x), 0);
+    t.kind = PS_FRAME_ADD;
+    t.landed = psc_land_moved;
+    int rc = psc_move(c, &t);
+    if (rc == PSC_OK)
+        psc_own_look(c, x, ps_shard_whole(&c->shard));
+    return rc;
+}
+
+/* The caller's array holds the worker's own x, not a point ahead of it. */
+static void come_back(struct psc *c, float *x)
+{
+    const float *own = psc_own_x(c, x);
+    if (own != x)
+        psc_copy_moved(c, x, own);
+    c->fresh = true;
+}
+
+/* Of a rule that needs all workers to begin at the center. */
+static int begin_at_center(struct psc *c, float *x)
+{
+    struct psc_transfer t = {.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x};
+    return psc_move(c, &t);
+}
+
+/* Memory and beginnings of what the new method keeps. */
+static int set_out(struct psc *c, float *x, bool same_rule)
+{
+    if (c->mover.runs) /* what was started by hand may use the error */
+        psc_mover_await(c, c->mover.issued);
+    if (!same_rule)
+        psc_kept_drop_but(c, PSC_KEPT(PSC_KEPT_X) | PSC_KEPT(PSC_KEPT_V));
+    psc_kept_drop_but(c, psc_kept_of(c));
+    int rc = psc_step_prepare(c);
+    if (rc == PSC_OK && !same_rule && c->kept[PSC_KEPT_LAMBDA] != NULL)
+        rc = begin_at_center(c, x);
+    if (rc == PSC_OK && c->kept[PSC_KEPT_START] != NULL)
+        memcpy(c->kept[PSC_KEPT_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+    return rc;
+}
+
+int psc_adopt(struct psc *c, float *x)
+{
+    struct psc_road road;
+    int paid, rc = psc_settle(c);
+    if (rc != PSC_OK && rc != PSC_SWAPPED)
+        return rc;
+    if (c->ahead.landed && c->half->take_over != NULL)
+        c->half->take_over(c, x);
+    c->ahead.landed = false;
+    paid = pay(c, x);
+    if (paid != PSC_OK && paid != PSC_EVALUE)
+        return paid;
+    pthread_mutex_lock(&c->shared.lock);
+    road = c->shared.road;
+    c->shared.hyper = road.hyper;
+    pthread_mutex_unlock(&c->shared.lock);
+    bool same_rule = strcmp(road.rule, c->rule_name) == 0;
+    if (strcmp(road.optimizer, c->optimizer->name) != 0 || paid == PSC_EVALUE)
+        come_back(c, x);
+    psc_take_method(c, &road);
+    psc_tempo_restart(c);
+    c->tempo.period = 0;
+    rc = set_out(c, x, same_rule);
+    return rc == PSC_OK ? paid : rc;
+}

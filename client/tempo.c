@@ -1,0 +1,95 @@
+/* Steps between exchanges, and how fast they are made.
+ *
+ * With dynamic_period (Liu et al. 2024, Dynamic Local Updates) a slower worker makes fewer steps between two
+ * exchanges, so that all of them exchange about equally often. The server says how many, from the speeds that
+ * workers tell; a worker takes its word when an exchange has been made, so that every message has as many
+ * steps as were planned when it began. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/psc.h"
+
+/* A step that took this many times the median one was held up (a stopped process, a state that was saved). */
+enum { HELD_UP = 8, FEWEST = 4 };
+
+static uint32_t period_of(const struct psc *c)
+{
+    return c->hyper.dynamic_period && c->tempo.period > 0 ? c->tempo.period : c->hyper.period;
+}
+
+uint32_t psc_tempo_fragments(const struct psc *c)
+{
+    return c->hyper.fragments > 1 ? c->hyper.fragments : 1;
+}
+
+/* A period that stays is counted from step 0. Fragment i of n goes after (i + 1) / n of the period's steps,
+ * rounded up. */
+bool psc_tempo_is_due(const struct psc *c)
+{
+    const struct psc_tempo *t = &c->tempo;
+    uint32_t n = psc_tempo_fragments(c);
+    if (!c->hyper.dynamic_period && n == 1)
+        return (c->clock + 1) % c->hyper.period == 0;
+    return (t->since + 1) * n >= (uint64_t)(t->fragment + 1) * period_of(c);
+}
+
+void psc_tempo_restart(struct psc *c)
+{
+    c->tempo.since = 0;
+    c->tempo.fragment = 0;
+}
+
+/* The method's period is the fastest worker's. */
+void psc_tempo_exchanged(struct psc *c)
+{
+    if (++c->tempo.fragment < psc_tempo_fragments(c)) {
+        c->tempo.since++;
+        return;
+    }
+    psc_tempo_restart(c);
+    pthread_mutex_lock(&c->shared.lock);
+    uint32_t told = c->shared.period;
+    pthread_mutex_unlock(&c->shared.lock);
+    c->tempo.period = !c->hyper.dynamic_period ? 0 : told < c->hyper.period ? told : c->hyper.period;
+}
+
+void psc_tempo_stepped(struct psc *c)
+{
+    c->tempo.since++;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return (x > y) - (x < y);
+}
+
+/* Steps a second by the mean of the last ones, of which none counts as more than HELD_UP times the median. */
+static double speed_of(const struct psc_tempo *t)
+{
+    double took_s[PSC_TEMPO_STEPS], sum_s = 0;
+    size_t n = t->n_took < PSC_TEMPO_STEPS ? (size_t)t->n_took : PSC_TEMPO_STEPS;
+    memcpy(took_s, t->took_s, sizeof took_s);
+    qsort(took_s, n, sizeof *took_s, compare);
+    for (size_t i = 0; i < n; i++)
+        sum_s += took_s[i] < HELD_UP * took_s[n / 2] ? took_s[i] : HELD_UP * took_s[n / 2];
+    return sum_s > 0 ? (double)n / sum_s : 0;
+}
+
+/* From the end of a step to the end of the next: the caller's gradient and our own work, without exchanges
+ * that were waited for. Sorting 32 numbers is worth it once in a few steps. */
+void psc_tempo_measure(struct psc *c)
+{
+    struct psc_tempo *t = &c->tempo;
+    double now_s = psc_now_s(), took_s = now_s - t->ended_s - (c->exchange_s - t->waited_s);
+    bool first = t->ended_s == 0;
+    t->ended_s = now_s;
+    t->waited_s = c->exchange_s;
+    if (first)
+        return;
+    t->took_s[t->n_took++ % PSC_TEMPO_STEPS] = took_s > 0 ? took_s : 0;
+    if (t->n_took == FEWEST || t->n_took % (PSC_TEMPO_STEPS / 4) == 0)
+        t->steps_per_second = speed_of(t);
+}

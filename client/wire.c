@@ -1,0 +1,153 @@
+/* What travels of an exchange where the job has codecs, and the error feedback of lossy ones.
+ *
+ * A piece is encoded when it is first sent, into a place of its own, and stays there until it was answered:
+ * sent again it is the same bytes. With error feedback (Seide et al. 2014) what is sent of message m is
+ * encode(m + e), and e becomes what that lacks, m + e - decode(encode(m + e)), when the piece is answered: of
+ * one that lands nowhere, or that came too late for its round and was dropped, nothing is remembered. Frozen
+ * values are 0 in it: they are not to set the scale of those beside them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/transfer.h"
+
+/* Room for each chunk of each lane, one after the other. */
+static size_t place_chunks(struct psc_carriage *carry)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
+        carry->progress[i].place = n;
+        n += ps_shard_n_chunks(&carry->shard, i);
+    }
+    return n;
+}
+
+static size_t place_bytes(const struct psc_carriage *carry)
+{
+    return carry->wire.message->payload_bytes(carry->shard.chunk_floats);
+}
+
+int psc_wire_prepare(struct psc *c, struct ps_error *err)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_wire *w = &carry->wire;
+    w->message = carry->road.message;
+    w->answer = carry->road.answer;
+    bool needed = !w->message->in_place && c->opt.kind == PSC_WORKER;
+    size_t want = needed ? place_chunks(carry) * place_bytes(carry) : 0;
+    psc_wire_begin(c);
+    if (want <= w->room_bytes)
+        return PSC_OK;
+    psc_links_close(c); /* they may still read what is there */
+    free(w->room);
+    w->room_bytes = 0;
+    if ((w->room = malloc(want)) == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", want, w->message->name);
+    w->room_bytes = want;
+    return PSC_OK;
+}
+
+void psc_wire_begin(struct psc *c)
+{
+    struct psc_carriage *carry = &c->carriage;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        if (carry->progress[i].encoded != NULL)
+            memset(carry->progress[i].encoded, 0,
+                   (ps_shard_n_chunks(&carry->shard, i) / 64 + 1) * sizeof *carry->progress[i].encoded);
+}
+
+const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t)
+{
+    return psc_transfer_moves(t) ? c->carriage.wire.message : ps_codec_find(0);
+}
+
+const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t)
+{
+    return t->kind == PS_FRAME_EXCHANGE ? c->carriage.wire.answer : ps_codec_find(0);
+}
+
+/* m + e, frozen values 0. Where that is not finite, which m alone is, e does not count. */
+static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
+{
+    const float *m = t->send + (r.begin - c->carriage.scope.begin), *e = c->kept[PSC_KEPT_ERROR];
+    memcpy(out, m, r.count * sizeof *out);
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        float *at = out + (p.range.begin - r.begin);
+        if (p.segment->role == PS_ROLE_FROZEN) {
+            memset(at, 0, p.range.count * sizeof *at);
+            continue;
+        }
+        if (e == NULL)
+            continue;
+        c->vec->axpy(at, e + p.range.begin, 1, p.range.count);
+        if (c->vec->first_nonfinite(at, p.range.count) < p.range.count)
+            memcpy(at, m + (p.range.begin - r.begin), p.range.count * sizeof *at);
+    }
+}
+
+static bool needs_making(const struct psc *c, struct ps_range r)
+{
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+        if (p.segment->role == PS_ROLE_FROZEN)
+            return true;
+    return c->kept[PSC_KEPT_ERROR] != NULL;
+}
+
+static unsigned char *place_of(struct psc_carriage *carry, uint32_t lane, uint32_t k)
+{
+    return carry->wire.room + (carry->progress[lane].place + k) * place_bytes(carry);
+}
+
+const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                          struct ps_range r)
+{
+    struct psc_carriage *carry = &c->carriage;
+    uint64_t *word = &carry->progress[lane].encoded[k / 64], bit = UINT64_C(1) << (k % 64);
+    const float *m = t->send + (r.begin - carry->scope.begin);
+    if (psc_wire_codec(c, t)->in_place)
+        return m;
+    if ((*word & bit) == 0) {
+        if (needs_making(c, r)) {
+            make_message(c, t, r, carry->scratch);
+            m = carry->scratch;
+        }
+        carry->wire.message->encode(place_of(carry, lane, k), m, r.count);
+        *word |= bit;
+    }
+    return place_of(carry, lane, k);
+}
+
+/* e <- m + e - what was sent */
+void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                     struct ps_range r)
+{
+    struct psc_carriage *carry = &c->carriage;
+    float *e = c->kept[PSC_KEPT_ERROR], *sent = carry->scratch + carry->shard.chunk_floats;
+    bool encoded = (carry->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
+    if (e == NULL || !encoded || !psc_transfer_moves(t))
+        return;
+    make_message(c, t, r, carry->scratch);
+    carry->wire.message->decode(sent, place_of(carry, lane, k), r.count);
+    c->vec->subtract(e + r.begin, carry->scratch, sent, r.count);
+}
+
+/* The rest of an exchange has landed, too: it is only no longer answered. */
+void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_carriage *carry = &c->carriage;
+    for (uint32_t i = 0; i < carry->shard.n_lanes; i++) {
+        const struct psc_lane_progress *p = &carry->progress[i];
+        for (uint32_t k = p->first; k < p->end; k++)
+            if ((p->answered[k / 64] >> (k % 64) & 1) == 0)
+                psc_wire_landed(c, t, i, k, ps_shard_piece(&carry->shard, i, carry->cover, k));
+    }
+}
+
+const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
+                             size_t n)
+{
+    const struct ps_codec *codec = psc_wire_answer_codec(c, t);
+    if (codec->in_place && (uintptr_t)m->body % sizeof(float) == 0)
+        return (const float *)(const void *)m->body;
+    codec->decode(c->carriage.scratch, m->body, n);
+    return c->carriage.scratch;
+}

@@ -1,0 +1,102 @@
+#include "client/words.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/control.h"
+#include "proto/credential.h"
+
+int psc_words_send(void *socket, int what, void *message)
+{
+    Ps__ToServer m = PS__TO_SERVER__INIT;
+    m.what_case = (Ps__ToServer__WhatCase)what;
+    m.hello = message; /* a union of pointers */
+    return ps_control_send(socket, &m.base);
+}
+
+/* Over the nonce, the Hello as it is so far, and the key that the connection is known by. */
+static int prove_user(const struct psc *c, Ps__Hello *hello, const ProtobufCBinaryData *nonce,
+                      struct ps_error *err)
+{
+    unsigned char payload[PS_MUNGE_MAX_BYTES];
+    const char *key = c->proof.own.public_key;
+    size_t len = ps__hello__get_packed_size(hello);
+    char *credential;
+    if (nonce->len != PS_MUNGE_NONCE_BYTES || nonce->len + len + strlen(key) > sizeof payload)
+        return ps_fail(err, PSC_EAUTH,
+                       "the server asks for a munge credential over %zu bytes of nonce; expected %d",
+                       nonce->len, PS_MUNGE_NONCE_BYTES);
+    memcpy(payload, nonce->data, nonce->len);
+    ps__hello__pack(hello, payload + nonce->len);
+    memcpy(payload + nonce->len + len, key, strlen(key));
+    if (ps_munge_encode(payload, nonce->len + len + strlen(key), &credential, err) < 0)
+        return PSC_EAUTH;
+    hello->credential.data = (uint8_t *)credential;
+    hello->credential.len = strlen(credential);
+    return PSC_OK;
+}
+
+int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonce, struct ps_error *err)
+{
+    struct psc_shared *s = &c->shared;
+    Ps__Hello hello = PS__HELLO__INIT;
+    char *codecs[PSC_MAX_CODECS];
+    int rc = PSC_OK;
+
+    hello.n_codecs = psc_road_codecs(codecs);
+    hello.codecs = codecs;
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)(uintptr_t)c->opt.name;
+    hello.observer = c->opt.kind == PSC_OBSERVER;
+    hello.any_rank = c->opt.rank < 0;
+    hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
+    hello.token = c->token;
+    hello.members = (uint32_t)c->group.size;
+    pthread_mutex_lock(&s->lock);
+    if (s->begun) { /* what had not begun starts anew */
+        hello.incarnation = s->road.incarnation;
+        hello.client = s->road.client;
+        hello.manifest_hash = s->manifest->hash;
+        hello.center_version = s->center_version;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (nonce != NULL)
+        rc = prove_user(c, &hello, nonce, err);
+    if (rc == PSC_OK)
+        psc_words_send(socket, PS__TO_SERVER__WHAT_HELLO, &hello);
+    free(hello.credential.data);
+    return rc;
+}
+
+int psc_words_begin(void *socket, const struct ps_manifest *manifest, uint32_t client, uint32_t incarnation,
+                    struct ps_error *err)
+{
+    Ps__Begin begin = PS__BEGIN__INIT;
+    Ps__Tensor *tensors = calloc(manifest->n_tensors, sizeof *tensors);
+    Ps__Tensor **list = calloc(manifest->n_tensors, sizeof(Ps__Tensor *));
+    int rc = ps_fail(err, PSC_ENOMEM, "no memory to send the manifest");
+    if (tensors != NULL && list != NULL) {
+        for (size_t i = 0; i < manifest->n_tensors; i++) {
+            const struct ps_tensor *t = &manifest->tensors[i];
+            ps__tensor__init(&tensors[i]);
+            tensors[i].name = t->name;
+            tensors[i].offset = t->offset;
+            tensors[i].n_shape = t->n_dims;
+            tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
+            tensors[i].role = t->role;
+            tensors[i].decay = t->decay;
+            list[i] = &tensors[i];
+        }
+        begin.client = client;
+        begin.incarnation = incarnation;
+        begin.n_tensors = manifest->n_tensors;
+        begin.tensors = list;
+        rc = psc_words_send(socket, PS__TO_SERVER__WHAT_BEGIN, &begin) == -EMSGSIZE
+                 ? ps_fail(err, PSC_EMANIFEST, "the manifest is too large for a control message")
+                 : PSC_OK;
+    }
+    free(tensors);
+    free(list);
+    return rc;
+}

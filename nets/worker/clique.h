@@ -1,0 +1,21 @@
+/* clique.h: the clique that a psworker is a member of. */
+#ifndef CNN_WORKER_CLIQUE_H
+#define CNN_WORKER_CLIQUE_H
+
+#include "client/psclique.h"
+#include "nets/worker/args.h"
+
+/* Who opened it must close it. */
+struct cnn_clique {
+    struct psc_clique *q;        /* NULL: none, or there was no memory */
+    struct psc_mpi_world *world; /* that owns q, of --clique mpi */
+};
+
+/* What only holds between the options of cliques, and with others. -EINVAL with a sentence. */
+int cnn_clique_check(const struct cnn_worker_args *args, struct cnn_error *err);
+
+/* Meets the other members. A negative PSC_E... with a sentence; close it whatever came back. */
+int cnn_clique_open(const struct cnn_worker_args *args, struct cnn_clique *out, struct cnn_error *err);
+void cnn_clique_close(struct cnn_clique *clique);
+
+#endif

@@ -1,0 +1,31 @@
+/* buffer.h: memory that messages' bodies lie in for longer than one message, so that a road can reach it. */
+#ifndef PS_BUFFER_H
+#define PS_BUFFER_H
+
+#include <stddef.h>
+
+#include "proto/error.h"
+
+enum { PS_MAX_BUFFERS = 4 }; /* lent to one hub */
+
+enum ps_buffer_kind {
+    PS_BUFFER_HOST,   /* this process's own: rdma registers it */
+    PS_BUFFER_SHARED, /* a sealed memfd, which another process can map: shm works in it in place */
+    PS_BUFFER_DEVICE, /* a GPU's, its dma-buf in fd: no road takes it yet */
+};
+
+struct ps_buffer {
+    enum ps_buffer_kind kind;
+    void *base;
+    size_t bytes; /* as asked for; what is mapped is whole pages */
+    int fd;       /* -1: none */
+};
+
+/* Zeroed memory of the kind SHARED, page aligned, whose size is sealed: F_SEAL_SHRINK, F_SEAL_GROW,
+ * F_SEAL_SEAL. Where memfd_create is not allowed, of the kind HOST. -ENOMEM with a sentence. Free with
+ * ps_buffer_free. */
+int ps_buffer_alloc(size_t bytes, struct ps_buffer *out, struct ps_error *err);
+/* Forgets *b; of one that holds nothing ({0}) too. */
+void ps_buffer_free(struct ps_buffer *b);
+
+#endif

@@ -1,0 +1,33 @@
+/* The upper 16 bits of a float32, rounded: 8 bits of precision over all its range. To the nearest, ties to
+ * even. */
+#include "proto/codecs/codecs.h"
+#include "proto/codecs/kernels.h"
+
+static size_t payload_bytes(size_t n)
+{
+    return n * 2;
+}
+
+static void encode(void *payload, const float *x, size_t n)
+{
+    ps_codec_kernels_best()->bf16.encode(payload, x, n);
+}
+
+static void decode(float *x, const void *payload, size_t n)
+{
+    ps_codec_kernels_best()->bf16.decode(x, payload, n);
+}
+
+static void add(float *x, const void *payload, size_t n)
+{
+    ps_codec_kernels_best()->bf16.add(x, payload, n);
+}
+
+const struct ps_codec ps_codec_bf16 = {
+    .id = 2,
+    .name = "bf16",
+    .payload_bytes = payload_bytes,
+    .error = {.relative = 0x1p-8, .absolute = 0x1p-134, .block = 1, .largest = 0x1.fep127f},
+    .encode = encode,
+    .decode = decode,
+    .add = add};

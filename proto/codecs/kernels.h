@@ -1,0 +1,31 @@
+/* kernels.h: the codecs' loops. kernels.c is compiled once for each instruction set, as vec_kernels.c is, and
+ * half_plain.c or half_f16c.c beside it; every row makes the same payloads and the same floats (where both
+ * are NaN, which NaN it is may differ after an add). Payloads may be at any address. */
+#ifndef PS_CODEC_KERNELS_H
+#define PS_CODEC_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The three loops of a codec; as in struct ps_codec. */
+struct ps_codec_loops {
+    void (*encode)(void *payload, const float *x, size_t n);
+    void (*decode)(float *x, const void *payload, size_t n);
+    void (*add)(float *x, const void *payload, size_t n);
+};
+
+struct ps_codec_kernels {
+    const char *name;
+    void (*add_raw)(float *x, const void *payload, size_t n);
+    const struct ps_codec_loops *fp16;
+    struct ps_codec_loops bf16, trunc16, int8;
+};
+
+/* The rows built into this program, the plain one first; *n of them. */
+const struct ps_codec_kernels *const *ps_codec_kernels_rows(size_t *n);
+/* Whether this CPU can run the row. */
+bool ps_codec_kernels_runs_here(const struct ps_codec_kernels *row);
+/* The fastest row that runs here. */
+const struct ps_codec_kernels *ps_codec_kernels_best(void);
+
+#endif

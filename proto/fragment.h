@@ -1,0 +1,23 @@
+/* fragment.h: the vector in parts that workers exchange one after the other over a period (Douillard et al.
+ * 2025, Streaming DiLoCo). Both ends compute the same cut from the same shard and manifest.
+ *
+ * A fragment is a run of whole chunks, across lanes. Each cut lies at the chunk boundary nearest to the
+ * boundary of two tensors nearest to i/n of the vector, where there is one within a quarter of a fragment;
+ * else nearest to i/n itself, so that one large tensor does not make all the others' fragments small. Every
+ * fragment has a chunk at least. */
+#ifndef PS_FRAGMENT_H
+#define PS_FRAGMENT_H
+
+#include "proto/manifest.h"
+#include "proto/shard.h"
+
+#define PS_MAX_FRAGMENTS 1024
+
+/* Chunks of all lanes: into so many fragments can the vector be cut. */
+uint64_t ps_fragments_most(const struct ps_shard *s);
+/* Fragment i < n; n is 1 to ps_fragments_most. */
+struct ps_range ps_fragment(const struct ps_shard *s, const struct ps_manifest *m, uint32_t n, uint32_t i);
+/* All n of them. */
+void ps_fragments(const struct ps_shard *s, const struct ps_manifest *m, uint32_t n, struct ps_range *out);
+
+#endif

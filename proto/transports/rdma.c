@@ -1,0 +1,242 @@
+/* The road of RDMA: one reliable connection for each client and lane, set up by librdmacm.
+ *
+ * A client writes each message into one of its slots in psd and psd each answer into the same slot of the
+ * client, both by RDMA write with the slot's number as immediate data, so that what arrives is told by a
+ * completion. Nobody reads from, or writes to, any other memory of the other end: each client's slots are
+ * registered for that client, in a protection domain of its own, and are not any more from the moment it is
+ * detached. psd works in the slot, and copies nothing but the header.
+ *
+ *   rdma_wire.c       what the ends tell each other at set-up
+ *   rdma_end.c        what both ends have: slots, queue pair, completions
+ *   rdma_port.c       a lane's end: who may attach; waiting
+ *   rdma_client.c     one attached client: its messages
+ *   rdma_link_open.c  a client's end: set-up
+ *   rdma_link.c       its messages and waiting
+ *
+ * There are no threads: all is done by the thread that owns the port or the link. Nothing is encrypted.
+ *
+ * fork: a child cannot use a device that its parent has opened, since the kernel takes each descriptor only
+ * from the process that opened it, and librdmacm keeps devices open until a process ends. Who forks workers
+ * does so before the first port or link; later ones meet -EACCES and take another road. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/transports/rdma.h"
+#include "proto/transports/transports.h"
+
+static int hub_create(uint32_t io_threads, struct ps_hub **out)
+{
+    struct ps_hub *hub = calloc(1, sizeof *hub);
+    (void)io_threads;
+    if (hub == NULL)
+        return -ENOMEM;
+    pthread_mutex_init(&hub->lock, NULL);
+    *out = hub;
+    return 0;
+}
+
+static void hub_destroy(struct ps_hub *hub)
+{
+    if (hub == NULL)
+        return;
+    pthread_mutex_destroy(&hub->lock);
+    explicit_bzero(&hub->pass, sizeof hub->pass);
+    free(hub);
+}
+
+/* What travels here is not encrypted, whether or not the control road is. */
+static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
+{
+    (void)hub;
+    (void)pair;
+    (void)server_key;
+}
+
+static void *hub_context(struct ps_hub *hub)
+{
+    (void)hub;
+    return NULL;
+}
+
+static void hub_pass(struct ps_hub *hub, const struct ps_pass *pass)
+{
+    hub->pass = *pass;
+}
+
+static int hub_lend(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err)
+{
+    int rc = 0;
+    if (buffer->kind == PS_BUFFER_DEVICE)
+        return ps_fail(err, -ENOTSUP, "the rdma road does not read a device's memory");
+    pthread_mutex_lock(&hub->lock);
+    if (hub->n_lent == PS_MAX_BUFFERS)
+        rc = ps_fail(err, -ENOSPC, "%d buffers are lent already", PS_MAX_BUFFERS);
+    else
+        hub->lent[hub->n_lent++] = *buffer;
+    pthread_mutex_unlock(&hub->lock);
+    return rc;
+}
+
+static struct ps_rdma_domain *find_domain(struct ps_hub *hub, struct ibv_context *verbs)
+{
+    struct ps_rdma_domain *d = hub->domains;
+    while (d != NULL && d->verbs != verbs)
+        d = d->next;
+    return d;
+}
+
+static struct ps_rdma_domain *make_domain(struct ps_hub *hub, struct ibv_context *verbs, struct ps_error *err)
+{
+    struct ps_rdma_domain *d = calloc(1, sizeof *d);
+    if (d == NULL || (d->pd = ibv_alloc_pd(verbs)) == NULL) {
+        ps_fail(err, -ENOMEM, "cannot make a protection domain: %s", strerror(errno));
+        free(d);
+        return NULL;
+    }
+    d->verbs = verbs;
+    d->next = hub->domains;
+    hub->domains = d;
+    return d;
+}
+
+/* A buffer that cannot be registered, as with a small ulimit -l, is copied from. The device only reads there,
+ * and only what was sent. */
+static void register_lent(struct ps_hub *hub, struct ps_rdma_domain *d, struct ps_rdma_lent *lent)
+{
+    lent->n = 0;
+    for (size_t i = 0; i < hub->n_lent; i++) {
+        if (d->lent[i] == NULL)
+            d->lent[i] = ibv_reg_mr(d->pd, hub->lent[i].base, hub->lent[i].bytes, 0);
+        if (d->lent[i] == NULL)
+            continue;
+        lent->buffer[lent->n].base = (uintptr_t)hub->lent[i].base;
+        lent->buffer[lent->n].bytes = hub->lent[i].bytes;
+        lent->buffer[lent->n++].lkey = d->lent[i]->lkey;
+    }
+}
+
+struct ps_rdma_domain *ps_rdma_domain_join(struct ps_hub *hub, struct ibv_context *verbs,
+                                           struct ps_rdma_lent *lent, struct ps_error *err)
+{
+    pthread_mutex_lock(&hub->lock);
+    struct ps_rdma_domain *d = find_domain(hub, verbs);
+    if (d == NULL)
+        d = make_domain(hub, verbs, err);
+    if (d != NULL) {
+        register_lent(hub, d, lent);
+        d->links++;
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return d;
+}
+
+void ps_rdma_domain_leave(struct ps_hub *hub, struct ps_rdma_domain *domain)
+{
+    pthread_mutex_lock(&hub->lock);
+    if (--domain->links == 0) {
+        struct ps_rdma_domain **at = &hub->domains;
+        while (*at != domain)
+            at = &(*at)->next;
+        *at = domain->next;
+        for (size_t i = 0; i < PS_MAX_BUFFERS; i++)
+            if (domain->lent[i] != NULL)
+                ibv_dereg_mr(domain->lent[i]);
+        ibv_dealloc_pd(domain->pd);
+        free(domain);
+    }
+    pthread_mutex_unlock(&hub->lock);
+}
+
+bool ps_rdma_lent_covers(const struct ps_rdma_lent *lent, const void *at, size_t bytes, uint32_t *lkey)
+{
+    uintptr_t body = (uintptr_t)at;
+    for (size_t i = 0; i < lent->n; i++) {
+        uintptr_t base = lent->buffer[i].base;
+        size_t len = lent->buffer[i].bytes;
+        if (body < base || bytes > len || body - base > len - bytes)
+            continue;
+        *lkey = lent->buffer[i].lkey;
+        return true;
+    }
+    return false;
+}
+
+static void *port_watch(const struct ps_port *port)
+{
+    (void)port;
+    return NULL;
+}
+
+const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m)
+{
+    return (const struct ps_rdma_kept *)m->storage;
+}
+
+void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, uint32_t slot, uint32_t bytes)
+{
+    struct ps_rdma_kept *kept = (struct ps_rdma_kept *)m->storage;
+    unsigned char *at = ps_rdma_end_slot(end, slot);
+    *kept = (struct ps_rdma_kept){.slot = slot};
+    memcpy(kept->head, at, PS_FRAME_BYTES);
+    m->head = kept->head;
+    m->head_bytes = PS_FRAME_BYTES;
+    m->body = at + PS_FRAME_BYTES;
+    m->body_bytes = bytes - PS_FRAME_BYTES;
+    m->shared = true;
+    m->in_place = false;
+}
+
+static uint64_t message_sender(const struct ps_message *m)
+{
+    return ps_rdma_message_pass(m)->identity;
+}
+
+static void message_drop(struct ps_message *m)
+{
+    const struct ps_rdma_kept *kept = ps_rdma_kept(m);
+    if (kept->client != NULL)
+        ps_rdma_client_drop(kept->client, kept->slot);
+    else
+        ps_rdma_link_drop(kept->link, kept->slot);
+}
+
+static void message_move(struct ps_message *to, struct ps_message *m)
+{
+    *to = *m;
+    to->head = ((struct ps_rdma_kept *)to->storage)->head;
+}
+
+const struct ps_transport ps_transport_rdma = {
+    .name = "rdma",
+    .exposed = true,
+    .hub_create = hub_create,
+    .hub_destroy = hub_destroy,
+    .hub_secure = hub_secure,
+    .hub_context = hub_context,
+    .hub_pass = hub_pass,
+    .hub_lend = hub_lend,
+    .lane_url = ps_rdma_lane_url,
+    .port_open = ps_rdma_port_open,
+    .port_close = ps_rdma_port_close,
+    .port_url = ps_rdma_port_url,
+    .port_watch = port_watch,
+    .port_admit = ps_rdma_port_admit,
+    .port_expel = ps_rdma_port_expel,
+    .port_fd = ps_rdma_port_fd,
+    .port_rest = ps_rdma_port_rest,
+    .port_recv = ps_rdma_port_recv,
+    .message_pass = ps_rdma_message_pass,
+    .message_sender = message_sender,
+    .message_describe = ps_rdma_message_describe,
+    .message_body = ps_rdma_message_body,
+    .port_reply = ps_rdma_port_reply,
+    .message_drop = message_drop,
+    .message_move = message_move,
+    .link_open = ps_rdma_link_open,
+    .link_close = ps_rdma_link_close,
+    .link_send = ps_rdma_link_send,
+    .link_recv = ps_rdma_link_recv,
+    .links_wait = ps_rdma_links_wait,
+};

@@ -1,0 +1,38 @@
+/* rdma_link.h: a client's end of the rdma road. */
+#ifndef PS_TRANSPORTS_RDMA_LINK_H
+#define PS_TRANSPORTS_RDMA_LINK_H
+
+#include "proto/transports/rdma.h"
+
+enum ps_rdma_link_slot {
+    PS_RDMA_IDLE,
+    PS_RDMA_ASKED,    /* a request was sent */
+    PS_RDMA_ANSWERED, /* its answer has come and was not dropped yet */
+};
+
+/* Closed, it stays until the last of its messages was dropped: `held`. */
+struct ps_link {
+    struct ps_hub *hub;
+    struct ps_rdma_domain *domain;
+    struct ps_rdma_lent lent;
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *id;
+    struct ibv_comp_channel *completions;
+    struct ps_rdma_end end;
+    /* A slot for each request on its way: its header, and its body where that is not lent. */
+    unsigned char *out;
+    size_t out_bytes;
+    struct ibv_mr *out_mr;
+    uint8_t *state; /* of each slot: ps_rdma_link_slot */
+    uint32_t *idle; /* numbers of the n_idle idle slots */
+    uint32_t n_idle;
+    struct ps_rdma_arrival *arrived; /* a ring of the answers that nobody has taken */
+    uint32_t first, n_arrived;
+    uint32_t held;
+    uint32_t calls_in_vain; /* of link_recv, since the connection was last looked at */
+    bool look, failed, closed;
+};
+
+void ps_rdma_link_free(struct ps_link *link);
+
+#endif

@@ -1,0 +1,87 @@
+/* rdma_port.h: a lane's end of the rdma road, and the clients that are attached to it. */
+#ifndef PS_TRANSPORTS_RDMA_PORT_H
+#define PS_TRANSPORTS_RDMA_PORT_H
+
+#include "proto/transports/rdma.h"
+
+/* A device that clients are attached through: its completions wake the port. */
+struct ps_rdma_device {
+    struct ps_rdma_device *next;
+    struct ibv_context *verbs;
+    struct ibv_comp_channel *channel;
+    uint32_t clients;
+};
+
+enum ps_rdma_slot_state {
+    PS_RDMA_FREE,    /* the client may write there */
+    PS_RDMA_ARRIVED, /* a message: queued at the port, or in the lane's hands */
+    PS_RDMA_LEAVING, /* its answer waits for room in the send queue */
+};
+
+struct ps_rdma_slot {
+    struct ps_rdma_client *client;
+    struct ps_rdma_slot *next; /* in the port's queue of arrivals, or the client's of answers */
+    uint32_t bytes;            /* of header and body; 0 in an answer: it was dropped */
+    uint8_t state;
+};
+
+struct ps_rdma_queue {
+    struct ps_rdma_slot *first, *last;
+};
+
+void ps_rdma_queue_put(struct ps_rdma_queue *q, struct ps_rdma_slot *slot);
+/* NULL: it is empty. */
+struct ps_rdma_slot *ps_rdma_queue_take(struct ps_rdma_queue *q);
+
+/* Detached, it stays until the last of its messages was answered or dropped: `held`. */
+struct ps_rdma_client {
+    struct ps_rdma_client *next; /* of the detached ones */
+    struct ps_port *port;        /* NULL: closed */
+    struct ps_rdma_device *device;
+    struct ibv_pd *pd;
+    struct ps_rdma_end end;
+    struct ps_rdma_slot *slots;
+    struct ps_rdma_queue leaving;
+    struct ps_pass pass;
+    char address[64];
+    uint32_t held;
+    int awake; /* index in port->awake, -1: not there */
+    bool detached;
+};
+
+struct ps_rdma_admitted {
+    struct ps_pass pass;
+    struct ps_rdma_client *client; /* NULL: not attached */
+};
+
+struct ps_port {
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *listener;
+    int epoll;
+    char url[300];
+    struct ps_road_limits limits;
+    struct ps_rdma_device *devices;
+    struct ps_rdma_admitted *admitted; /* n_admitted of limits.clients */
+    uint32_t n_admitted;
+    struct ps_rdma_client **awake; /* whose completions are polled, since they are not armed */
+    uint32_t n_awake;
+    struct ps_rdma_client *detached; /* that have messages in the lane's hands */
+    struct ps_rdma_queue arrived;
+    uint32_t calls;
+    uint64_t said_us; /* when it was last logged that somebody was refused, and how often since */
+    uint32_t refused;
+};
+
+/* Answers a connection request of who showed a->pass. -errno with a sentence: not attached, and the id is the
+ * caller's still. */
+int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, struct rdma_cm_id *id,
+                          const struct ps_rdma_request *r, struct ps_error *err);
+/* Withdraws all its rights at once. why: for the log; NULL: it left. */
+void ps_rdma_client_detach(struct ps_rdma_client *c, const char *why);
+/* Takes what completed. 1: something did, 0: nothing; -ECONNRESET: it was detached, and may be gone. */
+int ps_rdma_client_poll(struct ps_rdma_client *c);
+/* Is polled from now on, or not until it is woken. */
+void ps_rdma_client_wake(struct ps_rdma_client *c);
+void ps_rdma_client_rest(struct ps_rdma_client *c);
+
+#endif

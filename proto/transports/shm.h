@@ -1,0 +1,140 @@
+/* shm.h: the road of shared memory, inside: shm.c has the row; shm_port.c a port's messages, shm_attach.c how
+ * clients come to it; shm_link.c the other end; shm_region.c what both see, shm_wire.c what both check.
+ *
+ * A link connects to the port's UNIX socket and says hello: its pass, and the files of the buffers that it
+ * lends. The port maps these, makes a region for this client alone and sends it back with two descriptors:
+ *   - the port's bell, an eventfd that the link writes and the port only watches;
+ *   - an epoll instance that watches the link's bell. The link never has that eventfd itself: it could fill
+ *     its counter and make the port's next write wait.
+ * The socket stays open, and says that the other end has gone. */
+#ifndef PS_TRANSPORTS_SHM_H
+#define PS_TRANSPORTS_SHM_H
+
+#include <sys/socket.h>
+
+#include "proto/transports/shm_region.h"
+#include "proto/unix_socket.h"
+
+enum {
+    PS_SHM_SPARE_SLOTS = 2, /* beyond the window, for answers that are still being read */
+    PS_SHM_HALVES = 16,     /* at once; the oldest makes way for another */
+};
+
+struct ps_hub {
+    bool has_pass;
+    struct ps_pass pass;
+    struct ps_buffer buffers[PS_MAX_BUFFERS];
+    uint32_t n_buffers;
+};
+
+/* A client that is attached to a port, or was and still has messages out: freed with the last of them. */
+struct ps_shm_client {
+    struct ps_port *port; /* NULL: detached */
+    struct ps_pass pass;
+    struct ucred peer;
+    int socket, bell, link_bell; /* -1 once detached */
+    uint32_t seat, refs;         /* refs: messages out, and the port's own while attached */
+    uint32_t active_at;          /* in port->active; PS_SHM_RESTS: asleep */
+    bool heard;                  /* since the port's last look */
+    struct ps_shm_region region;
+    unsigned char *taken; /* [n_slots]: the port's */
+    void *buffers[PS_MAX_BUFFERS];
+    uint64_t buffer_bytes[PS_MAX_BUFFERS];
+    uint32_t n_buffers, in_place, cpu;
+};
+
+#define PS_SHM_RESTS UINT32_MAX
+
+/* Who may attach. `generation` grows with each client, so that an event is known to be an old one's. */
+struct ps_shm_seat {
+    bool admitted;
+    uint32_t generation;
+    struct ps_pass pass;
+    struct ps_shm_client *client; /* NULL: nobody is attached */
+};
+
+/* One that has connected and not said all of its hello. */
+struct ps_shm_half {
+    bool used;
+    int socket;
+    uint32_t generation, n_files;
+    uint64_t deadline_ns;
+    struct ucred peer;
+    size_t got;
+    unsigned char bytes[PS_SHM_HELLO_BYTES];
+    int files[PS_MAX_BUFFERS];
+};
+
+struct ps_port {
+    int epoll;
+    struct ps_unix_socket file;
+    char url[sizeof "shm://" + PS_UNIX_PATH_MAX];
+    struct ps_road_limits limits;
+    struct ps_shm_seat *seats; /* [limits.clients] */
+    struct ps_shm_half halves[PS_SHM_HALVES];
+    struct ps_shm_client **active; /* [limits.clients]: whose rings are looked at; the others ring */
+    uint32_t n_active, rotor, until_look;
+    bool dry;               /* nothing was there at the last call */
+    uint64_t deaf_until_ns; /* not 0: no descriptors are left to accept with; looks away until then */
+};
+
+/* What an event of a port's epoll is about. */
+enum ps_shm_event { PS_SHM_LISTENER, PS_SHM_HALF, PS_SHM_SOCKET, PS_SHM_BELL };
+
+int ps_shm_watch(const struct ps_port *port, int fd, uint32_t events, enum ps_shm_event kind, uint32_t index,
+                 uint32_t generation);
+void ps_shm_unwatch(const struct ps_port *port, int fd);
+
+/* shm_attach.c */
+int ps_shm_listen(struct ps_port *port);
+void ps_shm_accept(struct ps_port *port);
+void ps_shm_half_read(struct ps_port *port, struct ps_shm_half *half);
+void ps_shm_half_end(struct ps_port *port, struct ps_shm_half *half);
+/* Ends those that have taken too long. */
+void ps_shm_halves_expire(struct ps_port *port);
+
+/* shm_port.c */
+void ps_shm_detach(struct ps_shm_client *c);
+void ps_shm_client_wake(struct ps_shm_client *c);
+void ps_shm_client_free(struct ps_shm_client *c);
+
+int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_port **out, struct ps_error *err);
+void ps_shm_port_close(struct ps_port *port);
+int ps_shm_port_admit(struct ps_port *port, const struct ps_pass *pass);
+void ps_shm_port_expel(struct ps_port *port, uint32_t client);
+bool ps_shm_port_rest(struct ps_port *port);
+int ps_shm_port_recv(struct ps_port *port, struct ps_message *m);
+int ps_shm_port_reply(struct ps_port *port, struct ps_message *m);
+
+/* shm_link.c */
+int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_link **out, struct ps_error *err);
+void ps_shm_link_close(struct ps_link *link);
+int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
+int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body, size_t body_bytes);
+int ps_shm_link_recv(struct ps_link *link, struct ps_message *m);
+int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
+
+/* A message of either end, in ps_message.storage. */
+struct ps_shm_held {
+    unsigned char head[PS_FRAME_BYTES];
+    struct ps_shm_client *client; /* of one that a port received; else NULL */
+    struct ps_link *link;
+    uint32_t slot;
+    bool works_in_place; /* its body was the peer's vector when it came */
+};
+
+static inline struct ps_shm_held *ps_shm_held(const struct ps_message *m)
+{
+    return (struct ps_shm_held *)(uintptr_t)m->storage;
+}
+
+void ps_shm_port_drop(struct ps_message *m);
+void ps_shm_link_drop(struct ps_message *m);
+
+/* "shm://PATH" to the path; NULL: no such URL. */
+const char *ps_shm_path(const char *url);
+void ps_shm_close(int *fd);
+
+#endif

@@ -1,0 +1,477 @@
+/* A link of shm: attaches to a port, copies bodies into slots of its region, and waits for answers. */
+#include "proto/transports/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    FILES = 3,
+    RETRY_MS = 2,      /* a port's queue of connections is full */
+    CLOSE_NAP_US = 50, /* until the port has let go of a vector */
+    PEEK_EVERY = 64,   /* times that nothing came, until the socket is asked whether the port is there */
+    SPIN_NS = 100000,  /* a chunk takes about so long at the port */
+    SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
+    MAX_WAIT = 65,
+};
+
+struct slot {
+    bool sent, in_place;
+};
+
+/* bell, the port's; wait: an epoll instance that is readable when the port has rung or gone. */
+struct ps_link {
+    int socket, bell, wait;
+    uint32_t refs; /* messages that were received, and the owner */
+    struct ps_shm_region region;
+    struct slot *slots;
+    uint32_t *free, n_free; /* last in, first out: a slot that was just read is in the cache */
+    uint32_t in_flight, in_place, window, silence, cpu;
+    bool gone;
+    struct ps_buffer buffers[PS_MAX_BUFFERS];
+    uint32_t n_buffers;
+};
+
+static void nap(long us)
+{
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+static int left_ms(uint64_t end_ns)
+{
+    uint64_t now = ps_shm_now_ns();
+    return now < end_ns ? (int)((end_ns - now) / 1000000) + 1 : 0;
+}
+
+static void let_go(struct ps_link *link)
+{
+    if (--link->refs > 0)
+        return;
+    ps_shm_region_unmap(&link->region);
+    free(link->slots);
+    free(link->free);
+    free(link);
+}
+
+/* A connected socket. */
+static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_error *err)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *path = ps_shm_path(url);
+    if (path == NULL || path[0] == 0 || strlen(path) > PS_UNIX_PATH_MAX)
+        return ps_fail(err, -EINVAL,
+                       "%.300s: no address of a lane; allowed is shm://PATH, PATH of 1 to %d bytes", url,
+                       PS_UNIX_PATH_MAX);
+    strcpy(at.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return ps_fail(err, -errno, "cannot make a socket for %s: %s", url, strerror(errno));
+    while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) {
+        int why = errno;
+        if ((why == EAGAIN || why == EINTR) && left_ms(end_ns) > 0) {
+            nap(RETRY_MS * 1000L);
+            continue;
+        }
+        close(fd);
+        if (why == EAGAIN || why == EINTR)
+            return ps_fail(err, -ETIMEDOUT, "%s: the lane took no connection within %d ms", url,
+                           PS_ATTACH_MS);
+        bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR || why == EACCES;
+        return ps_fail(err, none ? -EHOSTUNREACH : -why, "%s: no lane that this user can reach is there: %s",
+                       url, strerror(why));
+    }
+    *out = fd;
+    return 0;
+}
+
+/* The pass is told to nobody but psd's user and root. */
+static int check_owner(int fd, const char *url, struct ps_error *err)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return ps_fail(err, -errno, "%s: whose it is cannot be told: %s", url, strerror(errno));
+    if (peer.uid != geteuid() && peer.uid != 0 && geteuid() != 0)
+        return ps_fail(err, -EHOSTUNREACH, "%s belongs to user %u; allowed are %u and root", url,
+                       (unsigned)peer.uid, (unsigned)geteuid());
+    return 0;
+}
+
+static int say_hello(int fd, const char *url, const struct ps_hub *hub, const struct ps_road_limits *limits,
+                     struct ps_error *err)
+{
+    struct ps_shm_hello h = {.client = hub->pass.client,
+                             .incarnation = hub->pass.incarnation,
+                             .window = limits->window_chunks,
+                             .n_buffers = hub->n_buffers};
+    unsigned char bytes[PS_SHM_HELLO_BYTES];
+    union {
+        struct cmsghdr first;
+        char room[CMSG_SPACE(PS_MAX_BUFFERS * sizeof(int))];
+    } control = {.room = {0}};
+    struct iovec part = {bytes, sizeof bytes};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+
+    memcpy(h.token, hub->pass.token, sizeof h.token);
+    if (h.n_buffers > 0) {
+        m.msg_control = control.room;
+        m.msg_controllen = CMSG_SPACE(h.n_buffers * sizeof(int));
+        control.first = (struct cmsghdr){.cmsg_len = CMSG_LEN(h.n_buffers * sizeof(int)),
+                                         .cmsg_level = SOL_SOCKET,
+                                         .cmsg_type = SCM_RIGHTS};
+    }
+    for (uint32_t i = 0; i < h.n_buffers; i++) {
+        h.buffer_bytes[i] = hub->buffers[i].bytes;
+        memcpy(CMSG_DATA(&control.first) + i * sizeof(int), &hub->buffers[i].fd, sizeof(int));
+    }
+    ps_shm_hello_pack(&h, bytes);
+    ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
+    explicit_bzero(&h, sizeof h);
+    explicit_bzero(bytes, sizeof bytes);
+    return n == sizeof bytes ? 0
+                             : ps_fail(err, -EHOSTUNREACH, "%s: cannot say hello: %s", url, strerror(errno));
+}
+
+/* The next bytes of the reply, and the files that come with them. 0 at its end, -EAGAIN. */
+static ssize_t hear(int fd, unsigned char *to, size_t room, int *files)
+{
+    union {
+        struct cmsghdr first;
+        char room[CMSG_SPACE(FILES * sizeof(int))];
+    } control;
+    struct iovec part = {to, room};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof control.room};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        size_t n_files = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n_files && i < FILES; i++) {
+            ps_shm_close(&files[i]);
+            memcpy(&files[i], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        }
+    }
+    return n < 0 ? -errno : n;
+}
+
+static int refusal(const struct ps_shm_reply *r, const char *url, struct ps_error *err)
+{
+    int rc = -(int)r->status;
+    if (rc == -EACCES)
+        return ps_fail(err, rc, "%s: psd does not know this client's pass", url);
+    return ps_fail(err, rc, "%s: psd does not attach this client: %s; its log says more", url, strerror(-rc));
+}
+
+static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_reply *r, int *files,
+                       struct ps_error *err)
+{
+    unsigned char bytes[PS_SHM_REPLY_BYTES];
+    for (size_t got = 0; got < sizeof bytes;) {
+        ssize_t n = hear(fd, bytes + got, sizeof bytes - got, files);
+        if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
+            return ps_fail(err, -EHOSTUNREACH, "%s: the lane hung up: %s", url,
+                           n == 0 ? "end of file" : strerror((int)-n));
+        if (n > 0) {
+            got += (size_t)n;
+            continue;
+        }
+        int ms = left_ms(end_ns);
+        if (ms == 0)
+            return ps_fail(err, -ETIMEDOUT, "%s: the lane did not answer within %d ms", url, PS_ATTACH_MS);
+        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
+    }
+    int rc = ps_shm_reply_parse(r, bytes, err);
+    if (rc < 0)
+        return rc;
+    if (r->status != 0)
+        return refusal(r, url, err);
+    for (size_t i = 0; i < FILES; i++)
+        if (files[i] < 0)
+            return ps_fail(err, -EPROTO, "%s: the lane's reply lacks files", url);
+    return 0;
+}
+
+/* Fills the link from the reply and its files, of which it takes the last two over. */
+static int settle(struct ps_link *link, const char *url, const struct ps_shm_reply *r, int *files,
+                  struct ps_error *err)
+{
+    struct ps_shm_shape shape = {r->n_slots, r->slot_bytes};
+    int rc = ps_shm_region_map(&shape, files[0], &link->region);
+    if (rc < 0)
+        return ps_fail(err, rc, "%s: its region cannot be mapped: %s", url, strerror(-rc));
+    link->slots = calloc(r->n_slots, sizeof *link->slots);
+    link->free = calloc(r->n_slots, sizeof *link->free);
+    if (link->slots == NULL || link->free == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a link to %s", url);
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        link->free[link->n_free++] = r->n_slots - 1 - i;
+    /* One descriptor to wait on: the socket says that the port has gone. */
+    if (epoll_ctl(files[2], EPOLL_CTL_ADD, link->socket, &(struct epoll_event){EPOLLRDHUP, {.u64 = 1}}) < 0)
+        return ps_fail(err, -errno, "%s: cannot be watched: %s", url, strerror(errno));
+    link->bell = files[1];
+    link->wait = files[2];
+    files[1] = files[2] = -1;
+    link->window = r->n_slots > PS_SHM_SPARE_SLOTS ? r->n_slots - PS_SHM_SPARE_SLOTS : 1;
+    return 0;
+}
+
+int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_link **out, struct ps_error *err)
+{
+    uint64_t end = ps_shm_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    int files[FILES] = {-1, -1, -1}, rc;
+    struct ps_shm_reply reply;
+    struct ps_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a link to %s", url);
+    link->socket = link->bell = link->wait = -1;
+    link->refs = 1;
+    link->cpu = PS_SHM_RESTS;
+    memcpy(link->buffers, hub->buffers, sizeof link->buffers);
+    link->n_buffers = hub->n_buffers;
+    if ((rc = connect_to(url, end, &link->socket, err)) == 0 &&
+        (rc = check_owner(link->socket, url, err)) == 0 &&
+        (rc = say_hello(link->socket, url, hub, limits, err)) == 0 &&
+        (rc = await_reply(link->socket, url, end, &reply, files, err)) == 0)
+        rc = settle(link, url, &reply, files, err);
+    for (size_t i = 0; i < FILES; i++)
+        ps_shm_close(&files[i]);
+    if (rc < 0)
+        ps_shm_link_close(link);
+    else
+        *out = link;
+    return rc;
+}
+
+/* Until the port works in no vector of ours any more; a port that died does not. */
+static void await_release(struct ps_link *link)
+{
+    uint64_t end = ps_shm_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    struct ps_shm_side *port = &link->region.control->port;
+    while (ps_shm_now_ns() < end) {
+        char byte;
+        bool hung_up = recv(link->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        bool detached = atomic_load(&port->detached) != 0;
+        if (detached ? atomic_load(&port->in_place) == 0 : hung_up)
+            return;
+        nap(CLOSE_NAP_US);
+    }
+}
+
+void ps_shm_link_close(struct ps_link *link)
+{
+    if (link == NULL)
+        return;
+    if (link->in_place > 0) {
+        shutdown(link->socket, SHUT_WR);
+        await_release(link);
+    }
+    ps_shm_close(&link->socket);
+    ps_shm_close(&link->bell);
+    ps_shm_close(&link->wait);
+    let_go(link);
+}
+
+static void here(struct ps_link *link)
+{
+    uint32_t cpu = ps_shm_cpu();
+    if (cpu != link->cpu)
+        atomic_store_explicit(&link->region.control->link.cpu, link->cpu = cpu, memory_order_relaxed);
+}
+
+static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *head)
+{
+    memcpy(n->head, head, sizeof n->head);
+    n->slot = link->free[--link->n_free];
+    link->slots[n->slot] = (struct slot){true, n->buffer != PS_SHM_STAGED};
+    link->in_flight++;
+    link->in_place += n->buffer != PS_SHM_STAGED;
+    here(link);
+    ps_shm_ring_put(&link->region.requests, n);
+    if (ps_shm_must_ring(&link->region.control->port))
+        eventfd_write(link->bell, 1);
+    return 0;
+}
+
+static int may_send(const struct ps_link *link)
+{
+    if (link->gone)
+        return -ECONNRESET;
+    return link->n_free == 0 || link->in_flight >= link->window ? -EAGAIN : 0;
+}
+
+int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
+{
+    struct ps_shm_note n = {.buffer = PS_SHM_STAGED, .bytes = body != NULL ? body_bytes : 0};
+    int rc = may_send(link);
+    if (rc < 0)
+        return rc;
+    if (n.bytes > link->region.shape.slot_bytes)
+        return -EMSGSIZE;
+    if (n.bytes > 0)
+        memcpy(ps_shm_slot(&link->region, link->free[link->n_free - 1]), body, n.bytes);
+    return send_note(link, &n, head);
+}
+
+int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body, size_t body_bytes)
+{
+    int rc = may_send(link);
+    if (rc < 0)
+        return rc;
+    for (uint32_t i = 0; i < link->n_buffers; i++) {
+        const struct ps_buffer *b = &link->buffers[i];
+        uintptr_t at = (uintptr_t)body, base = (uintptr_t)b->base;
+        if (at < base || at - base > b->bytes || body_bytes > b->bytes - (at - base))
+            continue;
+        struct ps_shm_note n = {.buffer = i, .offset = at - base, .bytes = body_bytes};
+        return send_note(link, &n, head);
+    }
+    return -EINVAL;
+}
+
+/* Nothing came: whether the port is still there, which costs a system call now and then. */
+static int silent(struct ps_link *link)
+{
+    char byte;
+    if (atomic_load_explicit(&link->region.control->port.detached, memory_order_relaxed) != 0 ||
+        (++link->silence % PEEK_EVERY == 0 && recv(link->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0))
+        link->gone = true;
+    return link->gone ? -ECONNRESET : -EAGAIN;
+}
+
+int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
+{
+    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_note n;
+    do {
+        if (!ps_shm_ring_take(&link->region.answers, &n))
+            return silent(link);
+        if (n.slot >= link->region.shape.n_slots || !link->slots[n.slot].sent ||
+            (n.bytes > link->region.shape.slot_bytes && n.bytes != PS_SHM_DROPPED)) {
+            link->gone = true; /* no port of ours */
+            return -ECONNRESET;
+        }
+        link->slots[n.slot].sent = false;
+        link->in_flight--;
+        link->in_place -= link->slots[n.slot].in_place;
+        if (n.bytes == PS_SHM_DROPPED)
+            link->free[link->n_free++] = n.slot;
+    } while (n.bytes == PS_SHM_DROPPED);
+    memcpy(held->head, n.head, sizeof held->head);
+    held->client = NULL;
+    held->link = link;
+    held->slot = n.slot;
+    held->works_in_place = link->slots[n.slot].in_place;
+    m->head = held->head;
+    m->head_bytes = PS_FRAME_BYTES;
+    m->body = ps_shm_slot(&link->region, n.slot);
+    m->body_bytes = n.bytes;
+    m->shared = true;
+    m->in_place = held->works_in_place && n.bytes == 0;
+    link->refs++;
+    link->silence = 0;
+    return 0;
+}
+
+void ps_shm_link_drop(struct ps_message *m)
+{
+    struct ps_shm_held *held = ps_shm_held(m);
+    held->link->free[held->link->n_free++] = held->slot;
+    let_go(held->link);
+}
+
+static bool readable(const struct ps_link *link)
+{
+    return link->gone || ps_shm_ring_has(&link->region.answers);
+}
+
+static bool any_readable(struct ps_link *const *links, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (links[i] != NULL && readable(links[i]))
+            return true;
+    return false;
+}
+
+/* Whether answers are awaited, and all from ports that run on other cpus than this thread. */
+static bool may_spin(struct ps_link *const *links, size_t n)
+{
+    bool awaits = false;
+    uint32_t cpu = ps_shm_cpu();
+    for (size_t i = 0; i < n; i++) {
+        if (links[i] == NULL || links[i]->in_flight == 0)
+            continue;
+        here(links[i]);
+        if (atomic_load_explicit(&links[i]->region.control->port.cpu, memory_order_relaxed) == cpu)
+            return false;
+        awaits = true;
+    }
+    return awaits;
+}
+
+static bool spin(struct ps_link *const *links, size_t n)
+{
+    uint64_t end = ps_shm_now_ns() + SPIN_NS;
+    while (may_spin(links, n) && ps_shm_now_ns() < end)
+        for (int i = 0; i < SPINS_A_LOOK; i++) {
+            if (any_readable(links, n))
+                return true;
+            PS_SHM_PAUSE();
+        }
+    return false;
+}
+
+/* All links fall asleep; false: one of them has something. */
+static bool doze(struct ps_link *const *links, size_t n)
+{
+    bool asleep = true;
+    for (size_t i = 0; i < n; i++)
+        if (links[i] != NULL && !ps_shm_doze(&links[i]->region.control->link, &links[i]->region.answers))
+            asleep = false;
+    return asleep;
+}
+
+static void wake(struct ps_link *link)
+{
+    struct epoll_event events[2];
+    atomic_store_explicit(&link->region.control->link.asleep, 0, memory_order_relaxed);
+    int n = epoll_wait(link->wait, events, 2, 0);
+    for (int i = 0; i < n; i++)
+        link->gone = link->gone || events[i].data.u64 == 1;
+}
+
+int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms)
+{
+    struct pollfd fds[MAX_WAIT];
+    struct ps_link *of[MAX_WAIT];
+    nfds_t used = 0;
+    int rc;
+
+    if (any_readable(links, n) || (timeout_ms != 0 && spin(links, n)))
+        return 0;
+    for (size_t i = 0; i < n && used < MAX_WAIT - 1; i++)
+        if (links[i] != NULL) {
+            of[used] = links[i];
+            fds[used++] = (struct pollfd){.fd = links[i]->wait, .events = POLLIN};
+        }
+    nfds_t n_links = used;
+    if (extra_fd >= 0)
+        fds[used++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
+    rc = doze(links, n) ? poll(fds, used, timeout_ms) : 1;
+    int why = errno;
+    for (nfds_t i = 0; i < n_links; i++)
+        if (fds[i].revents != 0)
+            wake(of[i]);
+        else
+            atomic_store_explicit(&of[i]->region.control->link.asleep, 0, memory_order_relaxed);
+    return rc < 0 ? -why : rc == 0 ? -ETIMEDOUT : 0;
+}

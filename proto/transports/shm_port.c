@@ -1,0 +1,384 @@
+/* A port of shm: rings of the clients that were heard lately are looked at in turn; the others ring its
+ * epoll. */
+#include "proto/transports/shm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/log.h"
+
+enum {
+    LOOK_EVERY = 64,   /* messages between two looks at who has rung */
+    EVENTS = 64,       /* taken at a look */
+    SPIN_NS = 50000,   /* a peer that runs answers within this, or goes on computing */
+    SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
+};
+
+int ps_shm_watch(const struct ps_port *port, int fd, uint32_t events, enum ps_shm_event kind, uint32_t index,
+                 uint32_t generation)
+{
+    uint64_t about = (uint64_t)generation << 32 | (uint64_t)kind << 28 | index;
+    return epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){events, {.u64 = about}}) < 0
+               ? -errno
+               : 0;
+}
+
+void ps_shm_unwatch(const struct ps_port *port, int fd)
+{
+    if (fd >= 0)
+        epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                     struct ps_port **out, struct ps_error *err)
+{
+    int rc;
+    const char *path = ps_shm_path(url);
+    struct ps_port *port = calloc(1, sizeof *port);
+    (void)hub;
+    if (port == NULL || (port->seats = calloc(limits->clients + 1, sizeof *port->seats)) == NULL ||
+        (port->active = calloc(limits->clients + 1, sizeof(void *))) == NULL) {
+        rc = ps_fail(err, -ENOMEM, "no memory for a lane's port of %u clients", limits->clients);
+        goto free_port;
+    }
+    port->limits = *limits;
+    if (path == NULL) {
+        rc = ps_fail(err, -EINVAL, "%s: no address of a lane; allowed is shm://PATH", url);
+        goto free_port;
+    }
+    if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
+        rc = ps_fail(err, -errno, "cannot watch %s: %s", url, strerror(errno));
+        goto free_port;
+    }
+    if ((rc = ps_unix_socket_listen(path, "lane's socket", &port->file, err)) < 0)
+        goto close_epoll;
+    if ((rc = ps_shm_listen(port)) < 0) {
+        ps_fail(err, rc, "cannot watch %s: %s", url, strerror(-rc));
+        goto close_file;
+    }
+    strcpy(port->url, "shm://");
+    strcat(port->url, port->file.path);
+    *out = port;
+    return 0;
+
+close_file:
+    ps_unix_socket_remove(&port->file);
+    close(port->file.fd);
+close_epoll:
+    close(port->epoll);
+free_port:
+    if (port != NULL)
+        free(port->active);
+    free(port != NULL ? port->seats : NULL);
+    free(port);
+    return rc;
+}
+
+void ps_shm_port_close(struct ps_port *port)
+{
+    if (port == NULL)
+        return;
+    for (size_t i = 0; i < PS_SHM_HALVES; i++)
+        ps_shm_half_end(port, &port->halves[i]);
+    for (uint32_t i = 0; i < port->limits.clients; i++)
+        if (port->seats[i].client != NULL)
+            ps_shm_detach(port->seats[i].client);
+    ps_unix_socket_remove(&port->file);
+    close(port->file.fd);
+    close(port->epoll);
+    explicit_bzero(port->seats, port->limits.clients * sizeof *port->seats);
+    free(port->active);
+    free(port->seats);
+    free(port);
+}
+
+int ps_shm_port_admit(struct ps_port *port, const struct ps_pass *pass)
+{
+    struct ps_shm_seat *seat = NULL;
+    for (uint32_t i = 0; i < port->limits.clients; i++) {
+        struct ps_shm_seat *s = &port->seats[i];
+        if (s->admitted && s->pass.client == pass->client) {
+            seat = s;
+            break;
+        }
+        if (!s->admitted && seat == NULL)
+            seat = s;
+    }
+    if (seat == NULL)
+        return -ENOSPC;
+    bool same = seat->admitted && seat->pass.incarnation == pass->incarnation &&
+                seat->pass.identity == pass->identity &&
+                memcmp(seat->pass.token, pass->token, sizeof pass->token) == 0;
+    if (!same && seat->client != NULL)
+        ps_shm_detach(seat->client);
+    seat->admitted = true;
+    seat->pass = *pass;
+    return 0;
+}
+
+void ps_shm_port_expel(struct ps_port *port, uint32_t client)
+{
+    for (uint32_t i = 0; i < port->limits.clients; i++) {
+        struct ps_shm_seat *s = &port->seats[i];
+        if (!s->admitted || s->pass.client != client)
+            continue;
+        if (s->client != NULL)
+            ps_shm_detach(s->client);
+        s->admitted = false;
+        s->pass = (struct ps_pass){.client = 0};
+    }
+}
+
+void ps_shm_client_free(struct ps_shm_client *c)
+{
+    for (uint32_t i = 0; i < c->n_buffers; i++)
+        if (c->buffers[i] != NULL)
+            munmap(c->buffers[i], c->buffer_bytes[i]);
+    ps_shm_region_unmap(&c->region);
+    ps_shm_close(&c->socket);
+    ps_shm_close(&c->bell);
+    ps_shm_close(&c->link_bell);
+    free(c->taken);
+    free(c);
+}
+
+static void let_go(struct ps_shm_client *c)
+{
+    if (--c->refs == 0)
+        ps_shm_client_free(c);
+}
+
+void ps_shm_client_wake(struct ps_shm_client *c)
+{
+    struct ps_port *port = c->port;
+    if (c->active_at != PS_SHM_RESTS)
+        return;
+    atomic_store_explicit(&c->region.control->port.asleep, 0, memory_order_relaxed);
+    c->active_at = port->n_active;
+    port->active[port->n_active++] = c;
+}
+
+/* Its ring is not looked at any more: it will ring, or is gone. */
+static void retire(struct ps_shm_client *c)
+{
+    struct ps_port *port = c->port;
+    if (c->active_at == PS_SHM_RESTS)
+        return;
+    struct ps_shm_client *last = port->active[--port->n_active];
+    port->active[c->active_at] = last;
+    last->active_at = c->active_at;
+    c->active_at = PS_SHM_RESTS;
+}
+
+void ps_shm_detach(struct ps_shm_client *c)
+{
+    struct ps_port *port = c->port;
+    retire(c);
+    ps_shm_unwatch(port, c->socket);
+    ps_shm_unwatch(port, c->bell);
+    atomic_store(&c->region.control->port.detached, 1);
+    ps_shm_close(&c->socket); /* wakes the link */
+    ps_shm_close(&c->bell);
+    ps_shm_close(&c->link_bell);
+    port->seats[c->seat].client = NULL;
+    port->seats[c->seat].generation++;
+    c->port = NULL;
+    let_go(c);
+}
+
+/* One event of the epoll. */
+static void take_event(struct ps_port *port, uint64_t about)
+{
+    uint32_t generation = (uint32_t)(about >> 32), index = (uint32_t)about & 0xfffffff;
+    enum ps_shm_event kind = (enum ps_shm_event)((uint32_t)about >> 28);
+    struct ps_shm_client *c;
+
+    switch (kind) {
+    case PS_SHM_LISTENER:
+        ps_shm_accept(port);
+        break;
+    case PS_SHM_HALF:
+        if (port->halves[index].generation == generation && port->halves[index].used)
+            ps_shm_half_read(port, &port->halves[index]);
+        break;
+    case PS_SHM_SOCKET:
+    case PS_SHM_BELL:
+        c = port->seats[index].client;
+        if (c == NULL || port->seats[index].generation != generation)
+            break;
+        if (kind == PS_SHM_BELL)
+            ps_shm_client_wake(c);
+        else
+            ps_shm_detach(c);
+        break;
+    }
+}
+
+/* Who has rung, come or gone. */
+static void look(struct ps_port *port)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(port->epoll, events, EVENTS, 0);
+    port->until_look = LOOK_EVERY;
+    for (int i = 0; i < n; i++)
+        take_event(port, events[i].data.u64);
+    ps_shm_halves_expire(port);
+}
+
+/* Those that were silent between two looks are to ring again, so that many of them cost nothing. */
+static void retire_silent(struct ps_port *port)
+{
+    for (uint32_t i = port->n_active; i-- > 0;) {
+        struct ps_shm_client *c = port->active[i];
+        if (!c->heard && ps_shm_doze(&c->region.control->port, &c->region.requests))
+            retire(c);
+        c->heard = false;
+    }
+}
+
+static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_shm_note *n)
+{
+    struct ps_shm_held *held = ps_shm_held(m);
+    memcpy(held->head, n->head, sizeof held->head);
+    held->client = c;
+    held->link = NULL;
+    held->slot = n->slot;
+    held->works_in_place = n->buffer != PS_SHM_STAGED;
+    m->head = held->head;
+    m->head_bytes = PS_FRAME_BYTES;
+    m->body = held->works_in_place ? (unsigned char *)c->buffers[n->buffer] + n->offset
+                                   : ps_shm_slot(&c->region, n->slot);
+    m->body_bytes = n->bytes;
+    m->shared = true;
+    m->in_place = held->works_in_place;
+}
+
+/* The client's next request. -EAGAIN; -EPROTO: it has been detached. */
+static int take(struct ps_shm_client *c, struct ps_message *m)
+{
+    struct ps_shm_side *mine = &c->region.control->port;
+    struct ps_shm_note n;
+    struct ps_error err;
+    if (!ps_shm_ring_take(&c->region.requests, &n))
+        return -EAGAIN;
+    if (ps_shm_request_check(&n, &c->region.shape, c->taken, c->buffer_bytes, c->n_buffers, &err) < 0) {
+        ps_log(PS_LOG_WARN, "shm.detached", "client %u (pid %d, uid %u): %s", c->pass.client,
+               (int)c->peer.pid, (unsigned)c->peer.uid, err.text);
+        ps_shm_detach(c);
+        return -EPROTO;
+    }
+    uint32_t cpu = ps_shm_cpu();
+    if (cpu != c->cpu)
+        atomic_store_explicit(&mine->cpu, c->cpu = cpu, memory_order_relaxed);
+    c->taken[n.slot] = 1;
+    c->heard = true;
+    c->refs++;
+    fill(m, c, &n);
+    if (m->in_place)
+        atomic_store_explicit(&mine->in_place, ++c->in_place, memory_order_release);
+    return 0;
+}
+
+static int scan(struct ps_port *port, struct ps_message *m)
+{
+    for (uint32_t left = port->n_active; left > 0 && port->n_active > 0; left--) {
+        uint32_t i = port->rotor < port->n_active ? port->rotor : 0;
+        port->rotor = i + 1;
+        if (take(port->active[i], m) == 0)
+            return 0;
+    }
+    return -EAGAIN;
+}
+
+/* A turn that found nothing after one that found something ends without a system call: what comes back and
+ * forth quickly then costs none. */
+int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
+{
+    int rc;
+    if (port->until_look == 0) {
+        look(port);
+        retire_silent(port);
+    }
+    rc = scan(port, m);
+    if (rc < 0 && port->dry) {
+        look(port);
+        rc = scan(port, m);
+    }
+    port->dry = rc < 0;
+    port->until_look -= rc == 0;
+    return rc;
+}
+
+/* Whether all who were heard lately run elsewhere: they may answer while this thread looks. One that shares
+ * its cpu cannot. */
+static bool may_spin(const struct ps_port *port)
+{
+    uint32_t here = ps_shm_cpu();
+    for (uint32_t i = 0; i < port->n_active; i++)
+        if (atomic_load_explicit(&port->active[i]->region.control->link.cpu, memory_order_relaxed) == here)
+            return false;
+    return port->n_active > 0;
+}
+
+static bool anything(const struct ps_port *port)
+{
+    for (uint32_t i = 0; i < port->n_active; i++)
+        if (ps_shm_ring_has(&port->active[i]->region.requests))
+            return true;
+    return false;
+}
+
+bool ps_shm_port_rest(struct ps_port *port)
+{
+    uint64_t end = port->n_active > 0 ? ps_shm_now_ns() + SPIN_NS : 0;
+    while (may_spin(port) && ps_shm_now_ns() < end)
+        for (int i = 0; i < SPINS_A_LOOK; i++) {
+            if (anything(port))
+                return true;
+            PS_SHM_PAUSE();
+        }
+    for (uint32_t i = port->n_active; i-- > 0;) {
+        struct ps_shm_client *c = port->active[i];
+        if (!ps_shm_doze(&c->region.control->port, &c->region.requests))
+            return true;
+        retire(c);
+    }
+    port->dry = true;
+    return false;
+}
+
+/* Gives the slot back, with an answer or without. */
+static int give_back(struct ps_message *m, uint64_t bytes)
+{
+    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_client *c = held->client;
+    struct ps_shm_note n = {.slot = held->slot, .buffer = PS_SHM_STAGED, .bytes = bytes};
+    int rc = c->port != NULL ? 0 : -EHOSTUNREACH;
+    memcpy(n.head, held->head, sizeof n.head);
+    c->taken[held->slot] = 0;
+    if (held->works_in_place)
+        atomic_store_explicit(&c->region.control->port.in_place, --c->in_place, memory_order_release);
+    if (rc == 0) {
+        ps_shm_ring_put(&c->region.answers, &n);
+        if (ps_shm_must_ring(&c->region.control->link))
+            eventfd_write(c->link_bell, 1);
+    }
+    let_go(c);
+    return rc;
+}
+
+int ps_shm_port_reply(struct ps_port *port, struct ps_message *m)
+{
+    (void)port;
+    return give_back(m, m->in_place ? 0 : m->body_bytes);
+}
+
+void ps_shm_port_drop(struct ps_message *m)
+{
+    give_back(m, PS_SHM_DROPPED);
+}

@@ -1,0 +1,103 @@
+/* shm_region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots
+ * for bodies.
+ *
+ *   control words | requests[] | answers[] | (next page) slot 0 | slot 1 | ...
+ *
+ * Either ring has one writer and one reader. An entry is there when its `seq` says so; as no slot is in a
+ * ring twice and a ring has room for all of them, the writer need not know how far the reader is. The other
+ * end may write whatever it likes at any time: an entry is read once into private memory, and nothing that
+ * is kept is kept here. */
+#ifndef PS_TRANSPORTS_SHM_REGION_H
+#define PS_TRANSPORTS_SHM_REGION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "proto/transports/shm_wire.h"
+
+/* Two cache lines: the second comes with the first. */
+struct ps_shm_entry {
+    _Atomic uint64_t seq; /* from 1; the last to be written */
+    _Atomic uint64_t place, offset, bytes;
+    uint64_t unused[4];
+    _Atomic uint64_t head[PS_FRAME_BYTES / 8];
+};
+
+/* What one end tells the other; lines of its own. */
+struct ps_shm_side {
+    _Alignas(128) _Atomic uint32_t asleep; /* wants its bell rung at the next entry */
+    _Atomic uint32_t cpu;                  /* where it ran last */
+    /* The port's only: it takes no more requests; messages whose bodies it works in where they are. */
+    _Atomic uint32_t detached, in_place;
+};
+
+struct ps_shm_control {
+    struct ps_shm_side link, port;
+};
+
+struct ps_shm_ring {
+    struct ps_shm_entry *entries;
+    uint64_t mask, next;
+};
+
+struct ps_shm_region {
+    struct ps_shm_shape shape;
+    struct ps_shm_control *control; /* where it is mapped */
+    struct ps_shm_ring requests, answers;
+    unsigned char *slots;
+    size_t bytes;
+};
+
+/* The port's way: a new file, sealed so that nobody can make it smaller. *fd is the caller's. -errno. */
+int ps_shm_region_make(const struct ps_shm_shape *shape, struct ps_shm_region *out, int *fd);
+/* The link's: of a file that it was sent. */
+int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_region *out);
+void ps_shm_region_unmap(struct ps_shm_region *r);
+
+/* Whether the file cannot become smaller than `bytes`, now or later, so that touching it is safe. */
+bool ps_shm_file_is_safe(int fd, uint64_t bytes);
+
+static inline unsigned char *ps_shm_slot(const struct ps_shm_region *r, uint32_t slot)
+{
+    return r->slots + slot * r->shape.slot_bytes;
+}
+
+/* Sequentially consistent, as what is done with `asleep`: who puts and then sees nobody asleep has been seen
+ * by who falls asleep and then looks. */
+static inline bool ps_shm_ring_has(const struct ps_shm_ring *r)
+{
+    return atomic_load(&r->entries[r->next & r->mask].seq) == r->next + 1;
+}
+
+void ps_shm_ring_put(struct ps_shm_ring *r, const struct ps_shm_note *n);
+/* False: nothing there. */
+bool ps_shm_ring_take(struct ps_shm_ring *r, struct ps_shm_note *n);
+
+/* After a put: whether the other end's bell is to be rung. Says so once for each time that it falls asleep.
+ */
+static inline bool ps_shm_must_ring(struct ps_shm_side *other)
+{
+    return atomic_load(&other->asleep) != 0 && atomic_exchange(&other->asleep, 0) != 0;
+}
+
+/* Falls asleep, unless the ring has something. */
+static inline bool ps_shm_doze(struct ps_shm_side *mine, const struct ps_shm_ring *ring)
+{
+    atomic_store(&mine->asleep, 1);
+    if (!ps_shm_ring_has(ring))
+        return true;
+    atomic_store_explicit(&mine->asleep, 0, memory_order_relaxed);
+    return false;
+}
+
+/* Where this thread runs. */
+uint32_t ps_shm_cpu(void);
+uint64_t ps_shm_now_ns(void);
+
+#if defined __x86_64__ || defined __i386__
+#define PS_SHM_PAUSE() __builtin_ia32_pause()
+#else
+#define PS_SHM_PAUSE() atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+#endif

@@ -1,0 +1,69 @@
+/* shm_wire.h: what the two ends of the road shm say to each other, as pure functions: the handshake's two
+ * messages, little-endian, and what a request may name. */
+#ifndef PS_TRANSPORTS_SHM_WIRE_H
+#define PS_TRANSPORTS_SHM_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+#include "proto/transport.h"
+
+#define PS_SHM_MAGIC   0x314d5350u /* "PSM1" */
+#define PS_SHM_VERSION 1
+
+enum {
+    PS_SHM_HELLO_BYTES = 72,
+    PS_SHM_REPLY_BYTES = 32,
+    PS_SHM_MAX_WINDOW = 4096, /* slots a client may have */
+};
+
+/* From the link, once, with the descriptors of its buffers. */
+struct ps_shm_hello {
+    uint32_t client, incarnation;
+    unsigned char token[PS_PASS_TOKEN_BYTES];
+    uint32_t window;    /* requests that it wants in flight, 1 to PS_SHM_MAX_WINDOW */
+    uint32_t n_buffers; /* up to PS_MAX_BUFFERS */
+    uint64_t buffer_bytes[PS_MAX_BUFFERS];
+};
+
+/* From the port, once; where status is 0, with the descriptors of the region, of the port's bell and of what
+ * tells the link that its own was rung. */
+struct ps_shm_reply {
+    uint32_t status; /* an errno */
+    uint32_t n_slots;
+    uint64_t slot_bytes;
+};
+
+/* out: PS_SHM_HELLO_BYTES, PS_SHM_REPLY_BYTES. */
+void ps_shm_hello_pack(const struct ps_shm_hello *h, unsigned char *out);
+void ps_shm_reply_pack(const struct ps_shm_reply *r, unsigned char *out);
+/* -EPROTO with a sentence for another magic or for what is out of range; -EPROTONOSUPPORT for another
+ * version. */
+int ps_shm_hello_parse(struct ps_shm_hello *h, const unsigned char *in, struct ps_error *err);
+int ps_shm_reply_parse(struct ps_shm_reply *r, const unsigned char *in, struct ps_error *err);
+
+/* Sizes of a region, as the port has set them. */
+struct ps_shm_shape {
+    uint32_t n_slots;
+    uint64_t slot_bytes; /* whole pages */
+};
+
+#define PS_SHM_STAGED  UINT32_MAX /* buffer: the body lies in the slot */
+#define PS_SHM_DROPPED UINT64_MAX /* bytes of an answer: there is none; the slot is the link's again */
+
+/* An entry of a ring, read into private memory. */
+struct ps_shm_note {
+    uint32_t slot;
+    uint32_t buffer; /* PS_SHM_STAGED, or the number of the lent buffer that the body lies in */
+    uint64_t offset; /* in that buffer */
+    uint64_t bytes;  /* of the body */
+    unsigned char head[PS_FRAME_BYTES];
+};
+
+/* Whether a request names what there is. taken[slot]: it is the port's. -EPROTO with a sentence. */
+int ps_shm_request_check(const struct ps_shm_note *n, const struct ps_shm_shape *shape,
+                         const unsigned char *taken, const uint64_t *buffer_bytes, uint32_t n_buffers,
+                         struct ps_error *err);
+
+#endif

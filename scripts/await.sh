@@ -1,0 +1,262 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# await.sh: how psrun waits for a job that launch.sh has started, ends it and reports. Sourced by psrun, never run.
+
+# -- waiting --------------------------------------------------------------------------------------------------------------
+
+# Where every round waits for all, or ranks take turns, a run without one of them is another run than was asked for.
+goes_on_without() {
+    [[ $failure_policy != keep-going ]] || return 0
+    [[ $failure_policy != fail-fast ]] || return 1
+    "$servers_ended" || [[ -n $join_dir || " fcfs hogwild ssp backup quorum " == *" $admission "* ]]
+}
+
+# Asked at once: psd may be gone when a client fails.
+learn_admission() {
+    admission=$(ask_head 10 --json status | grep -o '"admission": *"[a-z-]*"' | head -n 1 | cut -d '"' -f 4) || admission=
+    [[ -n $admission || -n $failure_policy ]] || say "psd does not say how exchanges are admitted: a worker that fails ends the job"
+}
+
+# Whether the worker found no psd, for the job had ended in good order before psd heard of its client: that has not failed.
+came_late() { # CLIENT STATUS
+    "$servers_ended" && "$is_psworker" && [[ -z $join_dir ]] && (($2 == exit_server)) &&
+        ! grep -qsE "\"msg\": ?\"client-$1(\.[0-9]+)? " "$run_dir/psd-0.log"
+}
+
+client_ended() { # NAME STATUS
+    local client=${1#client-}
+    client=${client%%.*}
+    client_left[client]=$((client_left[client] - 1))
+    if came_late "$client" "$2"; then
+        [[ -n ${client_late[client]-} ]] || say "client-$client came when the job had ended"
+        client_late[client]=true
+    elif (($2 != 0)) && [[ -z ${client_failed[client]-} ]]; then
+        client_failed[client]="$1 ended with status $2"
+        goes_on_without || fail_child "$1" "$2"
+        ((${#client_failed[@]} < clients)) || fail_child "$1" "$2"
+        say "client-$client has failed: $1 ended with status $2 (see $run_dir); the job goes on without it"
+    fi
+    ((client_left[client] > 0)) || left=$((left - 1))
+}
+
+# An evaluator is no part of the job; a server is.
+other_ended() { # NAME STATUS
+    case $1:$2 in
+    psd-*:0) servers_ended=true ;;
+    psd-*) fail_child "$1" "$2" ;;
+    evaluator:0) evaluator_pid= ;;
+    evaluator:*)
+        evaluator_pid=
+        say "the evaluator ended with status $2 (see $run_dir/evaluator.log); the job goes on without it"
+        ;;
+    time-limit:*)
+        say "the time limit of $time_limit s is over: workers are told to stop"
+        stop_job
+        ;;
+    esac
+}
+
+# Workers end with what they have computed.
+stop_job() {
+    if ((servers > 0)); then
+        ask_head 10 drain >>"$run_dir/psctl.log" || true # it waits for the end, which may take longer
+        servers_ended=true
+    else
+        end_children 'client-*'
+    fi
+}
+
+wait_for_clients() {
+    local pid name status
+    while ((left > 0)) || { ((workers == 0)) && ! "$servers_ended"; }; do
+        status=0 pid=
+        wait -n -p pid "${!child[@]}" || status=$?
+        [[ -n $pid ]] || continue # a signal came, and its trap has done what it asked for
+        name=${child[$pid]}
+        unset "child[$pid]"
+        if [[ $name == client-* ]]; then
+            client_ended "$name" "$status"
+        else
+            other_ended "$name" "$status"
+        fi
+    done
+}
+
+# SIGUSR1: what comes next, such as the end of an allocation, finds a checkpoint.
+checkpoint_now() {
+    ((servers > 0)) || return 0
+    say "SIGUSR1: $(ask_head 60 checkpoint || echo 'the checkpoint failed')"
+    "$requeue" || return 0
+    at_end+=(backend_requeue)
+    end_early 0
+}
+
+# In good order as far as there is time: psd tells the workers, and saves the center. clean_up does the rest.
+end_early() { # STATUS
+    trap 'exit 130' HUP INT TERM
+    ((servers == 0)) || [[ ! -s $run_dir/endpoint ]] || ask_head "$job_grace" drain >>"$run_dir/psctl.log" || true
+    exit "$1"
+}
+
+wait_for_end() { # NAME-PATTERN SECONDS: of children that have been told; their status counts
+    local end=$((SECONDS + $2)) pid status name
+    for pid in "${!child[@]}"; do
+        # shellcheck disable=SC2053 # a pattern
+        [[ ${child[$pid]} == $1 ]] || continue
+        while kill -0 "$pid" 2>/dev/null; do
+            ((SECONDS < end)) || fail_child "${child[$pid]}" "none: it did not end within $2 s"
+            sleep 0.1
+        done
+        status=0
+        wait "$pid" || status=$?
+        name=${child[$pid]}
+        unset "child[$pid]"
+        [[ $name == evaluator ]] || ((status == 0)) || fail_child "$name" "$status"
+    done
+}
+
+# The evaluator looks at the center a last time; psd saves it and ends.
+end_job() {
+    local pid
+    for pid in "${!child[@]}"; do
+        [[ ${child[$pid]} != time-limit ]] || end_one "$pid"
+    done
+    ((servers > 0)) || return 0
+    end_children evaluator
+    wait_for_end evaluator 60
+    "$servers_ended" || ask_head 60 drain >>"$run_dir/psctl.log" || true # a condition of `stop` may have been quicker
+    wait_for_end psd-0 60
+    other_servers_end
+}
+
+# The head tells the others. One that has not heard of it ends by a signal as well.
+other_servers_end() {
+    local end=$((SECONDS + 10))
+    while servers_run && ((SECONDS < end)); do
+        sleep 0.1
+    done
+    if servers_run; then
+        say "servers that have not heard of the job's end are told"
+        end_children 'psd-*'
+    fi
+    wait_for_end 'psd-*' 60
+}
+
+servers_run() {
+    local pid
+    for pid in "${!child[@]}"; do
+        [[ ${child[$pid]} != psd-* ]] || ! kill -0 "$pid" 2>/dev/null || return 0
+    done
+    return 1
+}
+
+end_one() { # PID
+    kill -TERM -- "-$1" 2>/dev/null || true
+    wait "$1" || true
+    unset "child[$1]"
+}
+
+run_job() {
+    trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"' EXIT
+    trap 'say "interrupted: the job ends"; end_early 130' HUP INT TERM
+    trap checkpoint_now USR1
+    export PSRUN_ID=$job_id
+    say "run folder: $run_dir ($backend: ${#hosts[@]} hosts, $servers servers, $workers workers in $clients clients)"
+    if ((servers > 0)); then
+        start_servers
+        learn_admission
+        say "psd is ready: psctl --socket $run_dir/state-0/psd.sock top    (on ${hosts[0]})"
+    elif [[ -n $join_dir ]]; then
+        wait_for_endpoint
+    fi
+    started_s=$EPOCHREALTIME
+    start_clients
+    start_evaluator
+    [[ -z $time_limit ]] || start time-limit sleep "$time_limit"
+    wait_for_clients
+    ended_s=$EPOCHREALTIME
+    end_job
+    report
+    ((${#client_failed[@]} == 0)) || exit 3
+}
+
+# -- outside an allocation ------------------------------------------------------------------------------------------------
+
+# psrun again, in a job; here it waits for that, and cancels it when it is told to end itself.
+submit() {
+    local id word end
+    [[ -z $join_dir ]] || bad_option "--join outside an allocation" "psrun --join in a job script (scripts/$backend)"
+    : "${run_dir:=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}}"
+    mkdir -p "$run_dir"
+    run_dir=$(realpath "$run_dir")
+    {
+        printf '#!/bin/bash\n# Written by psrun; %s runs it.\nPSRUN_SUBMITTED=1 exec' "$backend"
+        printf ' %q' "$scripts/psrun" --run-dir "$run_dir" --backend "$backend" "${given[@]}"
+        echo
+    } >"$run_dir/job.sh"
+    rm -f "$run_dir/exit"
+    id=$(backend_submit "$run_dir/job.sh") || die "$backend did not take the job"
+    say "job $id of $backend, run folder $run_dir"
+    ! "$detach" || return 0
+    trap 'backend_cancel "$id"; say "job $id is cancelled"; exit 130' HUP INT TERM
+    tail -n +1 -F "$run_dir/job.log" 2>/dev/null &
+    trap 'kill $(jobs -rp) 2>/dev/null' EXIT
+    while backend_is_queued "$id"; do
+        sleep 1
+    done
+    # What was written on another host may come a little later than the queue's word.
+    for ((end = SECONDS + 10; SECONDS < end; )); do
+        [[ ! -s $run_dir/exit ]] || break
+        sleep 0.2
+    done
+    sleep 1 # tail's last lines
+    [[ -s $run_dir/exit ]] || die "job $id is gone, and psrun in it has left no exit status: see $run_dir/job.log"
+    exit "$(<"$run_dir/exit")"
+}
+
+# -- the report -----------------------------------------------------------------------------------------------------------
+
+# Of a worker's log, text or --json: how it ended, steps, images a second.
+worker_result() { # LOG
+    LC_ALL=C awk '
+        /^rank -?[0-9]+ [a-z]+: [0-9]+ steps in / {
+            how = $3; sub(/:/, "", how); steps = $4
+            for (i = 1; i < NF; i++) if ($(i + 1) ~ /^img/) rate = $i
+        }
+        /^\{"event":"(finished|drained|stopped)"/ {
+            split($0, q, /[":,}]+/); how = q[3]
+            for (i in q) { if (q[i] == "step") steps = q[i + 1]; if (q[i] == "images_per_second") rate = q[i + 1] }
+        }
+        END { print (how == "" ? "-" : how), (steps == "" ? "-" : steps), (rate == "" ? 0 : rate) }' "$1" 2>/dev/null ||
+        echo - - 0
+}
+
+client_row() { # CLIENT
+    local logs log how='-' steps='-' rate sum=0 one
+    logs=("$run_dir/client-$1.log")
+    ((members == 1)) || logs=("$run_dir/client-$1".[0-9]*.log)
+    for log in "${logs[@]}"; do
+        read -r how steps one < <(worker_result "$log")
+        sum=$(LC_ALL=C awk -v a="$sum" -v b="$one" 'BEGIN { printf "%.0f", a + b }')
+    done
+    [[ -z ${client_late[$1]-} ]] || how=late
+    [[ -z ${client_failed[$1]-} ]] || how=failed
+    printf '%-12s %-9s %8s %8s %10s\n' "client-$1" "$how" "$members" "$steps" "$sum"
+}
+
+report() {
+    local c version loss accuracy what=${method:-${config##*/}}
+    {
+        if ((clients > 0)); then
+            printf '%-12s %-9s %8s %8s %10s\n' client ended workers steps images/s
+            for ((c = 0; c < clients; c++)); do
+                client_row "$c"
+            done
+        fi
+        if [[ -s $run_dir/history.jsonl ]]; then
+            read -r _ version loss accuracy < <(history_table | tail -n 1)
+            LC_ALL=C awk -v a="$accuracy" -v l="$loss" -v v="$version" -v t0="$started_s" -v t1="$ended_s" \
+                -v what="$workers workers in $clients clients, $servers servers, ${what:-async-easgd}" \
+                'BEGIN { printf "center: test accuracy %.4f, loss %.4f, %d updates in %.0f s (%s)\n", a, l, v, t1 - t0, what }'
+        fi
+    } | tee "$run_dir/report"
+}

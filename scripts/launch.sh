@@ -1,0 +1,361 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# launch.sh: how psrun plans a job, and starts it by a backend's functions; psrun.d/local.sh says what these are. Sourced by
+# psrun after job.sh, never run.
+
+start_timeout=60
+hosts=()            # that are used, in the allocation's order
+place=()            # a backend's answer: what runs the command behind it elsewhere
+members=1           # workers of a client
+is_psworker=false   # else the workers are a program of the user's own
+endpoint=           # file that says where the head of the servers is; empty: there are none
+job_id=$$-$RANDOM   # marks what this psrun has started
+started_s=
+left=               # clients that run
+admission=          # of the method, as psd says; empty: not known
+client_left=() client_failed=() # client -> its processes that run; how the first of them failed
+client_late=()      # client -> true: it came when the job had ended
+servers_ended=false # by themselves, in good order: a condition of `stop`, or an operator drained the job
+job_end_file=       # where the exit status goes, for those who wait for a job in a queue
+readonly alone_methods=(d-sync pipe-sgd) # of one clique, with or without psd
+
+is_alone() { # METHOD
+    [[ " ${alone_methods[*]} " == *" $1 "* ]]
+}
+
+# -- the plan -------------------------------------------------------------------------------------------------------------
+
+# The method may be the configuration's, or a setting.
+planned_method() {
+    local name=$method
+    [[ -n $name || -z $config ]] || name=$(sed -nE 's/^method: *([a-z-]+).*/\1/p' "$config")
+    [[ " ${job_settings[*]} " != *" method="* ]] || name=${job_settings[*]#*method=} name=${name%% *}
+    echo "$name"
+}
+
+plan_cliques() {
+    local c allowed=()
+    if [[ -z $clients ]]; then
+        clients=$workers
+        if ((servers == 0)) && [[ -z $join_dir ]] || is_alone "$(planned_method)"; then
+            clients=1
+        fi
+    fi
+    check_number --clients "$clients" 1 "$workers"
+    if ((workers % clients != 0)); then
+        for ((c = 1; c <= workers; c++)); do
+            ((workers % c != 0)) || allowed+=("$c")
+        done
+        bad_option "--workers $workers --clients $clients: $workers workers do not make $clients cliques of one size" \
+            "--clients ${allowed[*]}"
+    fi
+    members=$((workers / clients))
+}
+
+check_without_servers() {
+    is_local "$method" || is_alone "$method" ||
+        bad_option "--servers 0 --method ${method:-(none)}" "${local_methods[*]} ${alone_methods[*]}"
+    ! is_local "$method" || ((workers == 1)) || bad_option "--method $method --workers $workers" "1: it is of one worker"
+    ((clients == 1)) || bad_option "--servers 0 --clients $clients" "1: all workers are one clique"
+    [[ -z $config && ${#job_settings[@]} -eq 0 ]] || bad_option "--config or --set with --servers 0" \
+        "psworker's options behind --: there is no psd that would read them"
+}
+
+# What psrun itself tells workers; --clique-timeout, --links and --clique-listen are the user's.
+readonly own_options=" --server --method --rank --name --clique --members --member --clique-name --rendezvous --key --state \
+--evaluate --history "
+
+check_command() {
+    local word
+    [[ ${#command[@]} -gt 0 && ${command[0]##*/} == psworker ]] || return 0
+    is_psworker=true
+    for word in "${command[@]:1}"; do
+        [[ $own_options != *" ${word%%=*} "* ]] || bad_option "${word%%=*} behind --" "none: psrun gives it"
+        [[ ${word%%=*} != --data || -z $data ]] || bad_option "--data both before and behind --" "one of them"
+    done
+}
+
+# A key that others can read is no secret.
+check_key() { # FILE
+    local mode
+    mode=$(stat -Lc %a "$1" 2>/dev/null) || bad_option "key file $1" "a file, and there is none of that name"
+    (((8#$mode & 8#077) == 0)) ||
+        bad_option "key file $1 has mode $mode: others may read it" "0600 (chmod 600 $1, and a new key if others may have read it)"
+}
+
+find_backend() {
+    local name
+    if [[ -z $backend ]]; then
+        backend=local
+        [[ -z ${LSB_JOBID-} ]] || backend=lsf
+        [[ -z ${SLURM_JOB_ID-} ]] || backend=slurm
+    fi
+    # shellcheck disable=SC1090 # one of a folder
+    source "$scripts/psrun.d/$backend.sh"
+    backend_check
+    [[ -n $protection ]] || { protection=curve && backend_is_loopback && protection=none; } || true
+}
+
+# Those that were built, else of the tree that psrun lies in, else installed ones.
+find_programs() {
+    local name
+    if [[ -n ${PSD_BUILD-} || -f $root/meson.build ]]; then
+        job_build
+        psd_program=$build/server/psd psctl_program=$build/server/ctl/psctl psworker_program=$build/nets/worker/psworker
+    else
+        for name in psd psctl psworker; do
+            type -P "$name" >/dev/null || die "there is no $name on PATH"
+        done
+        psd_program=$(type -P psd) psctl_program=$(type -P psctl) psworker_program=$(type -P psworker)
+    fi
+    psd_program=$(realpath "$psd_program") psctl_program=$(realpath "$psctl_program")
+    psworker_program=$(realpath "$psworker_program")
+    ! "$is_psworker" || command[0]=$psworker_program
+    psd_options=(${config:+--config "$(realpath "$config")"} ${method:+--method "$method"} "${job_settings[@]}")
+}
+
+# Before anything starts. The number of workers is given to methods that take it.
+check_configuration() {
+    local why shard=()
+    ((servers == 1)) || shard=(--shard "0/$servers")
+    why=$("$psd_program" "${psd_options[@]}" "${shard[@]}" --check-config 2>&1) || {
+        say "${why#psd: }"
+        exit 2
+    }
+    ((clients > 0)) || return 0
+    ! "$psd_program" "${psd_options[@]}" --set "workers=$clients" --check-config >/dev/null 2>&1 ||
+        [[ " ${job_settings[*]}" == *" workers="* ]] || psd_options+=(--set "workers=$clients")
+}
+
+find_hosts() {
+    local all host
+    mapfile -t all < <(backend_hosts)
+    ((${#all[@]} > 0)) || die "the $backend backend finds no host in this allocation"
+    for host in "${wanted_hosts[@]}"; do
+        [[ " ${all[*]} " == *" $host "* ]] || bad_option "--hosts: the allocation does not have \"$host\"" "${all[*]}"
+    done
+    hosts=("${wanted_hosts[@]}")
+    ((${#hosts[@]} > 0)) || hosts=("${all[@]}")
+}
+
+host_of() { # WORKER: neighbours share a host, or are on hosts beside each other
+    echo "${hosts[$1 * ${#hosts[@]} / workers]}"
+}
+
+# -- the run folder -------------------------------------------------------------------------------------------------------
+
+# A folder that was made with other numbers, or that lacks a server's part, is no job to go on with.
+check_resumed() {
+    local i has=() lacks=() was
+    was=$(<"$run_dir/psrun.job")
+    [[ $was == "servers=$servers workers=$workers clients=$clients" ]] ||
+        die "$run_dir was made with $was, and not with servers=$servers workers=$workers clients=$clients: resume it as it was"
+    for ((i = 0; i < servers; i++)); do
+        if compgen -G "$run_dir/state-$i/checkpoints/*.safetensors" >/dev/null; then
+            has+=("$i")
+        else
+            lacks+=("$i")
+        fi
+    done
+    [[ ${#has[@]} -eq 0 || ${#lacks[@]} -eq 0 ]] ||
+        die "$run_dir has checkpoints of servers ${has[*]}, and none of ${lacks[*]}: the map of shards has a gap"
+}
+
+prepare_folder() {
+    if [[ -n $join_dir ]]; then
+        join_dir=$(realpath "$join_dir")
+        endpoint=$join_dir/endpoint
+        run_dir=$join_dir/join-$job_id
+        [[ -n $key_file ]] || { [[ ! -e $join_dir/keys/guest ]] || key_file=$join_dir/keys/guest; }
+        [[ -z $key_file ]] || check_key "$key_file"
+        mkdir -p "$run_dir"
+        return
+    fi
+    : "${run_dir:=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}}"
+    mkdir -p "$run_dir"
+    run_dir=$(realpath "$run_dir")
+    ((servers == 0)) || endpoint=$run_dir/endpoint
+    if [[ -e $run_dir/psrun.job ]]; then
+        "$resume" || die "$run_dir holds a run already: choose another folder, or go on with --resume"
+        check_resumed
+    fi
+    echo "servers=$servers workers=$workers clients=$clients" >"$run_dir/psrun.job"
+    rm -f "$run_dir/endpoint" "$run_dir/exit"
+    job_end_file=$run_dir/exit
+    [[ $protection != curve ]] || ((servers == 0)) || make_keys
+}
+
+make_key() { # NAME RIGHTS-IN-THE-ALLOW-LIST
+    local file=$run_dir/keys/$1 line
+    if [[ ! -e $file ]]; then
+        line=$("$psctl_program" keygen "$file" --name "$1") || die "there is no key file $file"
+        [[ -z $2 ]] || echo "$line $2" >>"$run_dir/keys/allow"
+    fi
+    check_key "$file"
+}
+
+# One of all servers, one of each client, one of the evaluator, and one for those who join later.
+make_keys() {
+    local c
+    (umask 077 && mkdir -p "$run_dir/keys")
+    make_key center ""
+    make_key evaluator role=observer
+    make_key guest role=any
+    for ((c = 0; c < clients; c++)); do
+        make_key "client-$c" "role=worker ranks=$c"
+    done
+}
+
+key_of() { # NAME: psworker's option, in two lines; nothing where there are no keys
+    local file=$run_dir/keys/$1
+    [[ -z $join_dir ]] || file=$key_file
+    if [[ -n $join_dir && -n $key_file || -z $join_dir && $protection == curve ]]; then
+        printf '%s\n' --key "$file"
+    fi
+}
+
+# -- servers --------------------------------------------------------------------------------------------------------------
+
+# psd's working directory is the run folder: a socket's path is short there, whatever the folder's name.
+start_server() { # SHARD
+    local host=${hosts[$1 % ${#hosts[@]}]} options=(--state-dir "state-$1")
+    if (($1 == 0)); then
+        options+=(--endpoint-file endpoint)
+    else
+        options+=(--head @endpoint)
+    fi
+    ((servers == 1)) || options+=(--shard "$1/$servers" --set "servers.wait_s=$start_timeout")
+    ! "$resume" || options+=(--resume)
+    backend_listen "$host"
+    options+=(--listen "$listen_url" ${listen_name:+--set "advertise=$listen_name"})
+    case $protection in
+    curve) options+=(--set "auth.key=$run_dir/keys/center" --set "auth.allow=$run_dir/keys/allow") ;;
+    insecure) options+=(--set insecure=true) ;;
+    esac
+    backend_on "$host" "psd-$1"
+    start "psd-$1" "${place[@]}" env -C "$run_dir" "$psd_program" "${psd_options[@]}" "${options[@]}"
+}
+
+start_servers() {
+    local i
+    for ((i = 0; i < servers; i++)); do
+        start_server "$i"
+    done
+    wait_for_endpoint
+}
+
+# A server that has ended will write no endpoint file.
+check_servers() {
+    local pid status
+    for pid in "${!child[@]}"; do
+        if [[ ${child[$pid]} == psd-* ]] && ! kill -0 "$pid" 2>/dev/null; then
+            status=0
+            wait "$pid" || status=$?
+            fail_child "${child[$pid]}" "$status"
+        fi
+    done
+}
+
+wait_for_endpoint() {
+    local end=$((SECONDS + start_timeout))
+    until [[ -s $endpoint ]]; do
+        check_servers
+        ((SECONDS < end)) || die "the endpoint file $endpoint has not appeared within $start_timeout s (--start-timeout)"
+        sleep 0.1
+    done
+}
+
+# psctl, where the head is.
+ask_head() { # SECONDS COMMAND...
+    local seconds=$1
+    shift
+    backend_on "${hosts[0]}" psctl
+    timeout "$((seconds + 10))" "${place[@]}" env -C "$run_dir" "$psctl_program" --socket state-0/psd.sock \
+        --timeout "$seconds" "$@" 2>>"$run_dir/psctl.log"
+}
+
+# -- clients --------------------------------------------------------------------------------------------------------------
+
+# The whole command of a worker goes to `words`.
+worker_command() { # CLIENT MEMBER (empty: MPI tells) HOST
+    local key flags=()
+    mapfile -t key < <(key_of "client-$1")
+    words=("$scripts/psrun.d/member")
+    if "$is_psworker"; then
+        flags=(--psworker)
+        ! "$resume" || flags+=(--state)
+        ((servers > 0)) || [[ -n $join_dir ]] || flags+=(--history)
+    fi
+    words+=("${flags[@]}" "$run_dir" "client-$1" "$members" "$2" "$endpoint" "${key[1]-}" "${command[@]}")
+    "$is_psworker" || return 0
+    words+=(${data:+--data "$data"} "${key[@]}")
+    if ((servers > 0)) || [[ -n $join_dir ]]; then
+        words+=(--server "@$endpoint")
+        [[ -n $join_dir ]] || words+=(--rank "$1")
+    else
+        words+=(--method "$method" --every "$job_every")
+    fi
+    ((members > 1)) || return 0
+    words+=(--members "$members" --clique "${wanted_clique:-ring}")
+    [[ $wanted_clique != mpi ]] || return 0
+    words+=(--member "$2" --clique-name "${join_dir:+$job_id-}$1")
+    [[ " ${command[*]}" == *" --clique-listen"* ]] || words+=(--clique-listen "$(backend_address "$3")")
+    ((servers > 0)) || [[ -n $join_dir ]] || words+=(--rendezvous "file:$run_dir/ring-$job_id")
+}
+
+start_client() { # CLIENT
+    local k at=() name
+    for ((k = 0; k < members; k++)); do
+        at+=("$(host_of $(($1 * members + k)))")
+    done
+    if ((members > 1)) && [[ $wanted_clique == mpi ]]; then
+        worker_command "$1" ""
+        backend_mpi "client-$1" "${at[@]}"
+        start "client-$1" "${place[@]}" "${words[@]}"
+        client_left[$1]=1
+        return
+    fi
+    for ((k = 0; k < members; k++)); do
+        name=client-$1
+        ((members == 1)) || name+=.$k
+        worker_command "$1" "$k" "${at[k]}"
+        backend_on "${at[k]}" "$name"
+        start "$name" "${place[@]}" "${words[@]}"
+    done
+    client_left[$1]=$members
+}
+
+start_clients() {
+    local c words
+    for ((c = 0; c < clients; c++)); do
+        start_client "$c"
+    done
+    left=$clients
+}
+
+# The workers' options that an evaluator needs too, from their command line.
+evaluator_options() {
+    local i word
+    for ((i = 1; i < ${#command[@]}; i++)); do
+        word=${command[i]}
+        case $word in
+        --net | --data | --backend) printf '%s\n' "$word" "${command[i + 1]-}" ;;
+        --net=* | --data=* | --backend=*) printf '%s\n' "$word" ;;
+        esac
+    done
+    [[ -z $data ]] || printf '%s\n' --data "$data"
+    key_of evaluator
+}
+
+# Its lines are psrun's progress.
+start_evaluator() {
+    local options
+    "$is_psworker" && ((servers > 0 && job_every > 0)) || return 0
+    mapfile -t options < <(evaluator_options)
+    backend_on "${hosts[0]}" evaluator
+    set -m
+    "${place[@]}" "$psworker_program" --server "@$endpoint" --evaluate --every "$job_every" --name evaluator \
+        --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" &
+    set +m
+    evaluator_pid=$!
+    child["$evaluator_pid"]=evaluator
+}

@@ -1,0 +1,84 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# link.sh: a slow link for each worker of a job on this machine. psd and the evaluator are in a network namespace of their
+# own, with a bridge; each worker is in another, behind a veth that tc tbf paces at both its ends. Nothing of the machine's
+# own network is touched. Sourced after job.sh by compare, never run; from it: workers.
+
+link_spaces=() # that are there
+
+link_check_rate() { # OPTION RATE
+    [[ $2 =~ ^[1-9][0-9]{0,8}(kbit|mbit|gbit)$ ]] ||
+        bad_option "$1: \"$2\"" "a rate as tc has it, kbit, mbit or gbit, such as 20mbit"
+}
+
+# Says what is missing before anything runs: one link is made, and removed.
+link_try() { # RATE
+    local workers=1 tool
+    [[ $(id -u) -eq 0 ]] || die "--link makes network namespaces, which only root may: run it as root"
+    for tool in ip tc; do
+        command -v "$tool" >/dev/null || die "--link needs $tool: apt-get install iproute2"
+    done
+    trap_ends
+    link_up "$1"
+    clean_up
+}
+
+link_space() { # NAME: its namespace, which no other run has
+    echo "psd-$$-$1"
+}
+
+link_do() { # COMMAND...
+    local why
+    why=$("$@" 2>&1) || die "--link: $*: ${why:-failed}"
+}
+
+link_add_space() { # NAME
+    link_do ip netns add "$(link_space "$1")"
+    link_spaces+=("$(link_space "$1")")
+    link_do ip -n "$(link_space "$1")" link set lo up
+}
+
+# What a veth may send: RATE, a millisecond of it at once (a faster link's packets are not worth cutting up), and a tenth
+# of a second of it waits.
+link_pace() { # NAME DEVICE RATE
+    local kb=0
+    case $3 in
+    *gbit) kb=$((${3%gbit} * 125)) ;;
+    *mbit) kb=$((${3%mbit} / 8)) ;;
+    esac
+    link_do tc -n "$(link_space "$1")" qdisc add dev "$2" root tbf rate "$3" burst "$((kb > 32 ? kb : 32))kb" latency 100ms
+}
+
+# Before job_write_config. Both ends of a veth are born inside namespaces.
+link_up() { # RATE
+    local rank center
+    center=$(link_space psd)
+    at_end+=(link_down)
+    link_add_space psd
+    link_do ip -n "$center" link add bridge type bridge forward_delay 0
+    link_do ip -n "$center" addr add 10.0.0.1/24 dev bridge
+    link_do ip -n "$center" link set bridge up
+    job_place=(ip netns exec "$center")
+    job_listen=tcp://10.0.0.1:0
+    for ((rank = 0; rank < workers; rank++)); do
+        link_add_space "$rank"
+        link_do ip -n "$center" link add "worker$rank" type veth peer name psd netns "$(link_space "$rank")"
+        link_do ip -n "$center" link set "worker$rank" master bridge up
+        link_do ip -n "$(link_space "$rank")" addr add "10.0.0.$((rank + 2))/24" dev psd
+        link_do ip -n "$(link_space "$rank")" link set psd up
+        link_pace psd "worker$rank" "$1"
+        link_pace "$rank" psd "$1"
+        worker_place[rank]="ip netns exec $(link_space "$rank")"
+    done
+}
+
+# A namespace takes its ends of the veths with it.
+link_down() {
+    local space
+    for space in "${link_spaces[@]}"; do
+        ip netns del "$space" || true
+    done
+    link_spaces=()
+    job_place=()
+    job_listen=$job_loopback
+    worker_place=()
+}

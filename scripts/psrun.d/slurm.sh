@@ -1,0 +1,121 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# slurm.sh: psrun under Slurm: every process is a step of the job, which may share its hosts with other steps. Functions:
+# local.sh.
+
+backend_check() {
+    local tool
+    for tool in srun sbatch squeue scancel scontrol; do
+        command -v "$tool" >/dev/null || die "--backend slurm: there is no $tool here"
+    done
+    ! "$requeue" || [[ -n ${SLURM_JOB_ID-} ]] || bad_option "--requeue outside a job" "a batch script (scripts/slurm)"
+}
+
+backend_is_inside() {
+    [[ -n ${SLURM_JOB_ID-} ]]
+}
+
+backend_hosts() {
+    scontrol show hostnames "$SLURM_JOB_NODELIST"
+}
+
+backend_is_loopback() {
+    return 1
+}
+
+# The host's own name may be a loopback address there: psd listens everywhere and tells workers the allocation's name.
+backend_listen() { # HOST
+    listen_url=tcp://${interface:-0.0.0.0}:0
+    listen_name=$1
+    [[ -z $interface ]] || listen_name=
+}
+
+backend_address() { # HOST
+    echo "tcp://$1"
+}
+
+# Of a step that is named for this psrun. What the job's own options say of tasks is not said of a step.
+step() { # NAME OPTION...
+    local name=$1
+    shift
+    place=(setpriv --pdeathsig TERM env -u SLURM_NTASKS -u SLURM_NPROCS -u SLURM_NTASKS_PER_NODE -u SLURM_DISTRIBUTION
+        srun --job-name="psrun.$job_id.$name" --overlap --overcommit --cpu-bind=none --input=none --kill-on-bad-exit=1
+        --quiet "$@")
+}
+
+backend_on() { # HOST NAME
+    step "$2" --nodes=1 --ntasks=1 --nodelist="$1"
+}
+
+# pmix starts the ranks where Slurm has it; else mpirun does, which asks Slurm for daemons of its own.
+backend_mpi() { # NAME HOST...
+    local name=$1 list=$run_dir/$1.hosts
+    shift
+    printf '%s\n' "$@" >"$list"
+    if srun --mpi=list 2>&1 | grep -w pmix >/dev/null; then
+        step "$name" --mpi=pmix --ntasks="$#" --distribution=arbitrary
+        place=(env SLURM_HOSTFILE="$list" "${place[@]}")
+    else
+        command -v mpirun >/dev/null || die "--mpi: neither srun --mpi=pmix nor mpirun is here; allowed: --ring"
+        place=(setpriv --pdeathsig TERM mpirun --oversubscribe --bind-to none -np "$#" --hostfile "$list")
+    fi
+}
+
+step_ids() { # PATTERN: of this psrun's steps
+    local id name rows tries
+    for tries in 1 2 3; do # a controller under load may not answer
+        rows=$(timeout 20 squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' 2>/dev/null) && break
+        sleep "$tries"
+    done
+    while read -r id name; do
+        # shellcheck disable=SC2053 # a pattern
+        [[ $name != psrun.$job_id.$1 ]] || echo "$id"
+    done <<<"$rows"
+}
+
+# srun kills its step when it is told to end itself: the signal goes to the step's processes instead. (scancel of Slurm
+# 22.05 complains of a signal that it has sent.)
+end_children() { # PATTERN
+    local ids
+    mapfile -t ids < <(step_ids "$1")
+    ((${#ids[@]} == 0)) || timeout 20 scancel --signal=TERM "${ids[@]}" 2>/dev/null || true
+}
+
+kill_children() {
+    local pid ids end=$((SECONDS + 10))
+    for pid in "${!child[@]}"; do
+        kill -TERM -- "-$pid" 2>/dev/null || true
+    done
+    while mapfile -t ids < <(step_ids '*') && ((${#ids[@]} > 0 && SECONDS < end)); do
+        timeout 20 scancel "${ids[@]}" 2>/dev/null || true
+        sleep 0.2
+    done
+    for pid in "${!child[@]}"; do
+        kill -KILL -- "-$pid" 2>/dev/null || true
+    done
+}
+
+# psrun is the batch script's process, so that the warning reaches it. A node that fails takes its clients only.
+backend_submit() { # SCRIPT
+    sbatch --parsable --job-name=psrun --ntasks="$((workers > 0 ? workers : servers))" ${nodes:+--nodes="$nodes"} --no-kill \
+        --no-requeue --signal=B:USR1@120 --output="$run_dir/job.log" --open-mode=append "${submit_options[@]}" "$1" |
+        cut -d ';' -f 1
+}
+
+# A controller that does not answer, as one under load, says nothing of the job.
+backend_is_queued() { # ID
+    local said
+    if ! said=$(timeout 20 squeue --noheader --jobs="$1" --format=%T 2>&1); then
+        [[ $said != *"Invalid job id"* ]]
+        return
+    fi
+    [[ -n $said ]]
+}
+
+backend_cancel() { # ID
+    timeout 20 scancel --full "$1" || true
+}
+
+backend_requeue() {
+    say "job $SLURM_JOB_ID goes into the queue again"
+    timeout 20 scontrol requeue "$SLURM_JOB_ID" || say "Slurm did not take job $SLURM_JOB_ID back"
+}

@@ -1,0 +1,17 @@
+/* Quorum: a round needs `quorum` messages, or one of every member where there are fewer, then waits grace_ms
+ * for more and is made of what has come. With as many as there are members it is sync. */
+#include "server/lane_cuts.h"
+
+static uint32_t needs(const struct ps_hyper *h, uint32_t p)
+{
+    return p < h->quorum ? p : h->quorum;
+}
+
+const struct psd_admission psd_admission_quorum = {.name = "quorum",
+                                                   .members = true,
+                                                   .rounds = true,
+                                                   .merges = true,
+                                                   .arrive = psd_lane_cuts_arrive,
+                                                   .advance = psd_lane_cuts_advance,
+                                                   .needs = needs,
+                                                   .takes_more = true};

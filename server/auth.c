@@ -1,0 +1,315 @@
+#include "server/psd.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+#include "proto/watch.h"
+
+#define OWN_ID 1 /* of psd's own pair; those of the list follow */
+
+static bool is_given(const char *path)
+{
+    return strcmp(path, "none") != 0;
+}
+
+static void refusef(struct psd *d, const struct psd_peer *peer, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void refusef(struct psd *d, const struct psd_peer *peer, const char *fmt, ...)
+{
+    char sentence[320];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    psd_control_refuse(d, peer, PS__CODE__AUTH, sentence);
+}
+
+int psd_auth_set_up(struct psd *d, struct ps_error *err)
+{
+    struct psd_auth *a = &d->auth;
+    struct ps_error why;
+    int rc;
+    if ((rc = psd_munge_set_up(d, err)) < 0 || !is_given(d->cfg.auth.key))
+        return rc;
+    if ((rc = ps_curve_read(d->cfg.auth.key, &a->pair, &why)) < 0)
+        return ps_fail(err, rc, "auth.key: %s", why.text);
+    a->own = (struct psd_grant){.name = "psd", .role = PSD_ROLE_SERVER, .id = OWN_ID};
+    zmq_z85_decode(a->own.key, a->pair.public_key);
+    a->last_id = OWN_ID;
+    if ((rc = psd_allow_read(d->cfg.auth.allow, &a->pair, &a->list, &why)) < 0)
+        return ps_fail(err, rc, "auth.allow: %s", why.text);
+    psd_allow_number(&a->list, NULL, &a->last_id);
+    a->curve = true;
+    return 0;
+}
+
+static const struct psd_grant *grant_of_key(const struct psd_auth *a, const unsigned char *key)
+{
+    return memcmp(key, a->own.key, sizeof a->own.key) == 0 ? &a->own : psd_allow_find_key(&a->list, key);
+}
+
+static const struct psd_grant *grant_of_id(const struct psd_auth *a, uint64_t id)
+{
+    return id == OWN_ID ? &a->own : psd_allow_find_id(&a->list, id);
+}
+
+/* libzmq asks, of both roads. */
+static bool decide(void *arg, const char *address, const unsigned char *key, const char **name, uint64_t *id)
+{
+    struct psd *d = arg;
+    char text[PS_CURVE_KEY_CHARS + 1] = "", why[300];
+    const struct psd_grant *g = key != NULL ? grant_of_key(&d->auth, key) : NULL;
+    if (g != NULL) {
+        *name = g->name;
+        *id = g->id;
+        return true;
+    }
+    if (key != NULL)
+        zmq_z85_encode(text, key, PS_CURVE_KEY_BYTES);
+    snprintf(why, sizeof why, "key %s is not in the allow-list %.200s", key != NULL ? text : "(none)",
+             d->cfg.auth.allow);
+    psd_guard_turned_away(d, address, why);
+    return false;
+}
+
+int psd_auth_guard_control(struct psd *d, struct ps_error *err)
+{
+    struct psd_auth *a = &d->auth;
+    if (!a->curve)
+        return 0;
+    int rc = psd_zap_open(&a->control, &d->loop, d->control.context, decide, d, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = ps_watch_open(d->control.context, d->control.socket, &d->control.watch)) < 0)
+        return ps_fail(err, rc, "cannot watch the control socket: %s", zmq_strerror(-rc));
+    return ps_curve_serve(d->control.socket, &a->pair) == 0
+               ? 0
+               : ps_fail(err, -zmq_errno(), "cannot encrypt the control road: %s", zmq_strerror(zmq_errno()));
+}
+
+int psd_auth_guard_data(struct psd *d, struct ps_error *err)
+{
+    if (!d->auth.curve)
+        return 0;
+    const struct ps_transport *t = d->roads.road[0].transport;
+    struct ps_hub *hub = d->roads.road[0].hub;
+    t->hub_secure(hub, &d->auth.pair, NULL);
+    return psd_zap_open(&d->auth.data, &d->loop, t->hub_context(hub), decide, d, err);
+}
+
+int psd_auth_watch(struct psd *d, struct ps_error *err)
+{
+    void *watches[1 + PSD_MAX_LANES];
+    if (!d->auth.curve)
+        return 0;
+    watches[0] = d->control.watch;
+    for (uint32_t i = 0; i < d->n_own; i++)
+        watches[1 + i] = d->roads.road[0].transport->port_watch(d->lanes[i]->roads[0].port);
+    return psd_guard_open(d, watches, 1 + d->n_own) == 0
+               ? 0
+               : ps_fail(err, -ENOMEM, "no memory to watch sockets");
+}
+
+void psd_auth_finish(struct psd *d)
+{
+    psd_munge_finish(d);
+    psd_allow_finish(&d->auth.list);
+    free(d->auth.barred);
+    explicit_bzero(&d->auth.pair, sizeof d->auth.pair);
+}
+
+const char *psd_auth_name(const struct psd *d)
+{
+    static const char *const names[2][2] = {{"none", "munge"}, {"curve", "curve+munge"}};
+    return names[d->auth.curve][d->munge.on];
+}
+
+const char *psd_auth_public_key(const struct psd *d)
+{
+    return d->auth.pair.public_key;
+}
+
+const struct psd_grant *psd_auth_grant(const struct psd *d, uint64_t id)
+{
+    return d->auth.curve ? grant_of_id(&d->auth, id) : NULL;
+}
+
+bool psd_auth_peer(struct psd *d, zmq_msg_t *message, struct psd_peer *peer)
+{
+    /* Without CURVE the properties of a message are what the peer says they are. */
+    if (!d->auth.curve)
+        return true;
+    const char *number = zmq_msg_gets(message, PS_CURVE_ID_PROPERTY);
+    const char *name = zmq_msg_gets(message, "User-Id");
+    peer->grant = grant_of_id(&d->auth, number != NULL ? strtoull(number, NULL, 10) : 0);
+    if (peer->grant != NULL) {
+        peer->identity = peer->grant->name;
+        return true;
+    }
+    refusef(d, peer, "%s is not allowed any more: its key is not in the allow-list of psd (auth.allow)",
+            name != NULL ? name : "nobody");
+    return false;
+}
+
+bool psd_auth_owns(const struct psd_peer *peer, const struct psd_session *s)
+{
+    return s->identity_id == (peer->grant != NULL ? peer->grant->id : 0);
+}
+
+void psd_auth_bind(struct psd_session *s, const struct psd_peer *peer)
+{
+    snprintf(s->identity, sizeof s->identity, "%s", peer->identity != NULL ? peer->identity : "");
+    s->identity_id = peer->grant != NULL ? peer->grant->id : 0;
+}
+
+const uint64_t *psd_auth_ranks(const struct psd_peer *peer)
+{
+    return peer->grant != NULL && peer->grant->some_ranks ? peer->grant->ranks : NULL;
+}
+
+static bool is_barred(const struct psd_auth *a, const char *name, size_t *at)
+{
+    for (*at = 0; *at < a->n_barred; ++*at)
+        if (strcmp(a->barred[*at], name) == 0)
+            return true;
+    return false;
+}
+
+/* What the allow-list says of the role and the rank. */
+static bool list_allows(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    const struct psd_grant *g = peer->grant;
+    char ranks[120];
+    bool named = m->incarnation != 0 || !m->any_rank;
+    uint32_t rank = m->incarnation != 0 ? m->client : m->rank;
+    if (g == NULL)
+        return true;
+    if (g->role == PSD_ROLE_SERVER)
+        refusef(d, peer, "this is psd's own key: workers and observers need one of their own (psctl keygen)");
+    else if (g->role == (m->observer ? PSD_ROLE_WORKER : PSD_ROLE_OBSERVER))
+        refusef(d, peer, "%s may not be %s: the allow-list has role=%s", g->name,
+                m->observer ? "an observer" : "a worker", m->observer ? "worker" : "observer");
+    else if (!m->observer && named && !psd_grant_has_rank(g, rank)) {
+        psd_grant_ranks(g, ranks, sizeof ranks);
+        refusef(d, peer, "%s may not have rank %u: the allow-list has ranks=%s", g->name, rank, ranks);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool psd_auth_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    size_t at;
+    const struct psd_session *s = m->incarnation != 0
+                                      ? psd_sessions_find(&d->sessions, m->client, m->incarnation)
+                                      : psd_sessions_find_token(&d->sessions, m->token);
+    if (!list_allows(d, peer, m))
+        return false;
+    bool same_name = s != NULL && strcmp(s->identity, peer->identity != NULL ? peer->identity : "") == 0;
+    if (s != NULL && (!psd_auth_owns(peer, s) || !same_name)) {
+        refusef(d, peer, "the session of %s %u is another identity's, not of %s",
+                s->observer ? "observer" : "rank", s->client, peer->identity);
+        return false;
+    }
+    if (s == NULL && peer->identity != NULL && is_barred(&d->auth, peer->identity, &at)) {
+        refusef(d, peer, "%s was evicted by an operator, and is barred until psctl allow %s", peer->identity,
+                peer->identity);
+        return false;
+    }
+    return true;
+}
+
+uint64_t psd_auth_id_of(const struct psd *d, const char *name)
+{
+    const struct psd_grant *g = d->auth.curve ? psd_allow_find_name(&d->auth.list, name) : NULL;
+    return !d->auth.curve ? 0 : g != NULL ? g->id : UINT64_MAX;
+}
+
+void psd_auth_bar(struct psd *d, const struct psd_session *s)
+{
+    struct psd_auth *a = &d->auth;
+    size_t at;
+    if (s->identity[0] == 0 || is_barred(a, s->identity, &at))
+        return;
+    void *more = realloc(a->barred, (a->n_barred + 1) * sizeof *a->barred);
+    if (more == NULL) {
+        ps_log(PS_LOG_ERROR, "auth.memory", "no memory to bar %s: it can come back", s->identity);
+        return;
+    }
+    a->barred = more;
+    snprintf(a->barred[a->n_barred++], sizeof *a->barred, "%s", s->identity);
+    ps_log(PS_LOG_WARN, "auth.barred", "%s is barred until psctl allow %s", s->identity, s->identity);
+}
+
+bool psd_auth_allow(struct psd *d, const char *name)
+{
+    struct psd_auth *a = &d->auth;
+    size_t at;
+    if (!is_barred(a, name, &at))
+        return false;
+    memmove(a->barred[at], a->barred[--a->n_barred], sizeof *a->barred);
+    ps_log(PS_LOG_INFO, "auth.allowed", "%s may come back", name);
+    return true;
+}
+
+int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error *err)
+{
+    struct ps_error why;
+    *list = (struct psd_allow){.n = 0};
+    if (!d->auth.curve)
+        return 0;
+    int rc = psd_allow_read(d->cfg.auth.allow, &d->auth.pair, list, &why);
+    return rc < 0 ? ps_fail(err, rc, "auth.allow: %s", why.text) : 0;
+}
+
+/* Whether the list in force lets the session go on. */
+static bool may_stay(const struct psd_auth *a, const struct psd_session *s)
+{
+    const struct psd_grant *g = grant_of_id(a, s->identity_id);
+    if (s->identity_id == 0)
+        return true;
+    return g != NULL && g->role != (s->observer ? PSD_ROLE_WORKER : PSD_ROLE_OBSERVER) &&
+           (s->observer || psd_grant_has_rank(g, s->client));
+}
+
+static bool is_same(const struct psd_allow *a, const struct psd_allow *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++) {
+        const struct psd_grant *x = &a->grants[i], *y = &b->grants[i];
+        same = x->id == y->id && x->role == y->role && x->some_ranks == y->some_ranks &&
+               memcmp(x->ranks, y->ranks, sizeof x->ranks) == 0;
+    }
+    return same;
+}
+
+bool psd_auth_take(struct psd *d, struct psd_allow *list)
+{
+    struct psd_auth *a = &d->auth;
+    char why[160];
+    if (!a->curve)
+        return false;
+    psd_allow_number(list, &a->list, &a->last_id);
+    bool same = is_same(&a->list, list);
+    psd_allow_finish(&a->list);
+    a->list = *list;
+    if (same)
+        return false;
+    ps_log(PS_LOG_INFO, "auth.list", "the allow-list %s has changed: %zu keys", d->cfg.auth.allow, a->list.n);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT || may_stay(a, s))
+            continue;
+        snprintf(why, sizeof why, "the allow-list does not let %s be %s %u any more", s->identity,
+                 s->observer ? "observer" : "rank", s->client);
+        psd_control_error(d, s, PS__CODE__AUTH, true, why);
+        psd_job_end(d, s, PS__CODE__AUTH, why);
+    }
+    return true;
+}

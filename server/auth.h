@@ -1,0 +1,73 @@
+/* auth.h: who may do what. Under CURVE (auth.key) every peer has a key that the allow-list names; libzmq
+ * checks it at each connection and marks every message with what the list says (zap.h). A session belongs to
+ * the identity whose Hello began it: its rank, its messages on both roads, and what an operator decides about
+ * it.
+ *
+ * All of it belongs to the loop's thread. A lane learns the number of a session's identity by its ADMIT note,
+ * and compares. */
+#ifndef PSD_AUTH_H
+#define PSD_AUTH_H
+
+#include <zmq.h>
+
+#include "ps.pb-c.h"
+#include "server/allow.h"
+#include "server/config.h"
+#include "server/zap.h"
+
+struct psd;
+struct psd_peer;
+struct psd_session;
+
+struct psd_auth {
+    bool curve;
+    struct ps_curve_pair pair; /* psd's own */
+    struct psd_grant own;      /* role server: psd's that follow another have the same pair */
+    struct psd_allow list;
+    uint64_t last_id;
+    struct psd_zap control, data;
+    char (*barred)[PS_CURVE_NAME_MAX + 1]; /* [n_barred]: whose sessions an operator has ended */
+    size_t n_barred;
+};
+
+/* Reads key and allow-list, before anything listens. A configuration error: -errno with a sentence. */
+int psd_auth_set_up(struct psd *d, struct ps_error *err);
+/* Before the control socket, and the lanes', listen. */
+int psd_auth_guard_control(struct psd *d, struct ps_error *err);
+int psd_auth_guard_data(struct psd *d, struct ps_error *err);
+/* When they do. */
+int psd_auth_watch(struct psd *d, struct ps_error *err);
+void psd_auth_finish(struct psd *d);
+
+/* "curve", "munge", "curve+munge" or "none". */
+const char *psd_auth_name(const struct psd *d);
+/* psd's public key, or "". */
+const char *psd_auth_public_key(const struct psd *d);
+
+/* What the allow-list says of this number; NULL: it is not in it. */
+const struct psd_grant *psd_auth_grant(const struct psd *d, uint64_t id);
+/* Fills in who sent the control message. False: it has been refused. */
+bool psd_auth_peer(struct psd *d, zmq_msg_t *message, struct psd_peer *peer);
+/* Whether this peer, whose identity is known, may say this Hello. False: it has been refused. */
+bool psd_auth_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+/* Whether the session is the peer's. */
+bool psd_auth_owns(const struct psd_peer *peer, const struct psd_session *s);
+/* The session becomes the peer's. */
+void psd_auth_bind(struct psd_session *s, const struct psd_peer *peer);
+/* The ranks that the peer may have, as a bitmap; NULL: any. */
+const uint64_t *psd_auth_ranks(const struct psd_peer *peer);
+
+/* The number of an identity that another server names; UINT64_MAX: nobody here has that name. 0 without
+ * CURVE. */
+uint64_t psd_auth_id_of(const struct psd *d, const char *name);
+/* An operator has ended a session: its identity begins no other until psd_auth_allow. */
+void psd_auth_bar(struct psd *d, const struct psd_session *s);
+/* False: it was not barred. */
+bool psd_auth_allow(struct psd *d, const char *name);
+
+/* A reload: reads the list again, and then puts it in force: sessions of those who are gone, or may no longer
+ * have their rank, end. Returns whether it differs from the one before. */
+int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error *err);
+bool psd_auth_take(struct psd *d, struct psd_allow *list);
+
+#endif

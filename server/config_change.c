@@ -1,0 +1,42 @@
+/* What differs between the configuration in force and the one that was read again. */
+#include <errno.h>
+#include <string.h>
+
+#include "server/config_table.h"
+
+static bool differs(const struct psd_config_key *k, const struct psd_config *a, const struct psd_config *b)
+{
+    const char *at_a = (const char *)a + k->offset, *at_b = (const char *)b + k->offset;
+    if (k->type == PSD_CONFIG_STRING || k->type == PSD_CONFIG_WORD)
+        return strcmp(at_a, at_b) != 0;
+    return memcmp(at_a, at_b, psd_config_key_bytes(k)) != 0;
+}
+
+static bool is_of_method(const struct psd_config_key *k)
+{
+    static const char *const words[] = {"method", "rule", "admission", "optimizer", "averaging", "workers"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(k->name, words[i]) == 0)
+            return true;
+    return strncmp(k->name, "parameters.", strlen("parameters.")) == 0 ||
+           strncmp(k->name, "codec.", strlen("codec.")) == 0;
+}
+
+int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,
+                      struct ps_error *err)
+{
+    *method = *others = false;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        if (k->type == PSD_CONFIG_GROUP || !differs(k, now, next))
+            continue;
+        if (k->applies == PSD_CONFIG_RESTART)
+            return ps_fail(
+                err, -EINVAL,
+                "%s: it has changed, and that takes effect when psd is started; allowed is what it was "
+                "(/config has it), or a restart with --resume",
+                k->name);
+        *method = *method || is_of_method(k);
+        *others = *others || !is_of_method(k);
+    }
+    return 0;
+}

@@ -1,0 +1,338 @@
+/* Cuts (admissions backup and quorum): which exchanges make a round is decided here, once, by what lanes say
+ * has begun; the lanes' part is lane_cuts.c.
+ *
+ * An exchange is a candidate when it has begun in every lane that moves, and was made of the center after at
+ * least as many rounds as the open one has before it; one made of an older center is late. A round is closed
+ * when enough candidates are there (psd_admission.needs): its set is published, candidates beyond it are
+ * late, and the next round is open. That one is not closed before every lane is through the one published, so
+ * that a lane knows of one set at a time.
+ *
+ * A member of the published set that stops in the middle of its exchange is taken out of what is not complete
+ * when others wait for it and neither a chunk nor a heartbeat of it has come for PATIENCE looks, or no chunk
+ * for silence_s: late from there on. The last one stays: if it is alone to blame, silence_s ends it. Looks
+ * are counted, not time, so that a psd that itself stood still blames nobody.
+ *
+ * What was begun is settled lane by lane: a lane tells of a client's next exchange only when CUT or LATE has
+ * settled the one before, so that no ring ever has more than one BEGUN, or two of CUT and LATE, of a client.
+ *
+ * Runs on the loop. */
+#include "server/psd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+#include "server/admissions/admissions.h"
+
+enum { LOOK_MS = 100, PATIENCE = 20 };
+_Static_assert(PSD_MAX_LANES <= 64, "psd_cut_client.noted has a bit for each lane");
+
+/* What is known of a client's exchange. */
+struct psd_cut_client {
+    uint64_t seq;               /* the newest that has begun in some lane; 0: none */
+    uint64_t seen;              /* the least rounds behind the values it was made of */
+    uint64_t noted;             /* lanes where it has begun and is not settled */
+    uint32_t n_lanes, n_landed; /* where it has begun; where it had landed before psd was restarted */
+    bool candidate;
+    bool in_cut;
+    uint64_t dropped; /* exchanges of this session that were late */
+    /* As of the last look at the round under way. */
+    uint64_t arrived, heard_ms;
+    uint32_t still_looks, silent_looks; /* without a chunk; without anything */
+};
+
+static bool has_cuts(const struct psd *d)
+{
+    return d->center != NULL && d->center->admission->needs != NULL;
+}
+
+static uint64_t open_round(const struct psd *d)
+{
+    return d->center->version + d->cuts.n_closed;
+}
+
+static void say_late(struct psd *d, uint32_t client, uint64_t seq, uint64_t lanes)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        if (lanes & UINT64_C(1) << i)
+            psd_tell_lane(
+                d, d->lanes[i],
+                &(struct psd_note){.kind = PSD_NOTE_LATE, .client = client, .a = seq, .b = open_round(d)});
+}
+
+static void count_dropped(struct psd *d, uint32_t client)
+{
+    d->cuts.clients[client].dropped++;
+    d->cuts.dropped++;
+}
+
+static void drop(struct psd *d, uint32_t client)
+{
+    struct psd_cut_client *c = &d->cuts.clients[client];
+    count_dropped(d, client);
+    say_late(d, client, c->seq, c->noted);
+    c->noted = 0;
+}
+
+static void remove_candidate(struct psd_cuts *k, uint32_t client)
+{
+    if (!k->clients[client].candidate)
+        return;
+    k->clients[client].candidate = false;
+    for (uint32_t i = 0; i < k->n; i++)
+        if (k->candidates[i] == client) {
+            k->n--;
+            memmove(k->candidates + i, k->candidates + i + 1, (k->n - i) * sizeof *k->candidates);
+            return;
+        }
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    uint32_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* The first n candidates make the open round. */
+static void close_round(struct psd *d, uint32_t n)
+{
+    struct psd_cuts *k = &d->cuts;
+    struct psd_members *cut = &k->cut;
+    cut->from = open_round(d);
+    cut->n = n;
+    memcpy(cut->ranks, k->candidates, n * sizeof *cut->ranks);
+    qsort(cut->ranks, n, sizeof *cut->ranks, by_rank);
+    for (uint32_t i = 0; i < n; i++) {
+        struct psd_cut_client *c = &k->clients[cut->ranks[i]];
+        cut->seqs[i] = c->seq;
+        c->noted = 0;
+        c->candidate = false;
+        c->in_cut = true;
+        c->still_looks = c->silent_looks = 0;
+    }
+    k->n_closed++;
+    k->lanes_under_way = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_CUT, .p = cut});
+    for (uint32_t i = n; i < k->n; i++) {
+        k->clients[k->candidates[i]].candidate = false;
+        drop(d, k->candidates[i]);
+    }
+    k->n = 0;
+    k->grace_is_over = false;
+    uv_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
+}
+
+/* Closes the open round if it may be. */
+static void consider(struct psd *d)
+{
+    struct psd_cuts *k = &d->cuts;
+    const struct psd_admission *admission = d->center->admission;
+    const struct ps_hyper *h = &d->center->hyper;
+    uint32_t p = 0;
+    if (!d->membership.started || k->lanes_under_way != 0)
+        return;
+    for (uint32_t i = 0; i < d->membership.members.n; i++)
+        p += d->sessions.slots[d->membership.members.ranks[i]].state == PSD_SESSION_ACTIVE;
+    uint32_t needs = admission->needs(h, p);
+    if (k->n == 0 || k->n < needs) {
+        uv_timer_stop(&k->timer);
+        k->grace_is_over = false;
+    } else if (!admission->takes_more) {
+        close_round(d, needs);
+    } else if (k->n >= p || h->grace_ms == 0 || k->grace_is_over) {
+        close_round(d, k->n);
+    } else if (!uv_is_active((uv_handle_t *)&k->timer)) {
+        uv_timer_start(&k->timer, on_timer, h->grace_ms, 0);
+    }
+}
+
+/* Chunks of the client that have come to any lane. */
+static uint64_t arrived(const struct psd *d, uint32_t client)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        n += atomic_load_explicit(&d->lanes[i]->clients[client].arrived, memory_order_relaxed);
+    return n;
+}
+
+/* Clients send the chunks of a lane in order: if one has none here while the lane is not through, it may be
+ * waited for. */
+static bool keeps_others_waiting(const struct psd *d, uint32_t client, uint64_t seq)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        if ((d->cuts.lanes_under_way & UINT64_C(1) << i) != 0 &&
+            (atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed) == 0 ||
+             atomic_load_explicit(&c->waiting_seq, memory_order_relaxed) != seq))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the member has stopped. */
+static bool look_at(struct psd *d, uint32_t client, uint64_t seq)
+{
+    struct psd_cut_client *c = &d->cuts.clients[client];
+    uint64_t chunks = arrived(d, client), heard_ms = d->sessions.slots[client].last_heard_ms;
+    bool moved = chunks != c->arrived || !keeps_others_waiting(d, client, seq);
+    bool heard = heard_ms != c->heard_ms;
+    c->arrived = chunks;
+    c->heard_ms = heard_ms;
+    c->still_looks = moved ? 0 : c->still_looks + 1;
+    c->silent_looks = moved || heard ? 0 : c->silent_looks + 1;
+    return c->silent_looks > PATIENCE || c->still_looks > d->cfg.limits.silence_s * (1000 / LOOK_MS);
+}
+
+/* Takes members that have stopped out of the round under way. */
+static void look(struct psd *d)
+{
+    struct psd_cuts *k = &d->cuts;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < k->cut.n; i++)
+        left += k->clients[k->cut.ranks[i]].in_cut;
+    for (uint32_t i = 0; i < k->cut.n; i++) {
+        uint32_t client = k->cut.ranks[i];
+        struct psd_cut_client *c = &k->clients[client];
+        if (!c->in_cut || !look_at(d, client, k->cut.seqs[i]) || left == 1)
+            continue;
+        ps_log(PS_LOG_WARN, "round.left",
+               "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
+               k->cut.from);
+        c->in_cut = false;
+        left--;
+        count_dropped(d, client);
+        /* Nothing more of it will land: a swap does not wait for it. */
+        psd_exchange_remember(&d->shared.whole[client],
+                              psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
+        say_late(d, client, k->cut.seqs[i], k->lanes_under_way);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct psd *d = timer->data;
+    if (!has_cuts(d)) {
+        uv_timer_stop(timer);
+    } else if (d->cuts.lanes_under_way != 0) {
+        look(d);
+    } else {
+        d->cuts.grace_is_over = true;
+        consider(d);
+    }
+}
+
+int psd_cuts_init(struct psd *d)
+{
+    struct psd_cuts *k = &d->cuts;
+    uint32_t n = d->sessions.n_slots;
+    k->clients = calloc(n, sizeof *k->clients);
+    k->candidates = calloc(n, sizeof *k->candidates);
+    k->cut.ranks = calloc(n, sizeof *k->cut.ranks);
+    k->cut.seqs = calloc(n, sizeof *k->cut.seqs);
+    uv_timer_init(&d->loop, &k->timer);
+    k->timer.data = d;
+    return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
+}
+
+void psd_cuts_finish(struct psd *d)
+{
+    free(d->cuts.clients);
+    free(d->cuts.candidates);
+    free(d->cuts.cut.ranks);
+    free(d->cuts.cut.seqs);
+}
+
+void psd_cuts_reset(struct psd *d)
+{
+    struct psd_cuts *k = &d->cuts;
+    uv_timer_stop(&k->timer);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        k->clients[i] = (struct psd_cut_client){.dropped = k->clients[i].dropped};
+    k->n = k->cut.n = 0;
+    k->n_closed = k->lanes_under_way = 0;
+    k->grace_is_over = false;
+}
+
+/* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
+static void judge(struct psd *d, uint32_t client)
+{
+    struct psd_cuts *k = &d->cuts;
+    struct psd_cut_client *c = &k->clients[client];
+    if (c->n_landed == c->n_lanes) {
+        say_late(d, client, c->seq, c->noted);
+        c->noted = 0;
+        return;
+    }
+    if (c->seen < open_round(d)) {
+        drop(d, client);
+        return;
+    }
+    c->candidate = true;
+    k->candidates[k->n++] = client;
+    consider(d);
+}
+
+void psd_cuts_begun(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_session *s = psd_sessions_find(&d->sessions, note->client, note->incarnation);
+    if (!has_cuts(d) || s == NULL)
+        return; /* of a worker whose offer is whole here and not yet elsewhere it counts too */
+    struct psd_cut_client *c = &d->cuts.clients[note->client];
+    uint64_t bit = UINT64_C(1) << lane->index;
+    if (note->a < c->seq) { /* given up: elsewhere a later one has begun */
+        say_late(d, note->client, note->a, bit);
+        return;
+    }
+    if (note->a > c->seq) {
+        remove_candidate(&d->cuts, note->client);
+        say_late(d, note->client, c->seq, c->noted);
+        c->seq = note->a;
+        c->seen = UINT64_MAX;
+        c->noted = 0;
+        c->n_lanes = c->n_landed = 0;
+    }
+    c->noted |= bit;
+    c->seen = note->b < c->seen ? note->b : c->seen;
+    c->n_landed += note->kind == PSD_NOTE_LANDED;
+    if (++c->n_lanes == d->center->lanes_moving)
+        judge(d, note->client);
+}
+
+void psd_cuts_over(struct psd *d, const struct psd_lane *lane, uint64_t round)
+{
+    struct psd_cuts *k = &d->cuts;
+    if (!has_cuts(d) || k->lanes_under_way == 0 || round != k->cut.from)
+        return;
+    k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
+    if (k->lanes_under_way != 0)
+        return;
+    uv_timer_stop(&k->timer);
+    for (uint32_t i = 0; i < k->cut.n; i++)
+        k->clients[k->cut.ranks[i]].in_cut = false;
+    consider(d);
+}
+
+void psd_cuts_forget(struct psd *d, uint32_t client)
+{
+    remove_candidate(&d->cuts, client);
+    d->cuts.clients[client] = (struct psd_cut_client){0};
+    if (has_cuts(d))
+        consider(d);
+}
+
+void psd_cuts_consider(struct psd *d)
+{
+    if (has_cuts(d))
+        consider(d);
+}
+
+uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client)
+{
+    return d->cuts.clients[client].dropped;
+}

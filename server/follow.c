@@ -1,0 +1,486 @@
+/* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
+ * on the loop. */
+#include "server/psd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "proto/control.h"
+#include "proto/log.h"
+#include "server/endpoint.h"
+
+enum { NEWS_MS = 100, ENLIST_MS = 500, SILENT_MS = 3000 };
+
+/* The head's endpoint file is read at every attempt: it may have begun anew elsewhere. */
+static int find_head(struct psd *d, struct ps_error *err)
+{
+    const char *head = d->cfg.servers.head;
+    if (head[0] != '@') {
+        snprintf(d->follow.head_url, sizeof d->follow.head_url, "%s", head);
+        return 0;
+    }
+    return psd_endpoint_read(head + 1, d->follow.head_url, sizeof d->follow.head_url, err);
+}
+
+/* ZeroMQ connects again by itself; this is for a head that has moved. */
+static void look_for_head(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    char was[sizeof f->head_url];
+    struct ps_error err;
+    memcpy(was, f->head_url, sizeof was);
+    if (find_head(d, &err) < 0 || strcmp(was, f->head_url) == 0)
+        return; /* the wait for it tells */
+    if (was[0] != 0)
+        zmq_disconnect(f->socket, was);
+    if (zmq_connect(f->socket, f->head_url) == 0)
+        return;
+    if (psd_log_allows(&f->log_limit, "server.connect", "servers"))
+        ps_log(PS_LOG_WARN, "server.connect", "cannot connect to the head at '%s': %s", f->head_url,
+               zmq_strerror(zmq_errno()));
+    f->head_url[0] = 0;
+}
+
+static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *message)
+{
+    Ps__ToServer m = PS__TO_SERVER__INIT;
+    m.what_case = what;
+    m.hello = message; /* one of a union of pointers */
+    ps_control_send(d->follow.socket, &m.base);
+}
+
+static void enlist(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    Ps__Enlist m = PS__ENLIST__INIT;
+    char urls[PSD_MAX_LANES][320], host[64] = "host", name[100];
+    char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
+    struct psd_roads_told told;
+    uint64_t saved[PSD_MAX_SAVED];
+    if (configuration == NULL)
+        return;
+    for (uint32_t i = 0; i < d->n_own; i++) {
+        snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->roads[0].url);
+        list[i] = urls[i];
+    }
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "%s:%d", host, (int)getpid());
+    m.protocol = PS_PROTOCOL_VERSION;
+    m.index = d->cfg.servers.index;
+    m.count = d->cfg.servers.count;
+    m.run = f->run;
+    m.call = f->call;
+    m.name = name;
+    m.configuration = configuration;
+    m.transport = (char *)(uintptr_t)d->roads.road[0].transport->name;
+    m.lanes = list;
+    m.n_lanes = d->n_own;
+    m.n_roads = psd_roads_list(d, &told, &m.roads);
+    m.has_center = d->center_whole;
+    m.untouched = !f->served;
+    m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
+    m.version = psd_version(d);
+    m.saved = saved;
+    m.n_saved = psd_checkpoint_versions(d->saver.directory, m.manifest_hash, saved, PSD_MAX_SAVED);
+    send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
+    f->said_ms = uv_now(&d->loop);
+    free(configuration);
+}
+
+static void send_news(struct psd *d, const Ps__Note *note, bool with_counters)
+{
+    struct psd_follow *f = &d->follow;
+    Ps__News m = PS__NEWS__INIT;
+    m.index = d->cfg.servers.index;
+    m.run = f->run;
+    m.taken = f->taken;
+    m.note = (Ps__Note *)(uintptr_t)note;
+    m.version = psd_version(d);
+    m.saved_number = f->saved_number;
+    m.saved_version = d->saver.last_version;
+    m.stop = f->stop;
+    if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
+        m.n_lanes = d->n_own;
+    send_message(d, PS__TO_SERVER__WHAT_NEWS, &m);
+    psd_news_free(m.lanes, d->n_own);
+    f->said_ms = uv_now(&d->loop);
+}
+
+static void begin_again(struct psd *d, bool resume, uint64_t version)
+{
+    d->again = (struct psd_again){true, resume, version};
+    uv_stop(&d->loop);
+}
+
+/* What it had is no more: it is told all anew. */
+static void give_up_place(struct psd_follow *f)
+{
+    f->placed = false;
+    f->call++;
+}
+
+static void on_place(struct psd *d, const Ps__Place *m)
+{
+    struct psd_follow *f = &d->follow;
+    if (f->placed && m->run == f->head_run && m->begin == PSD_BEGIN_GO_ON)
+        return; /* the head had only been slow */
+    if (m->begin == PSD_BEGIN_GO_ON) {
+        ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
+               d->cfg.servers.index, d->cfg.servers.count);
+        f->placed = f->served = true;
+        f->head_run = m->run;
+        f->taken = 0;
+    } else if (m->begin == PSD_BEGIN_ANEW) {
+        ps_log(PS_LOG_WARN, "server.anew",
+               "the head begins a new job: this server's part of the last one is left");
+        begin_again(d, false, UINT64_MAX);
+    } else {
+        ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
+        begin_again(d, true, m->version);
+    }
+}
+
+/* The first worker's model. */
+static void take_model(struct psd *d, const Ps__Note *n)
+{
+    struct ps_manifest *manifest;
+    struct ps_error err;
+    int rc = psd_manifest_of(d, n->tensors, n->n_tensors, &manifest, &err);
+    if (rc < 0 || psd_center_create(&d->cfg, manifest, &d->center, &err) < 0) {
+        psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
+        return;
+    }
+    d->state = PSD_STATE_OFFERED;
+    d->follow.lanes_filled = d->follow.lanes_released = 0;
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+}
+
+static bool take_members(struct psd *d, const Ps__Note *n, struct psd_note *note)
+{
+    struct psd_members *m = n->kind == PSD_NOTE_CUT ? &d->follow.cut : &d->follow.members;
+    note->p = m;
+    return psd_note_members(n->members, d->sessions.n_slots, m);
+}
+
+static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
+{
+    struct psd_follow *f = &d->follow;
+    if (s == NULL)
+        return;
+    f->ordered = s->number;
+    if (psd_saver_order(d, s->what, n->a, s->accuracy, s->evaluated_version) == 0)
+        return;
+    if (s->last) {
+        f->waiting = *s;
+        f->has_waiting = true;
+        return;
+    }
+    ps_log(PS_LOG_WARN, "checkpoint.skipped",
+           "the one before is still being written, or there is no center yet");
+    f->saved_number = s->number;
+}
+
+void psd_follow_saved(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    if (psd_is_head(d))
+        return;
+    bool again = f->has_waiting;
+    f->has_waiting = false;
+    if (again &&
+        psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
+        return;
+    f->saved_number = f->ordered;
+    send_news(d, NULL, false);
+}
+
+static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snapshot)
+{
+    struct psd_note note = {.kind = (enum psd_note_kind)n->kind,
+                            .client = n->client,
+                            .incarnation = n->incarnation,
+                            .a = n->a,
+                            .b = n->b};
+    uint32_t first = d->cfg.servers.index * d->n_own;
+    bool for_all = n->lane == UINT32_MAX;
+    if (n->client >= d->sessions.n_slots || (!for_all && (n->lane < first || n->lane >= first + d->n_own)))
+        return;
+    switch (n->kind) {
+    case PSD_NOTE_SNAPSHOT:
+        take_snapshot(d, n, snapshot);
+        return;
+    case PSD_NOTE_SLICE:
+        if (n->n_tensors > 0) {
+            if (d->center == NULL)
+                take_model(d, n);
+            return;
+        }
+        break;
+    case PSD_NOTE_MEMBERS:
+    case PSD_NOTE_CUT:
+        if (!take_members(d, n, &note))
+            return;
+        break;
+    case PSD_NOTE_ADMIT:
+        note.identity = psd_auth_id_of(d, n->identity);
+        note.attaches = n->pass.len == sizeof note.pass;
+        if (note.attaches)
+            memcpy(note.pass, n->pass.data, sizeof note.pass);
+        if (n->b == 0) {
+            atomic_store_explicit(&d->shared.lanes_done[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&d->shared.exchanges[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&d->shared.clocks[n->client], 0, memory_order_relaxed);
+        }
+        break;
+    case PSD_NOTE_END:
+    case PSD_NOTE_HOLD:
+    case PSD_NOTE_GO:
+    case PSD_NOTE_LATE:
+        break;
+    default:
+        return; /* nothing that a head says */
+    }
+    if (for_all)
+        psd_tell_lanes(d, &note);
+    else
+        psd_tell_lane(d, d->lanes[n->lane - first], &note);
+}
+
+static void on_orders(struct psd *d, const Ps__Orders *m)
+{
+    struct psd_follow *f = &d->follow;
+    if (!f->placed)
+        return;
+    if (m->number != f->taken + 1) {
+        ps_log(PS_LOG_WARN, "server.gap", "orders %" PRIu64 " to %" PRIu64 " of the head were lost",
+               f->taken + 1, m->number - 1);
+        f->placed = false;
+        return;
+    }
+    f->taken = m->number;
+    atomic_store_explicit(&d->shared.alpha, m->alpha, memory_order_relaxed);
+    atomic_store_explicit(&d->shared.mean_rate, m->mean_rate, memory_order_relaxed);
+    d->sessions.incarnation = m->incarnation;
+    if (m->note != NULL)
+        take_note(d, m->note, m->snapshot);
+    if (m->stop) {
+        ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
+        d->state = PSD_STATE_STOPPING;
+        uv_stop(&d->loop);
+    }
+    send_news(d, NULL, false);
+}
+
+static void on_error(struct psd *d, const Ps__Error *m)
+{
+    struct psd_follow *f = &d->follow;
+    if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or the head is another */
+        give_up_place(f);
+        return;
+    }
+    psd_job_fail(d, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG, m->sentence);
+}
+
+/* False when nothing was there, or an order has to wait until lanes have room for it. */
+static bool receive_one(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    zmq_msg_t msg;
+    for (uint32_t i = 0; i < d->n_own; i++)
+        if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots + 16)
+            return false;
+    zmq_msg_init(&msg);
+    if (d->again.due || zmq_msg_recv(&msg, f->socket, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&msg);
+        return false;
+    }
+    Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
+    zmq_msg_close(&msg);
+    if (m == NULL)
+        return true;
+    f->heard_ms = uv_now(&d->loop);
+    if (m->what_case == PS__TO_CLIENT__WHAT_PLACE)
+        on_place(d, m->place);
+    else if (m->what_case == PS__TO_CLIENT__WHAT_ORDERS)
+        on_orders(d, m->orders);
+    else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
+        on_error(d, m->error);
+    ps_control_free_to_client(m);
+    return true;
+}
+
+static void receive(struct psd *d)
+{
+    for (int i = 0; i < 64 && receive_one(d); i++)
+        ;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    receive(poll->data);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    receive(prepare->data);
+}
+
+/* Looks again, whatever ZeroMQ's descriptor has told; and says what is due. */
+static void on_timer(uv_timer_t *timer)
+{
+    struct psd *d = timer->data;
+    struct psd_follow *f = &d->follow;
+    uint64_t now = uv_now(&d->loop);
+    receive(d);
+    bool silent = now > f->heard_ms + SILENT_MS;
+    if (f->placed && !silent)
+        send_news(d, NULL, true);
+    if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
+        look_for_head(d);
+        enlist(d);
+    }
+}
+
+void psd_follow_tick(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    struct ps_error err;
+    char why[700];
+    bool stopping =
+        f->stop[0] != 0 && (!f->placed || uv_now(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
+    if (stopping && d->state != PSD_STATE_STOPPING) { /* without the head: its own part, and the end */
+        d->state = PSD_STATE_STOPPING;
+        psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0);
+    }
+    if (stopping && !d->saver.busy)
+        uv_stop(&d->loop);
+    if (f->served || f->placed || uv_now(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
+        return;
+    snprintf(why, sizeof why,
+             "the head (servers.head: %.256s) has not taken this server in within %u s%s%.300s",
+             d->cfg.servers.head, d->cfg.servers.wait_s, find_head(d, &err) < 0 ? ": " : "",
+             find_head(d, &err) < 0 ? err.text : "");
+    psd_job_fail(d, PSD_EXIT_SERVERS, why);
+}
+
+void psd_follow_stop(struct psd *d, const char *why)
+{
+    struct psd_follow *f = &d->follow;
+    if (f->stop[0] == 0)
+        d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
+    snprintf(f->stop, sizeof f->stop, "%s", why);
+    ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
+    if (f->placed)
+        send_news(d, NULL, false);
+    psd_follow_tick(d);
+}
+
+/* Its own part of what the note means to the loop. */
+static void heed(struct psd *d, const struct psd_note *note)
+{
+    struct psd_follow *f = &d->follow;
+    if (note->kind == PSD_NOTE_SNAPPED) {
+        psd_saver_snapped(d);
+    } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
+               ++f->lanes_filled == d->center->own_used) {
+        d->state = PSD_STATE_READY;
+        d->center_whole = true;
+    } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
+        psd_center_destroy(d->center);
+        d->center = NULL;
+        d->center_whole = false;
+        d->state = PSD_STATE_WAITING;
+    }
+}
+
+void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
+{
+    struct psd_note note;
+    struct psd_note_parcel p;
+    psd_ring_calm(lane->out);
+    while (psd_ring_take(lane->out, &note)) {
+        heed(d, &note);
+        if (note.kind == PSD_NOTE_SNAPPED || !d->follow.placed)
+            continue;
+        psd_note_pack(&note, lane->index, &p); /* a lane's notes have nothing to allocate */
+        send_news(d, &p.note, note.kind == PSD_NOTE_BEGUN || note.kind == PSD_NOTE_OVER ? false : true);
+    }
+}
+
+void psd_follow_redirect(struct psd *d, const struct psd_peer *peer)
+{
+    Ps__Elsewhere e = PS__ELSEWHERE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    if (d->follow.head_url[0] == 0)
+        return; /* it asks again */
+    e.url = d->follow.head_url;
+    m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
+    m.elsewhere = &e;
+    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+}
+
+static int make_members(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    uint32_t n = d->sessions.n_slots;
+    f->members.ranks = calloc(n, sizeof *f->members.ranks);
+    f->cut.ranks = calloc(n, sizeof *f->cut.ranks);
+    f->cut.seqs = calloc(n, sizeof *f->cut.seqs);
+    return f->members.ranks != NULL && f->cut.ranks != NULL && f->cut.seqs != NULL ? 0 : -ENOMEM;
+}
+
+int psd_follow_open(struct psd *d, struct ps_error *err)
+{
+    struct psd_follow *f = &d->follow;
+    int linger_ms = 500, one = 1, fd; /* the last word: that it knows of the end */
+    int64_t max_bytes = PS_CONTROL_MAX_BYTES;
+    size_t size = sizeof fd;
+    if (psd_is_head(d))
+        return 0;
+    if (make_members(d) < 0 || (f->context = zmq_ctx_new()) == NULL ||
+        (f->socket = zmq_socket(f->context, ZMQ_DEALER)) == NULL ||
+        zmq_getsockopt(f->socket, ZMQ_FD, &fd, &size) != 0)
+        return ps_fail(err, -ENOMEM, "no memory or descriptors for the road to the head");
+    /* What cannot be sent now is not worth sending later. */
+    zmq_setsockopt(f->socket, ZMQ_IMMEDIATE, &one, sizeof one);
+    zmq_setsockopt(f->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+    zmq_setsockopt(f->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
+    if (d->auth.curve && ps_curve_connect(f->socket, &d->auth.pair, d->auth.pair.public_key) != 0)
+        return ps_fail(err, -EINVAL, "auth.key: no pair to show the head");
+    if (getrandom(&f->run, sizeof f->run, GRND_NONBLOCK) < 0 || f->run == 0)
+        f->run = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    f->poll.data = f->prepare.data = f->timer.data = d;
+    f->began_ms = uv_now(&d->loop);
+    uv_poll_init(&d->loop, &f->poll, fd);
+    uv_poll_start(&f->poll, UV_READABLE, on_readable);
+    uv_prepare_init(&d->loop, &f->prepare);
+    uv_prepare_start(&f->prepare, on_prepare);
+    uv_timer_init(&d->loop, &f->timer);
+    uv_timer_start(&f->timer, on_timer, 0, NEWS_MS);
+    return 0;
+}
+
+void psd_follow_close(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    if (f->poll.data != NULL) {
+        uv_close((uv_handle_t *)&f->poll, NULL);
+        uv_close((uv_handle_t *)&f->prepare, NULL);
+        uv_close((uv_handle_t *)&f->timer, NULL);
+    }
+    if (f->socket != NULL)
+        zmq_close(f->socket);
+    if (f->context != NULL)
+        zmq_ctx_term(f->context);
+    free(f->members.ranks);
+    free(f->cut.ranks);
+    free(f->cut.seqs);
+}

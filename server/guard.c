@@ -1,0 +1,142 @@
+#include "server/psd.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <xxhash.h>
+#include <zmq.h>
+
+#include "proto/log.h"
+#include "proto/watch.h"
+
+enum { AGAIN_S = 60, BATCH = 256 };
+
+struct psd_guard_watch {
+    struct psd *d;
+    void *watch; /* NULL: none */
+    uv_poll_t poll;
+    const char *failed; /* why the handshake that is about to be closed has; NULL: none has */
+};
+
+void psd_guard_turned_away(struct psd *d, const char *address, const char *why)
+{
+    struct psd_guard *g = &d->guard;
+    struct timespec now;
+    uint64_t who = XXH64(address, strlen(address), XXH64(why, strlen(why), 0));
+    size_t at = who % PSD_GUARD_SEEN;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    d->rejected_control[PS__CODE__AUTH]++;
+    if (g->seen[at].who == who && (uint64_t)now.tv_sec < g->seen[at].until_s)
+        return;
+    g->seen[at].who = who;
+    g->seen[at].until_s = (uint64_t)now.tv_sec + AGAIN_S;
+    if (psd_log_allows(&g->log_limit, "auth.refused", "handshakes"))
+        ps_log(PS_LOG_WARN, "auth.refused", "%s: %s (told once a minute)", address, why);
+}
+
+/* The descriptor may have been closed meanwhile. */
+static void remember(struct psd_guard *g, int fd)
+{
+    struct sockaddr_storage from;
+    socklen_t size = sizeof from;
+    char *text = g->addresses[fd % PSD_GUARD_FDS];
+    if (getpeername(fd, (struct sockaddr *)&from, &size) != 0 ||
+        getnameinfo((struct sockaddr *)&from, size, text, sizeof *g->addresses, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(text, sizeof *g->addresses, "unknown address");
+}
+
+/* A handshake that fails is told of just before its connection's end. What ZAP refused is known already. A
+ * peer without a key may see that before psd does, and hang up: then it looks broken. */
+static void take(struct psd_guard_watch *w, const struct ps_watch_event *e)
+{
+    struct psd_guard *g = &w->d->guard;
+    switch (e->kind) {
+    case PS_WATCH_OPEN:
+        remember(g, (int)e->value);
+        break;
+    case PS_WATCH_MISMATCH:
+        w->failed = "it has no key, and psd has auth.key";
+        break;
+    case PS_WATCH_BROKEN:
+        w->failed = "its handshake failed: it has no key, or another public key for psd";
+        break;
+    case PS_WATCH_CLOSED:
+        if (w->failed != NULL)
+            psd_guard_turned_away(w->d, g->addresses[e->value % PSD_GUARD_FDS], w->failed);
+        w->failed = NULL;
+        break;
+    default:
+        break;
+    }
+}
+
+static void look(struct psd_guard_watch *w)
+{
+    struct ps_watch_event e;
+    for (int i = 0; i < BATCH && ps_watch_take(w->watch, &e) == 0; i++)
+        take(w, &e);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    look(poll->data);
+}
+
+/* ZeroMQ's descriptors tell only of changes: look before each wait. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct psd *d = prepare->data;
+    for (uint32_t i = 0; i < d->guard.n; i++)
+        if (d->guard.watches[i].watch != NULL)
+            look(&d->guard.watches[i]);
+}
+
+static void watch_one(struct psd *d, struct psd_guard_watch *w, void *watch)
+{
+    int fd;
+    size_t size = sizeof fd;
+    *w = (struct psd_guard_watch){.d = d};
+    if (watch == NULL || zmq_getsockopt(watch, ZMQ_FD, &fd, &size) != 0)
+        return;
+    w->watch = watch;
+    w->poll.data = w;
+    uv_poll_init(&d->loop, &w->poll, fd);
+    uv_poll_start(&w->poll, UV_READABLE, on_readable);
+}
+
+int psd_guard_open(struct psd *d, void *const *watches, uint32_t n)
+{
+    struct psd_guard *g = &d->guard;
+    g->watches = calloc(n, sizeof *g->watches);
+    g->addresses = calloc(PSD_GUARD_FDS, sizeof *g->addresses);
+    if (g->watches == NULL || g->addresses == NULL)
+        return -ENOMEM;
+    for (; g->n < n; g->n++)
+        watch_one(d, &g->watches[g->n], watches[g->n]);
+    g->prepare.data = d;
+    uv_prepare_init(&d->loop, &g->prepare);
+    uv_prepare_start(&g->prepare, on_prepare);
+    return 0;
+}
+
+void psd_guard_close(struct psd *d)
+{
+    struct psd_guard *g = &d->guard;
+    if (g->prepare.data != NULL)
+        uv_close((uv_handle_t *)&g->prepare, NULL);
+    for (uint32_t i = 0; i < g->n; i++)
+        if (g->watches[i].watch != NULL)
+            uv_close((uv_handle_t *)&g->watches[i].poll, NULL);
+}
+
+void psd_guard_finish(struct psd *d)
+{
+    free(d->guard.watches);
+    free(d->guard.addresses);
+}

@@ -1,0 +1,35 @@
+/* guard.h: who was turned away at the door: before a message of theirs could reach psd, by libzmq or by what
+ * ZAP told it. Said in the log, because libzmq tells nobody. The loop's thread. */
+#ifndef PSD_GUARD_H
+#define PSD_GUARD_H
+
+#include <uv.h>
+
+#include "server/log_limit.h"
+
+struct psd;
+struct psd_guard_watch;
+
+enum { PSD_GUARD_SEEN = 64, PSD_GUARD_FDS = 1024 };
+
+struct psd_guard {
+    struct psd_guard_watch *watches; /* [n] */
+    uint32_t n;
+    uv_prepare_t prepare;
+    char (*addresses)[64]; /* [PSD_GUARD_FDS]: of the connections, by descriptor */
+    struct {
+        uint64_t who, until_s;
+    } seen[PSD_GUARD_SEEN]; /* logged already, by hash */
+    struct psd_log_limit log_limit;
+};
+
+/* Looks after these sockets' watches (proto/watch.h), n of them, some of which may be NULL. -ENOMEM. */
+int psd_guard_open(struct psd *d, void *const *watches, uint32_t n);
+/* Before the watches are closed. */
+void psd_guard_close(struct psd *d);
+void psd_guard_finish(struct psd *d);
+
+/* Counts and logs it: once a minute for the same peer and reason, and a few a second at most. */
+void psd_guard_turned_away(struct psd *d, const char *address, const char *why);
+
+#endif

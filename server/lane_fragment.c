@@ -1,0 +1,119 @@
+/* Fragments (proto/fragment.h) as a lane sees them: it holds parts of some. A client goes through all of them
+ * in order, a cycle, which is what an exchange of the whole vector is without them. */
+#include "server/lane_inside.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/fragment.h"
+
+static void measure(const struct psd_lane *lane, struct psd_fragment *f)
+{
+    const struct psd_center *c = lane->center;
+    f->n_pieces = ps_manifest_moving(c->manifest, &c->shard, lane->row, f->range);
+    f->n_lanes = 0;
+    for (uint32_t i = 0; i < c->shard.n_lanes; i++) {
+        bool moves = ps_manifest_moving(c->manifest, &c->shard, i, f->range) > 0;
+        f->moves = f->moves || moves;
+        f->n_lanes += moves && i >= c->first_lane && i < c->first_lane + c->own_lanes;
+    }
+}
+
+int psd_lane_fragments_create(struct psd_lane *lane)
+{
+    const struct psd_center *c = lane->center;
+    uint32_t n = c->hyper.fragments;
+    lane->n_fragments = lane->first_fragment = lane->last_fragment = 0;
+    if (n <= 1)
+        return 0;
+    struct ps_range *ranges = calloc(n, sizeof *ranges);
+    lane->fragments = calloc(n, sizeof *lane->fragments);
+    if (ranges == NULL || lane->fragments == NULL) {
+        free(ranges);
+        return -ENOMEM;
+    }
+    ps_fragments(&c->shard, c->manifest, n, ranges);
+    lane->first_fragment = n;
+    for (uint32_t i = 0; i < n; i++) {
+        lane->fragments[i].range = ranges[i];
+        measure(lane, &lane->fragments[i]);
+        if (lane->fragments[i].n_pieces == 0)
+            continue;
+        lane->last_fragment = i;
+        lane->first_fragment = lane->first_fragment < i ? lane->first_fragment : i;
+    }
+    lane->n_fragments = n;
+    free(ranges);
+    return 0;
+}
+
+bool psd_lane_cycle_goes_on(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    return (f->flags & PS_FLAG_FRAGMENT) != 0 && f->code != lane->first_fragment;
+}
+
+bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    return (f->flags & PS_FLAG_FRAGMENT) == 0 || f->code == lane->last_fragment;
+}
+
+/* The fragment that the chunk lies in. */
+static const struct psd_fragment *fragment_of(const struct psd_lane *lane, uint32_t chunk)
+{
+    uint64_t at = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin;
+    const struct psd_fragment *f = lane->fragments;
+    while (at >= f->range.begin + f->range.count)
+        f++;
+    return f;
+}
+
+uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c)
+{
+    if (lane->n_fragments == 0)
+        return c->n_landed == lane->n_chunks ? lane->center->own_moving : 0;
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        if ((c->landed[k / 64] >> (k % 64) & 1) != 0) {
+            const struct psd_fragment *f = fragment_of(lane, k);
+            return c->n_landed == f->n_pieces ? f->n_lanes : 0;
+        }
+    return 0;
+}
+
+/* Of the chunk that it begins with here. */
+static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment *f)
+{
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        if (fragment_of(lane, k) == f)
+            return lane->moves[k];
+    return 0;
+}
+
+uint64_t psd_lane_fragment_moves(const struct psd_lane *lane)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < lane->n_fragments; i++)
+        sum += lane->fragments[i].n_pieces > 0 ? moves_in(lane, &lane->fragments[i]) : 0;
+    return sum;
+}
+
+/* Of the exchanges one in so many moved the chunk. It is exact where one client is the only one. */
+uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves)
+{
+    uint64_t here = 0, before = 0;
+    if (lane->n_fragments == 0 || lane->center->admission->merges)
+        return moves;
+    const struct psd_fragment *own = fragment_of(lane, chunk);
+    for (const struct psd_fragment *f = lane->fragments; f < lane->fragments + lane->n_fragments; f++) {
+        here += f->n_pieces > 0;
+        before += f->n_pieces > 0 && f < own;
+    }
+    return here > 0 ? (moves + here - 1 - before) / here : moves;
+}
+
+uint64_t psd_lane_closing(const struct psd_lane *lane)
+{
+    for (uint32_t i = lane->n_fragments; i-- > 0;)
+        if (lane->fragments[i].moves)
+            return lane->fragments[i].range.begin;
+    return 0;
+}

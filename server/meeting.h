@@ -1,0 +1,79 @@
+/* meeting.h: where the members of a ring find each other through psd. Nobody who meets gets a session or
+ * touches the job: psd remembers, for each name, who has come, and tells all of all when they are as many as
+ * they said.
+ *
+ * Bounded whatever peers do: PSD_MEETINGS_MAX names, PSD_MEETING_PLACES_MAX members over all of them, one
+ * member a connection; who has not spoken for PSD_MEETING_SILENCE_MS is forgotten, and so is a name without
+ * members. */
+#ifndef PSD_MEETING_H
+#define PSD_MEETING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ps.pb-c.h"
+#include "server/log_limit.h"
+
+#define PSD_MEETINGS_MAX        64
+#define PSD_MEETING_PLACES_MAX  2048
+#define PSD_MEETING_MEMBERS_MAX 1024
+#define PSD_MEETING_ADDRESS_MAX 127 /* bytes */
+#define PSD_MEETING_NAME_MAX    63
+#define PSD_MEETING_SILENCE_MS  5000
+#define PSD_MEETING_WAIT_MAX_MS 3600000u
+
+struct psd_grant;
+
+/* Where it is at the control socket, in id_bytes bytes. */
+struct psd_peer {
+    const unsigned char *id;
+    size_t id_bytes;
+    const char *address;
+    const struct psd_grant *grant; /* of the key that it has shown; NULL: peers show none. This turn's */
+    const char *identity;          /* who it has proved to be; NULL: nobody */
+};
+
+struct psd_meeting_place {
+    uint64_t token, nonce;
+    int64_t wanted; /* rank, or -1 */
+    uint32_t rank;  /* once all have come */
+    char address[PSD_MEETING_ADDRESS_MAX + 1];
+    unsigned char peer[256];
+    size_t peer_bytes;
+    char host[64]; /* psd's own word for the peer */
+    uint64_t heard_ms, came_ms, wait_ms;
+};
+
+struct psd_meeting {
+    char name[PSD_MEETING_NAME_MAX + 1];
+    uint32_t members, links, segment_bytes;
+    struct psd_meeting_place *places; /* [n], as they came */
+    uint32_t n, room;
+    bool complete;     /* kept a while for those who ask again */
+    char refused[256]; /* who did not fit in, last; "": nobody */
+};
+
+/* How psd answers. */
+struct psd_meeting_voice {
+    void (*met)(void *arg, const struct psd_peer *peer, const Ps__Met *met);
+    void (*refuse)(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence);
+    void *arg;
+};
+
+/* Starts zeroed but for `voice`. The loop's thread. */
+struct psd_meetings {
+    struct psd_meeting_voice voice;
+    struct psd_meeting list[PSD_MEETINGS_MAX]; /* [n] */
+    uint32_t n, n_places;
+    struct psd_log_limit log_limit;
+};
+
+/* A Meet came: answers it, or others too, or lets it wait. Its bytes are anybody's. */
+void psd_meetings_take(struct psd_meetings *t, const struct psd_peer *peer, const Ps__Meet *m,
+                       uint64_t now_ms);
+/* Several times a second: whose time is up, and who is silent. */
+void psd_meetings_tick(struct psd_meetings *t, uint64_t now_ms);
+void psd_meetings_finish(struct psd_meetings *t);
+
+#endif

@@ -1,0 +1,242 @@
+#include "server/psd.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "server/munge.h"
+
+enum { NONCE_MS = 30000 };
+
+/* A credential that is looked at. The pool's thread reads what is above `rc` and writes the rest. */
+struct job {
+    uv_work_t work;
+    struct psd *d;
+    unsigned char peer[256];
+    size_t peer_bytes;
+    char address[64];
+    uint64_t identity_id;
+    char *credential;
+    /* What the credential is to be over; the Hello is a part of it. */
+    unsigned char expected[PS_MUNGE_MAX_BYTES];
+    size_t expected_bytes, hello_bytes;
+    int rc;
+    struct ps_error why;
+    uid_t uid;
+    char user[PS_CURVE_NAME_MAX + 1];
+};
+
+static int add_user(struct psd_munge *g, const char *word, struct ps_error *err)
+{
+    char *end;
+    const struct passwd *user = getpwnam(word);
+    unsigned long uid = strtoul(word, &end, 10);
+    if (user == NULL && (word[0] < '0' || word[0] > '9' || *end != 0))
+        return ps_fail(
+            err, -EINVAL,
+            "auth.munge_users: found '%.60s'; allowed are users of this system by name or number, with "
+            "commas, or none",
+            word);
+    if (g->n_users == PSD_MUNGE_USERS)
+        return ps_fail(err, -EINVAL, "auth.munge_users: more than %d users", PSD_MUNGE_USERS - 1);
+    g->users[g->n_users++] = user != NULL ? user->pw_uid : (uid_t)uid;
+    return 0;
+}
+
+int psd_munge_set_up(struct psd *d, struct ps_error *err)
+{
+    struct psd_munge *g = &d->munge;
+    char list[sizeof d->cfg.auth.munge_users], *rest, *word;
+    int rc = 0;
+    if (!d->cfg.auth.munge)
+        return 0;
+    g->users[g->n_users++] = geteuid();
+    snprintf(list, sizeof list, "%s", d->cfg.auth.munge_users);
+    if (strcmp(list, "none") != 0)
+        for (word = strtok_r(list, ", ", &rest); word != NULL && rc == 0; word = strtok_r(NULL, ", ", &rest))
+            rc = add_user(g, word, err);
+    if (rc == 0 && (g->pending = calloc(PSD_MUNGE_PENDING, sizeof *g->pending)) == NULL)
+        rc = ps_fail(err, -ENOMEM, "no memory for auth.munge");
+    g->on = rc == 0;
+    return rc;
+}
+
+void psd_munge_finish(struct psd *d)
+{
+    free(d->munge.pending);
+}
+
+static struct psd_munge_nonce *find_nonce(struct psd_munge *g, const struct psd_peer *peer)
+{
+    for (int i = 0; i < PSD_MUNGE_PENDING; i++) {
+        struct psd_munge_nonce *n = &g->pending[i];
+        if (n->peer_bytes == peer->id_bytes && memcmp(n->peer, peer->id, peer->id_bytes) == 0)
+            return n;
+    }
+    return NULL;
+}
+
+/* The oldest makes room: its Hello is said again, and asked for anew. */
+static struct psd_munge_nonce *oldest_nonce(struct psd_munge *g)
+{
+    struct psd_munge_nonce *oldest = &g->pending[0];
+    for (int i = 1; i < PSD_MUNGE_PENDING; i++)
+        if (g->pending[i].given_ms < oldest->given_ms)
+            oldest = &g->pending[i];
+    return oldest;
+}
+
+static struct psd_munge_nonce *make_nonce(struct psd *d, const struct psd_peer *peer)
+{
+    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
+    if (n == NULL)
+        n = oldest_nonce(&d->munge);
+    if (peer->id_bytes > sizeof n->peer ||
+        getrandom(n->nonce, sizeof n->nonce, 0) != (ssize_t)sizeof n->nonce)
+        return NULL;
+    memcpy(n->peer, peer->id, peer->id_bytes);
+    n->peer_bytes = peer->id_bytes;
+    n->given_ms = uv_now(&d->loop);
+    return n;
+}
+
+static void challenge(struct psd *d, const struct psd_peer *peer)
+{
+    Ps__Challenge ask = PS__CHALLENGE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    struct psd_munge_nonce *n = make_nonce(d, peer);
+    if (n == NULL)
+        return; /* the Hello is said again */
+    ask.nonce.data = n->nonce;
+    ask.nonce.len = sizeof n->nonce;
+    m.what_case = PS__TO_CLIENT__WHAT_CHALLENGE;
+    m.challenge = &ask;
+    psd_control_send_to(d, peer->id, peer->id_bytes, &m);
+}
+
+static void name_user(struct job *j)
+{
+    char room[2048];
+    struct passwd user, *found = NULL;
+    if (getpwuid_r(j->uid, &user, room, sizeof room, &found) == 0 && found != NULL &&
+        ps_curve_is_name(user.pw_name))
+        snprintf(j->user, sizeof j->user, "%s", user.pw_name);
+    else
+        snprintf(j->user, sizeof j->user, "uid-%u", (unsigned)j->uid);
+}
+
+/* A thread of the pool. */
+static void decode(uv_work_t *work)
+{
+    struct job *j = work->data;
+    void *payload = NULL;
+    size_t len = 0;
+    j->rc = ps_munge_decode(j->credential, &payload, &len, &j->uid, &j->why);
+    if (j->rc == 0 && (len != j->expected_bytes || memcmp(payload, j->expected, len) != 0))
+        j->rc = ps_fail(&j->why, -EACCES, "munge: the credential is not over this nonce and this Hello");
+    if (j->rc == 0)
+        name_user(j);
+    free(payload);
+}
+
+static bool is_user(const struct psd_munge *g, uid_t uid)
+{
+    for (uint32_t i = 0; i < g->n_users; i++)
+        if (g->users[i] == uid)
+            return true;
+    return false;
+}
+
+static void settle(struct psd *d, const struct job *j)
+{
+    char sentence[200];
+    struct psd_peer peer = {.id = j->peer, .id_bytes = j->peer_bytes, .address = j->address};
+    peer.grant = psd_auth_grant(d, j->identity_id);
+    peer.identity = peer.grant != NULL ? peer.grant->name : j->user;
+    if (j->rc < 0) {
+        psd_control_refuse(d, &peer, PS__CODE__AUTH, j->why.text);
+        return;
+    }
+    if (!is_user(&d->munge, j->uid)) {
+        snprintf(sentence, sizeof sentence, "user %s (uid %u) is neither psd's own nor in auth.munge_users",
+                 j->user, (unsigned)j->uid);
+        psd_control_refuse(d, &peer, PS__CODE__AUTH, sentence);
+        return;
+    }
+    Ps__Hello *hello = ps__hello__unpack(NULL, j->hello_bytes, j->expected + PS_MUNGE_NONCE_BYTES);
+    if (hello == NULL)
+        return;
+    psd_hello_proved(d, &peer, hello);
+    ps__hello__free_unpacked(hello, NULL);
+}
+
+static void decoded(uv_work_t *work, int status)
+{
+    struct job *j = work->data;
+    j->d->munge.at_work--;
+    if (status == 0 && j->d->munge.on)
+        settle(j->d, j);
+    free(j->credential);
+    free(j);
+}
+
+/* What the credential must be over. -E2BIG. */
+static int expect(struct job *j, const struct psd_munge_nonce *n, const struct psd_peer *peer,
+                  const Ps__Hello *m)
+{
+    Ps__Hello bare = *m;
+    char key[PS_CURVE_KEY_CHARS + 1] = "";
+    bare.credential = (ProtobufCBinaryData){0, NULL};
+    j->hello_bytes = ps__hello__get_packed_size(&bare);
+    if (peer->grant != NULL)
+        zmq_z85_encode(key, peer->grant->key, PS_CURVE_KEY_BYTES);
+    j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->hello_bytes + strlen(key);
+    if (j->expected_bytes > sizeof j->expected)
+        return -E2BIG;
+    memcpy(j->expected, n->nonce, PS_MUNGE_NONCE_BYTES);
+    ps__hello__pack(&bare, j->expected + PS_MUNGE_NONCE_BYTES);
+    memcpy(j->expected + PS_MUNGE_NONCE_BYTES + j->hello_bytes, key, strlen(key));
+    return 0;
+}
+
+/* The nonce is spent, whatever becomes of it. */
+static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge_nonce *n, const Ps__Hello *m)
+{
+    struct job *j = calloc(1, sizeof *j);
+    int rc = j != NULL ? expect(j, n, peer, m) : -ENOMEM;
+    n->peer_bytes = 0;
+    if (rc == 0 && (j->credential = strndup((const char *)m->credential.data, m->credential.len)) == NULL)
+        rc = -ENOMEM;
+    if (rc == 0) {
+        j->work.data = j;
+        j->d = d;
+        j->peer_bytes = peer->id_bytes;
+        memcpy(j->peer, peer->id, peer->id_bytes);
+        snprintf(j->address, sizeof j->address, "%s", peer->address);
+        j->identity_id = peer->grant != NULL ? peer->grant->id : 0;
+        rc = uv_queue_work(&d->loop, &j->work, decode, decoded);
+    }
+    if (rc == 0) {
+        d->munge.at_work++;
+        return;
+    }
+    psd_control_refuse(d, peer, PS__CODE__AUTH,
+                       rc == -E2BIG ? "a Hello too long for a munge credential"
+                                    : "no memory for a munge credential");
+    free(j != NULL ? j->credential : NULL);
+    free(j);
+}
+
+void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
+    bool fresh = n != NULL && uv_now(&d->loop) < n->given_ms + NONCE_MS;
+    if (m->credential.len == 0 || !fresh)
+        challenge(d, peer);
+    else if (d->munge.at_work < PSD_MUNGE_AT_WORK) /* else it is said again */
+        look_at(d, peer, n, m);
+}

@@ -1,0 +1,42 @@
+/* munge.h: MUNGE on the control road (auth.munge): who says Hello is asked for a credential over a nonce of
+ * psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's thread. */
+#ifndef PSD_MUNGE_H
+#define PSD_MUNGE_H
+
+#include <sys/types.h>
+#include <uv.h>
+
+#include "proto/credential.h"
+#include "ps.pb-c.h"
+
+struct psd;
+struct psd_config;
+struct psd_peer;
+
+enum { PSD_MUNGE_PENDING = 256, PSD_MUNGE_AT_WORK = 32, PSD_MUNGE_USERS = 64 };
+
+/* A nonce that was given out. */
+struct psd_munge_nonce {
+    unsigned char peer[256];
+    size_t peer_bytes; /* 0: none */
+    unsigned char nonce[PS_MUNGE_NONCE_BYTES];
+    uint64_t given_ms;
+};
+
+struct psd_munge {
+    bool on;
+    uid_t users[PSD_MUNGE_USERS]; /* [n_users]: psd's own first */
+    uint32_t n_users;
+    struct psd_munge_nonce *pending; /* [PSD_MUNGE_PENDING] */
+    uint32_t at_work;
+};
+
+/* Names or numbers of users, with commas; "none". -EINVAL names the one that is no user. */
+int psd_munge_set_up(struct psd *d, struct ps_error *err);
+void psd_munge_finish(struct psd *d);
+
+/* A Hello of a peer whose user is not known. Asks for a credential, or has the one that came looked at: then
+ * psd_hello_proved follows. */
+void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+
+#endif

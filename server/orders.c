@@ -1,0 +1,232 @@
+/* Notes and counters as they travel between servers. */
+#include "server/psd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int pack_tensors(const struct ps_manifest *m, struct psd_note_parcel *p)
+{
+    p->tensors = calloc(m->n_tensors, sizeof *p->tensors);
+    p->list = calloc(m->n_tensors, sizeof *p->list);
+    if (p->tensors == NULL || p->list == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const struct ps_tensor *t = &m->tensors[i];
+        ps__tensor__init(&p->tensors[i]);
+        p->tensors[i].name = t->name;
+        p->tensors[i].offset = t->offset;
+        p->tensors[i].n_shape = t->n_dims;
+        p->tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
+        p->tensors[i].role = t->role;
+        p->tensors[i].decay = t->decay;
+        p->list[i] = &p->tensors[i];
+    }
+    p->note.n_tensors = m->n_tensors;
+    p->note.tensors = p->list;
+    return 0;
+}
+
+static void pack_members(const struct psd_members *m, struct psd_note_parcel *p)
+{
+    ps__note_members__init(&p->members);
+    p->members.from = m->from;
+    p->members.n_ranks = m->n;
+    p->members.ranks = m->ranks;
+    p->members.n_seqs = m->seqs != NULL ? m->n : 0;
+    p->members.seqs = m->seqs;
+    p->note.members = &p->members;
+}
+
+int psd_note_pack(const struct psd_note *note, uint32_t lane, struct psd_note_parcel *out)
+{
+    *out = (struct psd_note_parcel){.tensors = NULL};
+    ps__note__init(&out->note);
+    out->note.kind = note->kind;
+    out->note.lane = lane;
+    out->note.client = note->client;
+    out->note.incarnation = note->incarnation;
+    out->note.a = note->a;
+    out->note.b = note->b;
+    if (note->kind == PSD_NOTE_ADMIT) {
+        out->note.identity = note->p;
+        out->note.pass.data = (uint8_t *)(uintptr_t)note->pass;
+        out->note.pass.len = note->attaches ? sizeof note->pass : 0;
+    }
+    if (note->kind == PSD_NOTE_MEMBERS || note->kind == PSD_NOTE_CUT)
+        pack_members(note->p, out);
+    if (note->kind == PSD_NOTE_SLICE && note->p != NULL)
+        return pack_tensors(((const struct psd_center *)note->p)->manifest, out);
+    return 0;
+}
+
+void psd_note_parcel_empty(struct psd_note_parcel *p)
+{
+    free(p->tensors);
+    free(p->list);
+}
+
+bool psd_note_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m)
+{
+    if (from == NULL || from->n_ranks > n_slots || (from->n_seqs != 0 && from->n_seqs != from->n_ranks))
+        return false;
+    for (size_t i = 0; i < from->n_ranks; i++)
+        if (from->ranks[i] >= n_slots || (i > 0 && from->ranks[i] <= from->ranks[i - 1]))
+            return false;
+    m->from = from->from;
+    m->n = (uint32_t)from->n_ranks;
+    memcpy(m->ranks, from->ranks, from->n_ranks * sizeof *m->ranks);
+    if (from->n_seqs != 0)
+        memcpy(m->seqs, from->seqs, from->n_seqs * sizeof *m->seqs);
+    return true;
+}
+
+#define READ(at)     atomic_load_explicit(&(at), memory_order_relaxed)
+#define WRITE(at, v) atomic_store_explicit(&(at), v, memory_order_relaxed)
+
+/* Of those that have a session here. */
+static void fill_clients(const struct psd *d, const struct psd_lane *lane, Ps__LaneNews *n,
+                         Ps__ClientNews *rows, Ps__ClientNews **list)
+{
+    for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
+        const struct psd_lane_client *c = &lane->clients[i];
+        if (READ(c->clock) == 0 && READ(c->waiting_seq) == 0 && READ(c->arrived) == 0 &&
+            READ(c->bytes_out) == 0 && isnan(READ(c->last_squares)))
+            continue;
+        Ps__ClientNews *row = &rows[n->n_clients];
+        ps__client_news__init(row);
+        row->client = i;
+        row->clock = READ(c->clock);
+        row->staleness = READ(c->staleness);
+        row->waiting_seq = READ(c->waiting_seq);
+        row->waiting_chunks = READ(c->waiting_chunks);
+        row->arrived = READ(c->arrived);
+        row->last_squares = READ(c->last_squares);
+        row->last_rate = READ(c->last_rate);
+        row->road = (char *)(uintptr_t)d->roads.road[READ(c->road)].transport->name;
+        row->bytes_in = READ(c->bytes_in);
+        row->bytes_out = READ(c->bytes_out);
+        list[n->n_clients++] = row;
+    }
+    n->clients = list;
+}
+
+static void fill_counters(const struct psd_lane *lane, Ps__LaneNews *n, uint64_t *rejected,
+                          uint64_t *staleness)
+{
+    const struct psd_lane_stats *s = &lane->stats;
+    n->clock = READ(s->clock);
+    n->chunks = READ(s->chunks);
+    n->replays = READ(s->replays);
+    n->pulled = READ(s->pulled);
+    n->set = READ(s->set);
+    n->moves = READ(s->moves);
+    n->staleness_sum = READ(s->staleness_sum);
+    n->center_squares = READ(s->center_squares);
+    for (int k = 0; k < PSD_N_CODES; k++)
+        rejected[k] = READ(s->rejected[k]);
+    for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
+        staleness[k] = READ(s->staleness[k]);
+    n->rejected = rejected;
+    n->n_rejected = PSD_N_CODES;
+    n->staleness = staleness;
+    n->n_staleness = PSD_STALENESS_BUCKETS;
+}
+
+static void fill_roads(const struct psd *d, const struct psd_lane_stats *s, Ps__LaneNews *n,
+                       Ps__RoadNews *rows, Ps__RoadNews **list)
+{
+    for (uint32_t k = 0; k < d->roads.n; k++) {
+        ps__road_news__init(&rows[k]);
+        rows[k].transport = (char *)(uintptr_t)d->roads.road[k].transport->name;
+        rows[k].bytes_in = READ(s->bytes_in[k]);
+        rows[k].bytes_out = READ(s->bytes_out[k]);
+        list[k] = &rows[k];
+    }
+    n->roads = list;
+    n->n_roads = d->roads.n;
+}
+
+/* One block a lane: the message and the arrays that it points to. */
+struct lane_block {
+    Ps__LaneNews news;
+    Ps__RoadNews road[PSD_MAX_ROADS], *roads[PSD_MAX_ROADS];
+    uint64_t rejected[PSD_N_CODES], staleness[PSD_STALENESS_BUCKETS];
+    Ps__ClientNews **list;
+    Ps__ClientNews rows[];
+};
+
+Ps__LaneNews **psd_news_of_lanes(const struct psd *d)
+{
+    uint32_t n_slots = d->sessions.n_slots;
+    Ps__LaneNews **lanes = calloc(d->n_own, sizeof *lanes);
+    for (uint32_t i = 0; lanes != NULL && i < d->n_own; i++) {
+        struct lane_block *b =
+            malloc(sizeof *b + n_slots * (sizeof(Ps__ClientNews) + sizeof(Ps__ClientNews *)));
+        if (b == NULL) {
+            psd_news_free(lanes, i);
+            return NULL;
+        }
+        b->list = (Ps__ClientNews **)(void *)(b->rows + n_slots);
+        ps__lane_news__init(&b->news);
+        fill_counters(d->lanes[i], &b->news, b->rejected, b->staleness);
+        fill_roads(d, &d->lanes[i]->stats, &b->news, b->road, b->roads);
+        fill_clients(d, d->lanes[i], &b->news, b->rows, b->list);
+        lanes[i] = &b->news;
+    }
+    return lanes;
+}
+
+void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes)
+{
+    for (uint32_t i = 0; lanes != NULL && i < n_lanes; i++)
+        free(lanes[i]); /* the first member of its block */
+    free(lanes);
+}
+
+static void take_clients(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *n)
+{
+    for (size_t i = 0; i < n->n_clients; i++) {
+        const Ps__ClientNews *row = n->clients[i];
+        if (row->client >= lane->shared->n_slots)
+            continue;
+        struct psd_lane_client *c = &lane->clients[row->client];
+        uint32_t road = psd_roads_find(d, row->road);
+        WRITE(c->road, road < d->roads.n ? road : 0);
+        WRITE(c->bytes_in, row->bytes_in);
+        WRITE(c->bytes_out, row->bytes_out);
+        WRITE(c->clock, row->clock);
+        WRITE(c->staleness, row->staleness);
+        WRITE(c->waiting_seq, row->waiting_seq);
+        WRITE(c->waiting_chunks, row->waiting_chunks);
+        WRITE(c->arrived, row->arrived);
+        WRITE(c->last_squares, row->last_squares);
+        WRITE(c->last_rate, row->last_rate);
+    }
+}
+
+void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *n)
+{
+    struct psd_lane_stats *s = &lane->stats;
+    WRITE(s->clock, n->clock);
+    WRITE(s->chunks, n->chunks);
+    WRITE(s->replays, n->replays);
+    WRITE(s->pulled, n->pulled);
+    WRITE(s->set, n->set);
+    WRITE(s->moves, n->moves);
+    WRITE(s->staleness_sum, n->staleness_sum);
+    WRITE(s->center_squares, n->center_squares);
+    for (size_t k = 0; k < PSD_N_CODES && k < n->n_rejected; k++)
+        WRITE(s->rejected[k], n->rejected[k]);
+    for (size_t k = 0; k < PSD_STALENESS_BUCKETS && k < n->n_staleness; k++)
+        WRITE(s->staleness[k], n->staleness[k]);
+    for (size_t i = 0; i < n->n_roads; i++) {
+        uint32_t k = psd_roads_find(d, n->roads[i]->transport);
+        if (k < d->roads.n) { /* clients are told of no road that the head lacks */
+            WRITE(s->bytes_in[k], n->roads[i]->bytes_in);
+            WRITE(s->bytes_out[k], n->roads[i]->bytes_out);
+        }
+    }
+    take_clients(d, lane, n);
+}

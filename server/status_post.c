@@ -1,0 +1,120 @@
+/* What the status socket does when it is asked to. Where there are several servers, most of it is the head's.
+ */
+#include "server/psd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/json.h"
+
+/* False: this is not the head, and says where that is. */
+static bool is_heads(const struct psd *d, struct psd_http_answer *answer)
+{
+    if (psd_is_head(d))
+        return true;
+    psd_answer_json(answer, 409,
+                    json_pack("{s:o}", "error",
+                              json_sprintf("this is server %u of %u: ask server 0, the head at %s",
+                                           d->cfg.servers.index, d->cfg.servers.count, d->follow.head_url)));
+    return false;
+}
+
+void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct psd *d = arg;
+    struct ps_error err;
+    (void)query;
+    if (!is_heads(d, answer))
+        return;
+    const uint64_t version =
+        psd_version(d); /* before the start: lanes go on, and nobody may wait for what is newer */
+    if (psd_saver_start(d, &err) < 0)
+        psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
+    else
+        psd_answer_json(answer, 202,
+                        json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)version));
+}
+
+void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct psd *d = arg;
+    struct ps_error err;
+    int rc = psd_reload(d, &err);
+    (void)query;
+    if (rc < 0)
+        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err.text)));
+    else
+        psd_answer_json(answer, 202,
+                        json_pack("{s:s, s:s, s:I}", "reload", rc > 0 ? "started" : "unchanged", "method",
+                                  d->swap.phase != PSD_SWAP_NONE ? d->swap.next.method : d->cfg.method,
+                                  "generation",
+                                  (json_int_t)d->shared.generation + (d->swap.phase != PSD_SWAP_NONE)));
+}
+
+void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    (void)query;
+    if (!is_heads(arg, answer))
+        return;
+    psd_job_drain(arg, "drain was asked for on the status socket");
+    psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
+}
+
+/* arg: a worker's rank, or the client number of an observer (/workers has both). */
+void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct psd *d = arg;
+    uint32_t client = 0;
+    char found[64], why[160];
+    if (!is_heads(d, answer))
+        return;
+    snprintf(found, sizeof found, "%s", query != NULL ? query : "");
+    size_t n = strlen(found);
+    if (n < 1 || n > 6 || strspn(found, "0123456789") != n) {
+        psd_answer_json(
+            answer, 400,
+            json_pack("{s:o}", "error",
+                      json_sprintf("evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
+                                   n > 0 && n <= 6 ? found
+                                   : n > 0         ? "something else"
+                                                   : "nothing")));
+        return;
+    }
+    client = (uint32_t)strtoul(found, NULL, 10);
+    struct psd_session *s = client < d->sessions.n_slots ? &d->sessions.slots[client] : NULL;
+    if (s == NULL || s->state == PSD_SESSION_VACANT) {
+        psd_answer_json(
+            answer, 404,
+            json_pack("{s:o}", "error",
+                      json_sprintf("there is no rank %u in the job; /workers lists who is", client)));
+        return;
+    }
+    if (s->identity[0] != 0)
+        snprintf(why, sizeof why, "an operator evicted this worker (psctl evict %u); %s is barred", client,
+                 s->identity);
+    else
+        snprintf(why, sizeof why, "an operator evicted this worker (psctl evict %u); a new session may join",
+                 client);
+    json_t *o = json_pack("{s:I, s:s, s:I, s:o}", "evicted", (json_int_t)client, "name", s->name,
+                          "incarnation", (json_int_t)s->incarnation, "barred", psd_json_text(s->identity));
+    psd_auth_bar(d, s);
+    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
+    psd_answer_json(answer, 200, o);
+}
+
+void psd_post_allow(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    const char *name = query != NULL && ps_curve_is_name(query) ? query : "";
+    if (!is_heads(arg, answer))
+        return;
+    if (psd_auth_allow(arg, name))
+        psd_answer_json(answer, 200, json_pack("{s:s}", "allowed", name));
+    else
+        psd_answer_json(
+            answer, name[0] != 0 ? 404 : 400,
+            json_pack(
+                "{s:o}", "error",
+                json_sprintf("'%s' is not barred; /status lists who is, for POST /allow?name=NAME", name)));
+}

@@ -1,0 +1,326 @@
+/* The head's part of a job with several servers: what it tells them and hears from them. Runs on the loop. */
+#include "server/team_inside.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "proto/control.h"
+#include "proto/log.h"
+
+enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
+#define MOST_BEHIND 4096    /* Orders that a server has not taken */
+
+/* A control message to a client that is held back. */
+struct psd_letter {
+    struct psd_letter *next;
+    uint64_t *after; /* [count]: Orders that each server is to have taken */
+    unsigned char peer[256];
+    size_t peer_bytes, len;
+    unsigned char bytes[];
+};
+
+int psd_team_open(struct psd *d)
+{
+    struct psd_team *t = &d->team;
+    t->end = &t->letters;
+    if (!psd_has_team(d))
+        return 0;
+    if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
+        t->run = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    t->deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.servers.wait_s * 1000;
+    t->servers = calloc(d->cfg.servers.count, sizeof *t->servers);
+    for (uint32_t i = 1; t->servers != NULL && i < d->cfg.servers.count; i++)
+        if ((t->servers[i].urls = calloc((size_t)PSD_MAX_ROADS * d->n_own, sizeof *t->servers[i].urls)) ==
+            NULL)
+            return -ENOMEM;
+    return t->servers != NULL ? 0 : -ENOMEM;
+}
+
+static void drop_letters(struct psd_team *t)
+{
+    while (t->letters != NULL) {
+        struct psd_letter *l = t->letters;
+        t->letters = l->next;
+        free(l->after);
+        free(l);
+    }
+    t->end = &t->letters;
+}
+
+void psd_team_close(struct psd *d)
+{
+    drop_letters(&d->team);
+    for (uint32_t i = 1; d->team.servers != NULL && i < d->cfg.servers.count; i++)
+        free(d->team.servers[i].urls);
+    free(d->team.servers);
+}
+
+bool psd_team_is_complete(const struct psd *d)
+{
+    return d->cfg.servers.count == 1 || d->team.complete;
+}
+
+void psd_team_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m)
+{
+    psd_control_send_now(d, s->peer, s->peer_bytes, m);
+}
+
+uint32_t psd_team_index(const struct psd *d, const struct psd_server *s)
+{
+    return (uint32_t)(s - d->team.servers);
+}
+
+void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
+{
+    psd_control_refuse(d, &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
+                       code, why);
+}
+
+/* What every Orders carries, and then what it is for. */
+static void order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+{
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    if (!s->here)
+        return; /* it is told all anew when it is back */
+    o->number = ++s->sent;
+    o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
+    o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
+    o->incarnation = d->sessions.incarnation;
+    m.what_case = PS__TO_CLIENT__WHAT_ORDERS;
+    m.orders = o;
+    psd_team_send(d, s, &m);
+}
+
+void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_note *note, uint32_t lane)
+{
+    struct psd_note_parcel p;
+    Ps__Orders o = PS__ORDERS__INIT;
+    if (psd_note_pack(note, lane, &p) == 0) {
+        o.note = &p.note;
+        order(d, s, &o);
+    } else {
+        ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
+               psd_team_index(d, s));
+    }
+    psd_note_parcel_empty(&p);
+}
+
+/* Counters of the session before are not the next one's. */
+static void forget_counters(struct psd *d, uint32_t client)
+{
+    for (uint32_t i = d->n_own; i < d->n_lanes; i++) {
+        struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->waiting_seq, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->waiting_chunks, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->last_squares, __builtin_nan(""), memory_order_relaxed);
+    }
+}
+
+void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+{
+    if (!psd_has_team(d) || note->kind == PSD_NOTE_SNAPSHOT || note->kind == PSD_NOTE_STOP)
+        return; /* those have Orders of their own */
+    if (note->kind == PSD_NOTE_SLICE && note->p != NULL && d->center->resumed != NULL)
+        return; /* they have resumed theirs */
+    if (note->kind == PSD_NOTE_ADMIT && note->b == 0)
+        forget_counters(d, note->client);
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        if (lane == NULL || lane->index / d->n_own == i)
+            psd_team_order_note(d, &d->team.servers[i], note, lane != NULL ? lane->index : UINT32_MAX);
+}
+
+void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
+{
+    struct psd_note note = {.kind = PSD_NOTE_SNAPSHOT, .a = round};
+    if (!psd_has_team(d))
+        return;
+    Ps__Snapshot s = *snapshot;
+    s.number = ++d->team.snapshots;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        struct psd_note_parcel p;
+        Ps__Orders o = PS__ORDERS__INIT;
+        psd_note_pack(&note, UINT32_MAX, &p);
+        o.note = &p.note;
+        o.snapshot = &s;
+        order(d, &d->team.servers[i], &o);
+    }
+}
+
+bool psd_team_has_saved(const struct psd *d)
+{
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
+        if (d->team.servers[i].here && d->team.servers[i].saved_number < d->team.snapshots)
+            return false;
+    return true;
+}
+
+static bool is_behind(const struct psd *d, const uint64_t *after)
+{
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        if (s->here && s->taken < (after != NULL ? after[i] : s->sent))
+            return true;
+    }
+    return false;
+}
+
+bool psd_team_dismiss(struct psd *d)
+{
+    struct psd_team *t = &d->team;
+    if (!psd_has_team(d))
+        return true;
+    for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
+        Ps__Orders o = PS__ORDERS__INIT;
+        o.stop = true;
+        order(d, &t->servers[i], &o);
+        if (t->servers[i].enlisted)
+            psd_team_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
+    }
+    if (t->dismissed_ms == 0)
+        t->dismissed_ms = uv_now(&d->loop);
+    return !is_behind(d, NULL) || uv_now(&d->loop) > t->dismissed_ms + DISMISS_MS;
+}
+
+bool psd_team_keeps_up(const struct psd *d)
+{
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        if (s->here && s->sent - s->taken > MOST_BEHIND)
+            return false;
+    }
+    return true;
+}
+
+bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
+{
+    struct psd_team *t = &d->team;
+    if (!psd_has_team(d) || (t->letters == NULL && !is_behind(d, NULL)))
+        return false;
+    size_t len = ps__to_client__get_packed_size(m);
+    struct psd_letter *l = malloc(sizeof *l + len);
+    uint64_t *after = calloc(d->cfg.servers.count, sizeof *after);
+    if (l == NULL || after == NULL || peer_bytes > sizeof l->peer) {
+        free(l);
+        free(after);
+        return true; /* as if the connection had lost it */
+    }
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        after[i] = t->servers[i].sent;
+    *l = (struct psd_letter){.after = after, .peer_bytes = peer_bytes, .len = len};
+    memcpy(l->peer, peer, peer_bytes);
+    ps__to_client__pack(m, l->bytes);
+    *t->end = l;
+    t->end = &l->next;
+    return true;
+}
+
+static void post_letters(struct psd *d)
+{
+    struct psd_team *t = &d->team;
+    while (t->letters != NULL && !is_behind(d, t->letters->after)) {
+        struct psd_letter *l = t->letters;
+        psd_control_send_bytes(d, l->peer, l->peer_bytes, l->bytes, l->len);
+        if ((t->letters = l->next) == NULL)
+            t->end = &t->letters;
+        free(l->after);
+        free(l);
+    }
+}
+
+void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
+{
+    s->here = false;
+    s->n_lost++;
+    ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
+           psd_team_index(d, s), s->name, why);
+    if (d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
+        psd_job_fail(d, PSD_EXIT_SERVERS,
+                     "a server was lost before its part of the first parameters had come");
+    post_letters(d); /* nobody waits for what it has not taken */
+}
+
+static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
+{
+    struct psd_note note = {.kind = (enum psd_note_kind)n->kind,
+                            .client = n->client,
+                            .incarnation = n->incarnation,
+                            .a = n->a,
+                            .b = n->b};
+    bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
+    bool known = n->kind == PSD_NOTE_FILLED || n->kind == PSD_NOTE_RELEASED || n->kind == PSD_NOTE_HELD ||
+                 n->kind == PSD_NOTE_BEGUN || n->kind == PSD_NOTE_LANDED || n->kind == PSD_NOTE_OVER ||
+                 (n->kind == PSD_NOTE_FAULT && n->a < PSD_N_CODES &&
+                  protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
+    if (lanes_own && known && n->client < d->sessions.n_slots)
+        psd_job_take_note(d, d->lanes[n->lane], &note);
+}
+
+void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m)
+{
+    struct psd_server *s = psd_has_team(d) && m->index > 0 && m->index < d->cfg.servers.count
+                               ? &d->team.servers[m->index]
+                               : NULL;
+    if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
+        memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->sent) {
+        psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
+        return;
+    }
+    s->heard_ms = uv_now(&d->loop);
+    s->taken = m->taken > s->taken ? m->taken : s->taken;
+    s->version = m->version;
+    s->saved_number = m->saved_number;
+    if (m->saved_version != 0 && m->saved_version != s->saved_version) {
+        s->saved_version = m->saved_version;
+        s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->team.snapshots % PSD_MAX_SAVED] =
+            m->saved_version;
+    }
+    if (m->note != NULL)
+        take_note(d, m->index, m->note);
+    for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
+        psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
+    post_letters(d);
+    if (m->stop[0] != 0)
+        psd_job_drain(d, "another server was asked to stop");
+}
+
+static void name_missing(const struct psd *d, char *list, size_t size)
+{
+    size_t used = 0;
+    list[0] = 0;
+    for (uint32_t i = 1; i < d->cfg.servers.count && used < size; i++)
+        if (!d->team.servers[i].enlisted)
+            used += (size_t)snprintf(list + used, size - used, "%s%u", used > 0 ? ", " : "", i);
+}
+
+void psd_team_tick(struct psd *d)
+{
+    uint64_t now = uv_now(&d->loop);
+    char missing[120], why[200];
+    if (!psd_has_team(d))
+        return;
+    if (!d->team.complete && now > d->team.deadline_ms) {
+        name_missing(d, missing, sizeof missing);
+        snprintf(why, sizeof why, "of %u servers these have not come within %u s (servers.wait_s): %s",
+                 d->cfg.servers.count, d->cfg.servers.wait_s, missing);
+        psd_job_fail(d, PSD_EXIT_SERVERS, why);
+        return;
+    }
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        struct psd_server *s = &d->team.servers[i];
+        Ps__Orders o = PS__ORDERS__INIT;
+        if (s->here && now > s->heard_ms + (uint64_t)d->cfg.limits.silence_s * 1000)
+            psd_team_lose(d, s, "it is silent");
+        if (d->team.dismissed_ms == 0)
+            order(d, s, &o); /* a sign of life, and the rates */
+    }
+}

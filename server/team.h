@@ -1,0 +1,161 @@
+/* team.h: the servers of one job. Each psd holds a part of the center, which its own lanes serve; server 0 is
+ * the head: its loop alone decides (who is in the job, the members of rounds, cuts, snapshots, the end), and
+ * clients have their sessions there. The others follow: what the head's loop tells a lane of theirs travels
+ * as Orders, what such a lane tells the loop as News (proto/ps.proto), so that the loop's own files do not
+ * know which lane is where. At the head another server's lane is a struct psd_lane without a thread, whose
+ * counters are as the last News had them.
+ *
+ * What a client is told may let it turn to a lane. So the head holds back control messages to clients until
+ * every server has taken the Orders before them.
+ *
+ * A server that is lost and comes back begins from its newest checkpoint, at the clock that this states, and
+ * the job goes on. Where exchanges wait for each other (rounds, ssp) that would leave the parts at different
+ * rounds: there every server, the head too, begins anew from the newest checkpoint that all of them have, as
+ * after a restart of psd. */
+#ifndef PSD_TEAM_H
+#define PSD_TEAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <uv.h>
+
+#include "proto/error.h"
+#include "ps.pb-c.h"
+#include "server/lane.h"
+#include "server/meeting.h"
+
+struct psd;
+struct psd_session;
+
+#define PSD_MAX_SAVED 64 /* versions of checkpoints that a server tells of */
+
+enum psd_begin {
+    PSD_BEGIN_GO_ON, /* as it is */
+    PSD_BEGIN_ANEW,  /* without a center */
+    PSD_BEGIN_FROM,  /* from the checkpoint of that version */
+};
+
+/* Another server, as the head sees it. */
+struct psd_server {
+    bool enlisted; /* it has said what it has, and is not placed yet */
+    bool here;     /* placed */
+    uint64_t run, call;
+    unsigned char peer[256];
+    size_t peer_bytes;
+    char name[64], address[64];
+    char (*urls)[320];    /* [roads of the head][lanes of a server]; "": it has no such road */
+    uint64_t sent, taken; /* Orders */
+    uint64_t heard_ms;
+    uint64_t n_lost;
+    bool has_center, untouched;
+    uint64_t manifest_hash, version;
+    uint64_t saved[PSD_MAX_SAVED]; /* versions, in no order */
+    uint32_t n_saved;
+    uint64_t saved_number, saved_version; /* as its last News had them */
+};
+
+struct psd_letter;
+
+/* Of the head. */
+struct psd_team {
+    uint64_t run;
+    struct psd_server *servers;        /* [count]; the head's own is unused */
+    bool complete;                     /* all have been here */
+    struct psd_letter *letters, **end; /* to clients, held back */
+    uint64_t deadline_ms;              /* until all have come */
+    uint64_t dismissed_ms;             /* when they were told that the job has ended; 0: not yet */
+    uint64_t snapshots;                /* ordered so far */
+    struct psd_log_limit log_limit;
+};
+
+/* Begins this psd anew, within the process, when the loop has ended. */
+struct psd_again {
+    bool due, resume;
+    uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
+};
+
+bool psd_is_head(const struct psd *d); /* of several servers, or alone */
+bool psd_has_team(const struct psd *d);
+
+/* notes.c: what the loop tells lanes, wherever they are. */
+struct psd_note psd_note_admit(const struct psd_session *s, enum psd_phase phase, bool keep_replay);
+void psd_tell_lanes(struct psd *d, const struct psd_note *note);
+void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+
+/* team.c, at the head. With one server none of them does anything. -ENOMEM. */
+int psd_team_open(struct psd *d);
+void psd_team_close(struct psd *d);
+/* Whether clients may come: all servers have been here. */
+bool psd_team_is_complete(const struct psd *d);
+void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
+/* A note for one lane, or with NULL for all of the other servers'. */
+void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+/* The others' snapshots. */
+void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
+/* Takes the message over when it has to wait; else false. */
+bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+/* Whether the others can take a few notes for every client. */
+bool psd_team_keeps_up(const struct psd *d);
+void psd_team_tick(struct psd *d);
+/* Whether every server that is here has settled the last snapshot. */
+bool psd_team_has_saved(const struct psd *d);
+/* The job has ended: tells the others, and again and again whether they know, or have had their time. */
+bool psd_team_dismiss(struct psd *d);
+
+/* team_enlist.c. A server says what it has, and is placed or told why not. */
+void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
+
+/* follow.c, at another server. */
+struct psd_follow {
+    void *context, *socket; /* to the head's control road */
+    uv_poll_t poll;
+    uv_prepare_t prepare;
+    uv_timer_t timer;
+    bool placed, served; /* now; ever */
+    uint64_t run, head_run, call;
+    uint64_t taken;
+    uint64_t heard_ms, said_ms, began_ms;
+    char head_url[320];              /* as it was last found */
+    struct psd_members members, cut; /* as told; lanes read them */
+    uint32_t lanes_released, lanes_filled;
+    uint64_t saved_number, ordered;
+    Ps__Snapshot waiting; /* ordered while one is being written: the last of the job */
+    bool has_waiting;
+    char stop[256]; /* why it was asked to stop; "" : it was not */
+    struct psd_log_limit log_limit;
+};
+int psd_follow_open(struct psd *d, struct ps_error *err);
+void psd_follow_close(struct psd *d);
+void psd_follow_take_notes(struct psd *d, struct psd_lane *lane);
+void psd_follow_tick(struct psd *d);
+void psd_follow_stop(struct psd *d, const char *why); /* asks the head to end the job */
+void psd_follow_saved(struct psd *d);                 /* the saver is done with one */
+/* A client that came here is told where the head is. */
+void psd_follow_redirect(struct psd *d, const struct psd_peer *peer);
+
+/* orders.c: notes as they travel. */
+struct psd_note_parcel {
+    Ps__Note note;
+    Ps__NoteMembers members;
+    Ps__Tensor *tensors, **list;
+};
+/* lane: its index; UINT32_MAX: all. -ENOMEM. The parcel points into the note until emptied. */
+int psd_note_pack(const struct psd_note *note, uint32_t lane, struct psd_note_parcel *out);
+void psd_note_parcel_empty(struct psd_note_parcel *p);
+/* The members of a note, into m, whose arrays have room for n_slots; false when they are out of range. */
+bool psd_note_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m);
+/* What News says of this psd's own lanes, into which an array of n_lanes is allocated; NULL: no memory. */
+Ps__LaneNews **psd_news_of_lanes(const struct psd *d);
+void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes);
+/* The same into the counters of another server's lane. */
+void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *news);
+
+/* team_status.c */
+void psd_team_metrics(FILE *f, const struct psd *d);
+
+/* A difference between two servers' configurations, in what they must agree on: "" : none. */
+void psd_team_compare(const char *head_json, const char *other_json, char *sentence, size_t size);
+
+#endif

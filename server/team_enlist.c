@@ -1,0 +1,297 @@
+/* Which servers take part: who enlists, what it has, and with what it is placed. Runs on the loop. */
+#include "server/team_inside.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/control.h"
+#include "proto/log.h"
+#include "server/admissions/admissions.h"
+
+enum { TAKE_OVER_MS = 1000 }; /* silence after which another may take a server's place */
+
+static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin begin, uint64_t version)
+{
+    Ps__Place p = PS__PLACE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    p.run = d->team.run;
+    p.begin = begin;
+    p.version = version;
+    m.what_case = PS__TO_CLIENT__WHAT_PLACE;
+    m.place = &p;
+    psd_team_send(d, s, &m);
+}
+
+static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uint64_t version)
+{
+    s->enlisted = false;
+    s->here = begin == PSD_BEGIN_GO_ON;
+    s->heard_ms = uv_now(&d->loop);
+    say_place(d, s, begin, version);
+}
+
+static bool among_members(const struct psd *d)
+{
+    return d->center != NULL && d->center->admission->members;
+}
+
+static bool has_saved(const struct psd_server *s, uint64_t version)
+{
+    for (uint32_t i = 0; i < s->n_saved; i++)
+        if (s->saved[i] == version)
+            return true;
+    return false;
+}
+
+/* The newest checkpoint that all servers have; false: there is none. */
+static bool find_common(struct psd *d, uint64_t *version)
+{
+    uint64_t own[PSD_MAX_SAVED];
+    uint32_t n = psd_checkpoint_versions(d->saver.directory, d->center->manifest->hash, own, PSD_MAX_SAVED);
+    bool found = false;
+    for (uint32_t k = 0; k < n; k++) {
+        bool common = !found || own[k] > *version;
+        for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+            common = common && has_saved(&d->team.servers[i], own[k]);
+        if (common) {
+            *version = own[k];
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* All servers begin anew, this one too: under rounds from the newest checkpoint of all of them, else from the
+ * newest of each. */
+static void go_back(struct psd *d, const char *why)
+{
+    uint64_t version = UINT64_MAX;
+    if (d->center->admission->rounds && !find_common(d, &version)) {
+        psd_job_fail(d, PSD_EXIT_CHECKPOINT,
+                     "the servers are at different rounds and have no checkpoint of the same one");
+        return;
+    }
+    if (version == UINT64_MAX)
+        ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to its newest checkpoint", why);
+    else
+        ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to the checkpoint of version %" PRIu64,
+               why, version);
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        place(d, &d->team.servers[i], PSD_BEGIN_FROM, version);
+    d->again = (struct psd_again){true, true, version};
+    uv_stop(&d->loop);
+}
+
+/* Whether what the server has goes with what the head has; else it is told to begin otherwise, or refused. */
+static bool fits(struct psd *d, struct psd_server *s)
+{
+    char why[200];
+    if (d->center == NULL && !s->has_center)
+        return true;
+    if (d->center == NULL) {
+        place(d, s, PSD_BEGIN_ANEW, 0);
+        return false;
+    }
+    if (!s->has_center && s->n_saved > 0) {
+        place(d, s, PSD_BEGIN_FROM, UINT64_MAX);
+        return false;
+    }
+    if (s->has_center && s->manifest_hash == d->center->manifest->hash)
+        return true;
+    snprintf(why, sizeof why, "server %u %s: it is to begin with --resume and the state directory it had",
+             psd_team_index(d, s),
+             s->has_center ? "has the part of another model" : "has no checkpoint, and the job has begun");
+    s->enlisted = false;
+    psd_team_refuse(d, s, PS__CODE__MANIFEST, why);
+    return false;
+}
+
+/* Both as they were loaded; under rounds from checkpoints of the same one. */
+static bool is_level(const struct psd *d, const struct psd_server *s)
+{
+    return d->center == NULL || (s->untouched && psd_version(d) == d->resumed_version &&
+                                 (!d->center->admission->rounds || s->version == d->resumed_version));
+}
+
+/* The lanes of a server that is here are those that it has told of. */
+static void take_urls(struct psd *d, const struct psd_server *s)
+{
+    for (uint32_t k = 0; k < d->roads.n; k++) {
+        for (uint32_t i = 0; i < d->n_own; i++) {
+            struct psd_lane_road *road = &d->lanes[psd_team_index(d, s) * d->n_own + i]->roads[k];
+            snprintf(road->url, sizeof road->url, "%s", s->urls[k * d->n_own + i]);
+        }
+        if (s->urls[k * d->n_own][0] == 0)
+            ps_log(PS_LOG_INFO, "server.road", "no road %s: server %u (%s) has none",
+                   d->roads.road[k].transport->name, psd_team_index(d, s), s->name);
+    }
+}
+
+/* It is back, after the job has begun: its lanes learn who is in it, and clients where they are. */
+static void bring_up_to_date(struct psd *d, struct psd_server *s)
+{
+    take_urls(d, s);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        const struct psd_session *c = &d->sessions.slots[i];
+        struct psd_note note = psd_note_admit(c, c->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
+        if (c->incarnation == 0)
+            continue;
+        if (c->state != PSD_SESSION_ACTIVE) {
+            note.kind = PSD_NOTE_END;
+            note.a = PS__CODE__NO_SESSION;
+        }
+        psd_team_order_note(d, s, &note, UINT32_MAX);
+    }
+    ps_log(PS_LOG_INFO, "server.joined",
+           "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_team_index(d, s),
+           s->name, s->version, psd_version(d));
+    psd_hello_again(d);
+}
+
+static void become_complete(struct psd *d)
+{
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        place(d, &d->team.servers[i], PSD_BEGIN_GO_ON, 0);
+        take_urls(d, &d->team.servers[i]);
+    }
+    d->team.complete = true;
+    ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
+           d->n_lanes);
+    psd_complete(d);
+}
+
+/* Places those who have enlisted, once nobody is missing. */
+static void consider(struct psd *d)
+{
+    bool level = true;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        if (!d->team.servers[i].enlisted && !d->team.servers[i].here)
+            return;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        struct psd_server *s = &d->team.servers[i];
+        if (s->enlisted && !fits(d, s))
+            return;
+        level = level && is_level(d, s);
+    }
+    if (d->team.complete ? among_members(d) : among_members(d) && !level) {
+        go_back(d, "a server is back");
+        return;
+    }
+    if (!d->team.complete) {
+        become_complete(d);
+        return;
+    }
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        if (d->team.servers[i].enlisted) {
+            place(d, &d->team.servers[i], PSD_BEGIN_GO_ON, 0);
+            bring_up_to_date(d, &d->team.servers[i]);
+        }
+}
+
+/* Whether a server may enlist; else it is told why not. */
+static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    char sentence[400] = "";
+    uint32_t code = PS__CODE__MALFORMED;
+    char *own = psd_config_json(&d->cfg);
+    const char *own_road = d->roads.road[0].transport->name;
+    if (d->auth.curve && (peer->grant == NULL || peer->grant->role != PSD_ROLE_SERVER)) {
+        code = PS__CODE__AUTH;
+        snprintf(sentence, sizeof sentence, "%s is no server: those have psd's own key pair (auth.key)",
+                 peer->identity != NULL ? peer->identity : "a peer without a key");
+    } else if (m->protocol != PS_PROTOCOL_VERSION) {
+        code = PS__CODE__VERSION;
+        snprintf(sentence, sizeof sentence, "protocol version %u; the head speaks %d", m->protocol,
+                 PS_PROTOCOL_VERSION);
+    } else if (!psd_has_team(d)) {
+        snprintf(sentence, sizeof sentence, "this psd is not the head of several servers (servers.count: %u)",
+                 d->cfg.servers.count);
+    } else if (m->count != d->cfg.servers.count) {
+        snprintf(sentence, sizeof sentence, "servers.count: found %u; the head has %u", m->count,
+                 d->cfg.servers.count);
+    } else if (m->index == 0 || m->index >= d->cfg.servers.count) {
+        code = PS__CODE__RANK_RANGE;
+        snprintf(sentence, sizeof sentence,
+                 "server %u; with servers.count %u allowed are 1 to %u beside the head", m->index,
+                 d->cfg.servers.count, d->cfg.servers.count - 1);
+    } else if (m->n_lanes != d->n_own || strcmp(m->transport, own_road) != 0) {
+        snprintf(sentence, sizeof sentence,
+                 "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
+                 m->transport, d->n_own, own_road);
+    } else if (own != NULL) {
+        psd_team_compare(own, m->configuration, sentence, sizeof sentence);
+    }
+    free(own);
+    if (sentence[0] != 0)
+        psd_control_refuse(d, peer, code, sentence);
+    return sentence[0] == 0;
+}
+
+/* A process that was killed may be followed by the next before its silence is noticed; two that live are one
+ * too many. */
+static bool place_is_free(struct psd *d, const struct psd_peer *peer, const struct psd_server *s,
+                          uint64_t run)
+{
+    if (!(s->here || s->enlisted) || s->run == run || uv_now(&d->loop) - s->heard_ms > TAKE_OVER_MS)
+        return true;
+    if (psd_log_allows(&d->team.log_limit, "server.taken", "servers"))
+        ps_log(PS_LOG_WARN, "server.taken", "%s says that it is server %u, whose place %s has", peer->address,
+               psd_team_index(d, s), s->name);
+    return false;
+}
+
+/* Of a road that the head lacks nobody is told. */
+static void take_road(const struct psd *d, struct psd_server *s, const Ps__Road *road)
+{
+    uint32_t k = psd_roads_find(d, road->transport);
+    for (uint32_t i = 0; k > 0 && k < d->roads.n && road->n_lanes == d->n_own && i < d->n_own; i++)
+        snprintf(s->urls[k * d->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
+}
+
+static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    s->run = m->run;
+    s->call = m->call;
+    s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
+    memcpy(s->peer, peer->id, s->peer_bytes);
+    snprintf(s->name, sizeof s->name, "%s", m->name);
+    snprintf(s->address, sizeof s->address, "%s", peer->address);
+    memset(s->urls, 0, (size_t)PSD_MAX_ROADS * d->n_own * sizeof *s->urls);
+    for (size_t i = 0; i < m->n_lanes; i++)
+        snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
+    for (size_t i = 0; i < m->n_roads; i++)
+        take_road(d, s, m->roads[i]);
+    s->sent = s->taken = 0;
+    s->saved_number = d->team.snapshots; /* of what was ordered before, it owes nothing */
+    s->has_center = m->has_center;
+    s->untouched = m->untouched;
+    s->manifest_hash = m->manifest_hash;
+    s->version = m->version;
+    for (s->n_saved = 0; s->n_saved < PSD_MAX_SAVED && s->n_saved < m->n_saved; s->n_saved++)
+        s->saved[s->n_saved] = m->saved[s->n_saved];
+}
+
+void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    if (d->again.due || !is_wanted(d, peer, m))
+        return;
+    struct psd_server *s = &d->team.servers[m->index];
+    if (s->here && s->run == m->run && s->call == m->call) { /* said again before the answer had come */
+        say_place(d, s, PSD_BEGIN_GO_ON, 0);
+        return;
+    }
+    if (!place_is_free(d, peer, s, m->run) || d->state >= PSD_STATE_DRAINING)
+        return; /* it asks again */
+    bool is_new = !s->enlisted || s->run != m->run;
+    if (s->here)
+        psd_team_lose(d, s,
+                      s->run != m->run ? "another process has taken its place" : "its connection broke");
+    take_in(d, s, peer, m);
+    s->heard_ms = uv_now(&d->loop);
+    s->enlisted = true;
+    if (is_new)
+        ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);
+    consider(d);
+}

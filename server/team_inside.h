@@ -1,0 +1,16 @@
+/* team_inside.h: what the files of the head's team share. */
+#ifndef PSD_TEAM_INSIDE_H
+#define PSD_TEAM_INSIDE_H
+
+#include "server/psd.h"
+
+/* team.c */
+uint32_t psd_team_index(const struct psd *d, const struct psd_server *s);
+void psd_team_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m);
+void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why);
+/* lane: of the server's own; UINT32_MAX: all of them. One that is not here is told nothing. */
+void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_note *note, uint32_t lane);
+/* It is no longer here: nothing waits for what it has not taken. */
+void psd_team_lose(struct psd *d, struct psd_server *s, const char *why);
+
+#endif

@@ -1,0 +1,53 @@
+/* Several servers, as /status and /metrics show them. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "server/json.h"
+
+static json_t *integer(uint64_t v)
+{
+    return json_integer((json_int_t)v);
+}
+
+static json_t *server_json(uint32_t index, const char *name, const char *state, uint64_t version,
+                           uint64_t saved, uint64_t n_lost, uint64_t behind)
+{
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "index", integer(index), "name",
+                     psd_json_text(name), "state", state, "version", integer(version), "checkpoint",
+                     saved != 0 ? integer(saved) : json_null(), "lost", integer(n_lost), "orders_behind",
+                     integer(behind));
+}
+
+json_t *psd_team_json(const struct psd *d)
+{
+    json_t *list = json_array();
+    uint32_t index = d->cfg.servers.index;
+    json_array_append_new(list, server_json(index, index == 0 ? "head" : "",
+                                            psd_is_head(d) || d->follow.placed ? "here" : "waits",
+                                            psd_version(d), d->saver.last_version, 0, 0));
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
+        json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
+                                                s->sent - s->taken));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(d->cfg.servers.count), "index", integer(index),
+                     "head", psd_json_text(d->follow.head_url), "list", list);
+}
+
+void psd_team_metrics(FILE *f, const struct psd *d)
+{
+    fprintf(
+        f,
+        "# HELP psd_server_up 1: the server of that index is here; 0: its part of the center is waited for.\n"
+        "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
+        d->cfg.servers.index);
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
+        fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, d->team.servers[i].here);
+    fprintf(f,
+            "# HELP psd_server_version Exchanges that the server's part of the center has taken in.\n"
+            "# TYPE psd_server_version gauge\npsd_server_version{server=\"%u\"} %" PRIu64 "\n",
+            d->cfg.servers.index, psd_version(d));
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
+        fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, d->team.servers[i].version);
+}

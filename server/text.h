@@ -1,0 +1,11 @@
+/* text.h: what peers say of themselves. */
+#ifndef PSD_TEXT_H
+#define PSD_TEXT_H
+
+#include <stddef.h>
+
+/* A peer's text, fit for logs, terminals and JSON: what is no UTF-8, or controls a terminal, becomes '?', and
+ * what does not fit into size bytes, terminator included, is cut off between two characters. */
+void psd_copy_text(char *to, size_t size, const char *from);
+
+#endif

@@ -1,0 +1,282 @@
+/* allreduce.c: what to measure, and how it is told. */
+#include "tests/bench/allreduce.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/codec.h"
+
+const char bench_allreduce_help[] = "sums over the ring of libpsclient, beside MPI_Allreduce";
+
+static const char usage_text[] =
+    "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME] "
+    "[--links 1]\n"
+    "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
+    "  --road R     tcp on loopback (default), or unix: UNIX sockets, beside MPI's shared memory\n"
+    "  --busy N     N processes beside that only burn time\n"
+    "  --small      LeNet's and AlexNet's gradients as one vector each, and as one for each tensor\n";
+
+enum { MAX_BUSY = 64 };
+
+struct options {
+    struct bench_crowd crowd;
+    uint64_t floats, ranks, repeats, links, segment, busy;
+    bool small, no_mpi, json;
+};
+
+/* Gradients by tensor, weight and bias of each layer: Caffe's LeNet, and AlexNet without groups. */
+static const struct {
+    const char *net;
+    struct bench_parts tensors;
+} nets[] = {{"lenet", {8, {500, 20, 25000, 50, 400000, 500, 5000, 10}}},
+            {"alexnet",
+             {16,
+              {34848, 96, 614400, 256, 884736, 384, 1327104, 384, 884736, 256, 37748736, 4096, 16777216, 4096,
+               4096000, 1000}}}};
+
+static bool parse_number(const char *option, const char *text, double min, double max, uint64_t *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (*text != 0 && *end == 0 && v >= min && v <= max && v == floor(v)) {
+        *out = (uint64_t)v;
+        return true;
+    }
+    fprintf(stderr, "psbench allreduce: %s is '%s'; allowed are %.0f to %.0f\n", option, text, min, max);
+    return false;
+}
+
+static bool check_codec(const char *name)
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    if (strcmp(name, "all") == 0 || ps_codec_named(name) != NULL)
+        return true;
+    fprintf(stderr, "psbench allreduce: --codec is '%s'; allowed are all", name);
+    for (size_t i = 0; i < n; i++)
+        fprintf(stderr, ", %s", rows[i]->name);
+    fprintf(stderr, "\n");
+    return false;
+}
+
+/* 0: go on; -1: help was asked for; 2. */
+static int parse(int argc, char **argv, struct options *o)
+{
+    static const struct option longs[] = {{"road", required_argument, NULL, 'r'},
+                                          {"floats", required_argument, NULL, 'n'},
+                                          {"ranks", required_argument, NULL, 'p'},
+                                          {"codec", required_argument, NULL, 'c'},
+                                          {"links", required_argument, NULL, 'l'},
+                                          {"segment", required_argument, NULL, 's'},
+                                          {"busy", required_argument, NULL, 'b'},
+                                          {"repeat", required_argument, NULL, 'k'},
+                                          {"small", no_argument, NULL, 'S'},
+                                          {"no-mpi", no_argument, NULL, 'M'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    const struct {
+        int letter;
+        const char *name;
+        double min, max;
+        uint64_t *to;
+    } numbers[] = {
+        {'n', "--floats", 0, 1e10, &o->floats}, {'p', "--ranks", 1, 64, &o->ranks},
+        {'l', "--links", 1, 16, &o->links},     {'s', "--segment", 4096, 4 << 20, &o->segment},
+        {'b', "--busy", 0, MAX_BUSY, &o->busy}, {'k', "--repeat", 1, BENCH_MAX_REPEATS, &o->repeats}};
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            if (numbers[i].letter == letter &&
+                !parse_number(numbers[i].name, optarg, numbers[i].min, numbers[i].max, numbers[i].to))
+                return 2;
+        if (letter == 'r' && strcmp(o->crowd.road = optarg, "tcp") != 0 && strcmp(optarg, "unix") != 0) {
+            fprintf(stderr, "psbench allreduce: --road is '%s'; allowed are tcp and unix\n", optarg);
+            return 2;
+        }
+        if (letter == 'c' && !check_codec(o->crowd.codec = optarg))
+            return 2;
+        o->small = o->small || letter == 'S';
+        o->no_mpi = o->no_mpi || letter == 'M';
+        o->json = o->json || letter == 'j';
+        if (letter == 'h' || letter == '?') {
+            fputs(usage_text, letter == 'h' ? stdout : stderr);
+            return letter == 'h' ? -1 : 2;
+        }
+    }
+    if (optind < argc)
+        fprintf(stderr, "psbench allreduce: '%s' is no option\n", argv[optind]);
+    return optind < argc ? 2 : 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct spread {
+    double median_ms, min_ms, max_ms;
+};
+
+static struct spread spread_of(struct bench_times *t, int n)
+{
+    qsort(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
+    double middle = n % 2 ? t->seconds[n / 2] : (t->seconds[n / 2 - 1] + t->seconds[n / 2]) / 2;
+    return (struct spread){middle * 1e3, t->seconds[0] * 1e3, t->seconds[n - 1] * 1e3};
+}
+
+static double bytes_of(const struct bench_parts *parts)
+{
+    double floats = 0;
+    for (size_t k = 0; k < parts->n; k++)
+        floats += (double)parts->counts[k];
+    return floats * sizeof(float);
+}
+
+static const char *mpi_name(const struct options *o)
+{
+    return strcmp(o->crowd.road, "tcp") == 0 ? "MPI over tcp" : "MPI over shared memory";
+}
+
+static void print_json(const struct options *o, const char *what, const struct bench_parts *parts,
+                       const struct spread *ring, const struct bench_times *t, const struct spread *mpi)
+{
+    printf("{\"bench\":\"allreduce\",\"vector\":\"%s\",\"floats\":%.0f,\"messages\":%zu,\"ranks\":%d,"
+           "\"road\":\"%s\","
+           "\"codec\":\"%s\",\"links\":%u,\"segment_bytes\":%u,\"busy\":%llu,\"repeats\":%d,\"calls\":%d,"
+           "\"ring_ms\":%.4f,"
+           "\"ring_min_ms\":%.4f,\"ring_max_ms\":%.4f,\"gb_s\":%.3f,\"max_error\":%.3g,\"max_sum\":%.6g",
+           what, bytes_of(parts) / sizeof(float), parts->n, o->crowd.ranks, o->crowd.road, o->crowd.codec,
+           o->crowd.links, o->crowd.segment_bytes, (unsigned long long)o->busy, o->crowd.repeats,
+           o->crowd.calls, ring->median_ms, ring->min_ms, ring->max_ms,
+           bytes_of(parts) * 1e-6 / ring->median_ms, t->max_error, t->max_sum);
+    if (mpi != NULL)
+        printf(",\"mpi_ms\":%.4f,\"mpi_min_ms\":%.4f,\"mpi_max_ms\":%.4f,\"speedup\":%.3f", mpi->median_ms,
+               mpi->min_ms, mpi->max_ms, mpi->median_ms / ring->median_ms);
+    printf("}\n");
+}
+
+static void print_text(const struct options *o, const char *what, const struct bench_parts *parts,
+                       const struct spread *ring, const struct bench_times *t, const struct spread *mpi,
+                       const char *why)
+{
+    double mb = bytes_of(parts) * 1e-6;
+    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy beside, "
+           "median "
+           "of %d runs of %d calls\n",
+           what, parts->n, parts->n > 1 ? "s" : "", mb, o->crowd.ranks, o->crowd.road, o->crowd.codec,
+           o->crowd.links, o->crowd.links > 1 ? "s" : "", o->crowd.segment_bytes, (unsigned long long)o->busy,
+           o->crowd.repeats, o->crowd.calls);
+    printf("  %-22s %9.3f ms (%.3f to %.3f), %.2f GB/s; largest error of a sum %.3g, of sums up to %.3g\n",
+           "ring", ring->median_ms, ring->min_ms, ring->max_ms, mb / ring->median_ms, t->max_error,
+           t->max_sum);
+    if (mpi != NULL)
+        printf("  %-22s %9.3f ms (%.3f to %.3f), %.2f GB/s; the ring is %.2f times as fast\n", mpi_name(o),
+               mpi->median_ms, mpi->min_ms, mpi->max_ms, mb / mpi->median_ms,
+               mpi->median_ms / ring->median_ms);
+    else
+        printf("  %-22s not measured: %s\n", mpi_name(o), why);
+}
+
+/* So many calls that the scheduler's turns show where there are neighbours: 64 MB, but no more than keep sums
+ * of sums within float32. */
+static int calls_of(const struct bench_crowd *c, const struct bench_parts *parts)
+{
+    double calls = 64e6 / fmax(bytes_of(parts), 1), most = c->ranks > 1 ? 100 / log2(c->ranks) : 100;
+    return (int)fmax(1, fmin(calls, most));
+}
+
+static bool measure(struct options *o, const char *what, const struct bench_parts *parts)
+{
+    static struct bench_times ring_times, mpi_times;
+    const char *why = "--no-mpi";
+    struct spread ring, mpi;
+    o->crowd.calls = calls_of(&o->crowd, parts);
+    if (!bench_ring(&o->crowd, parts, &ring_times))
+        return false;
+    ring = spread_of(&ring_times, o->crowd.repeats);
+    bool has_mpi = !o->no_mpi && bench_mpi(&o->crowd, parts, &mpi_times, &why);
+    if (has_mpi)
+        mpi = spread_of(&mpi_times, o->crowd.repeats);
+    if (o->json)
+        print_json(o, what, parts, &ring, &ring_times, has_mpi ? &mpi : NULL);
+    else
+        print_text(o, what, parts, &ring, &ring_times, has_mpi ? &mpi : NULL, why);
+    fflush(stdout);
+    return true;
+}
+
+/* One large message against many small ones: You, Buluc, Demmel 2017, figure 10. */
+static bool measure_small(struct options *o)
+{
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        struct bench_parts whole = {1, {(size_t)(bytes_of(&nets[i].tensors) / sizeof(float))}};
+        if (!measure(o, nets[i].net, &whole) || !measure(o, nets[i].net, &nets[i].tensors))
+            return false;
+    }
+    return true;
+}
+
+static bool measure_one(struct options *o)
+{
+    struct bench_parts one = {1, {o->floats}};
+    return o->small ? measure_small(o) : measure(o, "one vector", &one);
+}
+
+static bool measure_codecs(struct options *o)
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    if (strcmp(o->crowd.codec, "all") != 0)
+        return measure_one(o);
+    for (size_t i = 0; i < n; i++) {
+        o->crowd.codec = rows[i]->name;
+        if (!measure_one(o))
+            return false;
+    }
+    return true;
+}
+
+static void burn(void)
+{
+    volatile double x = 1;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+        x = x * 1.0000001 + 1e-9;
+}
+
+int bench_allreduce(int argc, char **argv)
+{
+    struct options o = {.crowd = {.road = "tcp", .codec = "raw"},
+                        .floats = 431080,
+                        .ranks = 2,
+                        .repeats = 7,
+                        .links = 1,
+                        .segment = 131072};
+    pid_t busy[MAX_BUSY];
+    int rc = parse(argc, argv, &o);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    o.crowd.ranks = (int)o.ranks;
+    o.crowd.repeats = (int)o.repeats;
+    o.crowd.links = (uint32_t)o.links;
+    o.crowd.segment_bytes = (uint32_t)o.segment;
+    for (uint64_t i = 0; i < o.busy; i++)
+        if ((busy[i] = fork()) == 0)
+            burn();
+    bool measured = measure_codecs(&o);
+    for (uint64_t i = 0; i < o.busy; i++)
+        if (busy[i] > 0) {
+            kill(busy[i], SIGKILL);
+            waitpid(busy[i], NULL, 0);
+        }
+    return measured ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+/* allreduce.h: psbench allreduce, the ring of libpsclient beside MPI_Allreduce in the same run. */
+#ifndef BENCH_ALLREDUCE_H
+#define BENCH_ALLREDUCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern const char bench_allreduce_help[];
+int bench_allreduce(int argc, char **argv);
+
+enum { BENCH_MAX_REPEATS = 1000, BENCH_MAX_PARTS = 64 };
+
+/* Vectors summed one after the other. */
+struct bench_parts {
+    size_t n, counts[BENCH_MAX_PARTS];
+};
+
+struct bench_times {
+    double seconds[BENCH_MAX_REPEATS]; /* of a call in each repetition, at the last rank */
+    double max_error, max_sum;         /* of the ring: against a sum in double */
+};
+
+struct bench_crowd {
+    int ranks, repeats;
+    int calls;        /* in a repetition, one behind the other, between two barriers */
+    const char *road; /* "tcp", "unix" */
+    const char *codec;
+    uint32_t links, segment_bytes;
+};
+
+/* Processes over a ring. False, with a message, when one fails. */
+bool bench_ring(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out);
+/* The same over MPI: tcp, or for unix its shared memory. False: there is none, or it failed, which is said
+ * in `why`. */
+bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out,
+               const char **why);
+
+#endif

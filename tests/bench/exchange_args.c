@@ -1,0 +1,152 @@
+/* exchange_args.c: the options of psbench exchange. */
+#include "tests/bench/exchange_args.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/codec.h"
+#include "proto/transport.h"
+#include "tests/support/servers.h"
+
+static const char usage_text[] =
+    "usage: psbench exchange [--transport tcp|ipc|shm|rdma] [--in-place] [--floats 431080] [--workers 1]\n"
+    "                        [--seconds 5] [--count N] [--compute-ms 0] [--servers 1] [--lanes 2]\n"
+    "                        [--chunk-floats 131072] [--window 2] [--admission fcfs] [--codec raw]\n"
+    "                        [--answer-codec raw] [--curve] [--psd PROGRAM] [--json]\n"
+    "  --transport T   tcp on loopback (default), ipc: UNIX sockets, shm: shared memory, rdma\n"
+    "  --in-place      x lies in psc_alloc's memory, and psc_step exchanges it by rule elastic: over shm "
+    "the\n"
+    "                  lane does both halves where x lies; the optimizer's time is left out\n"
+    "  --compute-ms M  the worker is busy for so long between two exchanges; that time is left out\n"
+    "  --servers S     psd processes that hold a part of the vector each, with so many lanes each\n"
+    "  --admission A   fcfs (default) or hogwild\n"
+    "  --codec C       how messages travel: raw (default), fp16, bf16, trunc16 or int8; --answer-codec: "
+    "answers\n"
+    "  --curve         with keys: peers prove who they are, and what travels is encrypted\n"
+    "  --count N       N exchanges of each worker instead of --seconds\n";
+
+struct number {
+    int letter;
+    const char *name;
+    double min, max;
+    uint64_t *whole; /* or */
+    double *real;
+};
+
+/* 1: it is none of these letters; 0; 2 */
+static int take_number(const struct number *rows, size_t n, int letter)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct number *r = &rows[i];
+        char *end;
+        if (r->letter != letter)
+            continue;
+        double v = strtod(optarg, &end);
+        if (*optarg == 0 || *end != 0 || !(v >= r->min && v <= r->max)) {
+            fprintf(stderr, "psbench exchange: %s is '%s'; allowed are %g to %g\n", r->name, optarg, r->min,
+                    r->max);
+            return 2;
+        }
+        if (r->whole != NULL)
+            *r->whole = (uint64_t)v;
+        else
+            *r->real = v;
+        return 0;
+    }
+    return 1;
+}
+
+static int take_codec(const char *name, const char **out)
+{
+    if (ps_codec_named(optarg) == NULL) {
+        fprintf(stderr, "psbench exchange: %s is '%s'; allowed are raw, fp16, bf16, trunc16 and int8\n", name,
+                optarg);
+        return 2;
+    }
+    *out = optarg;
+    return 0;
+}
+
+static int take_transport(const char **out)
+{
+    if (ps_transport_find(optarg) == NULL) {
+        fprintf(stderr, "psbench exchange: --transport is '%s'; allowed are tcp, ipc, shm and rdma\n",
+                optarg);
+        return 2;
+    }
+    *out = optarg;
+    return 0;
+}
+
+static int take(struct bench_exchange_options *opt, int letter)
+{
+    switch (letter) {
+    case 't':
+        return take_transport(&opt->transport);
+    case 'm':
+        return take_codec("--codec", &opt->codec);
+    case 'r':
+        return take_codec("--answer-codec", &opt->answer_codec);
+    case 'p':
+        opt->psd = optarg;
+        return 0;
+    case 'a':
+        opt->admission = optarg;
+        return 0;
+    case 'j':
+        opt->json = true;
+        return 0;
+    case 'i':
+        opt->in_place = true;
+        return 0;
+    case 'C':
+        opt->curve = true;
+        return 0;
+    default:
+        fputs(usage_text, letter == 'h' ? stdout : stderr);
+        return letter == 'h' ? -1 : 2;
+    }
+}
+
+int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *opt)
+{
+    static const struct option longs[] = {{"transport", required_argument, NULL, 't'},
+                                          {"in-place", no_argument, NULL, 'i'},
+                                          {"floats", required_argument, NULL, 'n'},
+                                          {"workers", required_argument, NULL, 'w'},
+                                          {"seconds", required_argument, NULL, 's'},
+                                          {"count", required_argument, NULL, 'c'},
+                                          {"compute-ms", required_argument, NULL, 'M'},
+                                          {"lanes", required_argument, NULL, 'l'},
+                                          {"servers", required_argument, NULL, 'S'},
+                                          {"chunk-floats", required_argument, NULL, 'k'},
+                                          {"window", required_argument, NULL, 'W'},
+                                          {"psd", required_argument, NULL, 'p'},
+                                          {"admission", required_argument, NULL, 'a'},
+                                          {"codec", required_argument, NULL, 'm'},
+                                          {"answer-codec", required_argument, NULL, 'r'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"curve", no_argument, NULL, 'C'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    const struct number numbers[] = {{'n', "--floats", 1, 1e10, &opt->floats, NULL},
+                                     {'w', "--workers", 1, BENCH_MAX_WORKERS, &opt->workers, NULL},
+                                     {'c', "--count", 1, 1e9, &opt->count, NULL},
+                                     {'l', "--lanes", 1, 64, &opt->lanes, NULL},
+                                     {'S', "--servers", 1, SERVERS_MOST, &opt->servers, NULL},
+                                     {'k', "--chunk-floats", 1024, 1048576, &opt->chunk_floats, NULL},
+                                     {'W', "--window", 1, 64, &opt->window, NULL},
+                                     {'s', "--seconds", 0.1, 3600, NULL, &opt->seconds},
+                                     {'M', "--compute-ms", 0, 10000, NULL, &opt->compute_ms}};
+    int letter, rc;
+    while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        rc = take_number(numbers, sizeof numbers / sizeof *numbers, letter);
+        if ((rc == 1 ? take(opt, letter) : rc) != 0)
+            return rc == 1 ? (letter == 'h' ? -1 : 2) : rc;
+    }
+    if (optind < argc)
+        fprintf(stderr, "psbench exchange: '%s' is no option\n", argv[optind]);
+    return optind < argc ? 2 : 0;
+}

@@ -1,0 +1,54 @@
+/* psbench-mpi REPEAT FLOATS...: what psbench allreduce compares with, started by it under mpirun. Sums
+ * vectors of FLOATS values one after the other, in place, and prints the seconds of each repetition, a line
+ * each: from a barrier to the end at the last rank. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/bench/gradient.h"
+
+static void sum_parts(float *x, char **counts, int n_counts)
+{
+    for (int k = 0; k < n_counts; k++) {
+        int n = atoi(counts[k]);
+        MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        x += n;
+    }
+}
+
+static double repeat_once(float *x, const float *from, size_t total, int calls, char **counts, int n_counts)
+{
+    memcpy(x, from, total * sizeof *x);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = MPI_Wtime(), own, last;
+    for (int k = 0; k < calls; k++)
+        sum_parts(x, counts, n_counts);
+    own = (MPI_Wtime() - begin) / calls;
+    MPI_Allreduce(&own, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return last;
+}
+
+int main(int argc, char **argv)
+{
+    int rank, repeats = argc > 1 ? atoi(argv[1]) : 0, calls = argc > 2 ? atoi(argv[2]) : 0;
+    size_t total = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int k = 3; k < argc; k++)
+        total += (size_t)atoi(argv[k]);
+    float *x = malloc(total * sizeof *x + 4), *from = malloc(total * sizeof *x + 4);
+    if (x == NULL || from == NULL || calls < 1 || argc < 4)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    for (size_t i = 0; i < total; i++)
+        from[i] = bench_gradient(rank, i);
+    for (int k = -2; k < repeats; k++) { /* two touch every page and connect */
+        double s = repeat_once(x, from, total, k < 0 ? 1 : calls, argv + 3, argc - 3);
+        if (rank == 0 && k >= 0)
+            printf("%.9f\n", s);
+    }
+    free(x);
+    free(from);
+    MPI_Finalize();
+    return 0;
+}

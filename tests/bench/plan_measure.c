@@ -1,0 +1,114 @@
+/* plan_measure.c: a float's time in each codec, and a training step's, on this machine. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "nets/net.h"
+#include "proto/codec.h"
+#include "tests/bench/net.h"
+#include "tests/bench/plan.h"
+
+/* More than a core's own cache holds, as a gradient is; whole blocks of any codec. */
+enum { FLOATS = 1 << 20, MAX_TURNS = 1000, LEAST_TURNS = 5 };
+
+struct passes {
+    const struct ps_codec *codec;
+    float *x, *y;
+    void *payload;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void encode(const struct passes *p)
+{
+    p->codec->encode(p->payload, p->x, FLOATS);
+}
+
+static void decode(const struct passes *p)
+{
+    p->codec->decode(p->y, p->payload, FLOATS);
+}
+
+static void add(const struct passes *p)
+{
+    p->codec->add(p->y, p->payload, FLOATS);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Medians of each pass, seconds a float; they take turns, so that a noisy neighbour meets all. */
+static void time_passes(const struct passes *p, double seconds, double *medians)
+{
+    static void (*const run[])(const struct passes *p) = {encode, decode, add};
+    static double times[3][MAX_TURNS];
+    double end = now() + seconds;
+    size_t n = 0;
+
+    for (; n < MAX_TURNS && (n < LEAST_TURNS || now() < end); n++)
+        for (size_t k = 0; k < 3; k++) {
+            double begin = now();
+            run[k](p);
+            times[k][n] = (now() - begin) / FLOATS;
+        }
+    for (size_t k = 0; k < 3; k++) {
+        qsort(times[k], n, sizeof times[k][0], by_value);
+        medians[k] = times[k][n / 2];
+    }
+}
+
+int plan_measure_codec(const struct plan_options *o, const struct ps_codec *codec, struct plan_codec *out)
+{
+    struct passes p = {codec, calloc(FLOATS, sizeof(float)), calloc(FLOATS, sizeof(float)),
+                       calloc(1, codec->payload_bytes(FLOATS))};
+    double medians[3];
+    int rc = -1;
+
+    if (p.x != NULL && p.y != NULL && p.payload != NULL) {
+        for (size_t i = 0; i < FLOATS; i++)
+            p.x[i] = 1e-3f * (float)(i % 1021) - 0.5f;
+        time_passes(&p, o->seconds / 4, medians);
+        *out = (struct plan_codec){.name = codec->name,
+                                   .bytes_per_float = (double)codec->payload_bytes(FLOATS) / FLOATS,
+                                   .encode_s = codec->in_place ? 0 : medians[0],
+                                   .decode_s = codec->in_place ? 0 : medians[1],
+                                   .add_s = medians[2]};
+        rc = 0;
+    } else {
+        fprintf(stderr, "psbench plan: no memory to time codec %s\n", codec->name);
+    }
+    free(p.x);
+    free(p.y);
+    free(p.payload);
+    return rc;
+}
+
+double plan_n_floats(const struct plan_options *o)
+{
+    return o->net != NULL ? (double)cnn_model_n_floats(cnn_model_find(o->net)) : o->floats;
+}
+
+int plan_measure_compute(const struct plan_options *o, double *compute_s, double *update_s)
+{
+    struct bench_net_times times = {0};
+
+    *compute_s = o->compute_s;
+    *update_s = isnan(o->update_s) ? 0 : o->update_s;
+    if (!isnan(o->compute_s) || o->net == NULL)
+        return 0;
+    if (bench_net_measure(o->net, o->backend, o->batch, o->threads, o->seconds, &times) != 0)
+        return -1;
+    *compute_s = times.forward_s + times.backward_s;
+    if (isnan(o->update_s))
+        *update_s = times.update_s;
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* sim_engine.h: a discrete-event engine: events in order of time, stations that serve tasks first come, first
+ * served, and a seeded generator. Knows nothing of parameter servers.
+ *
+ * Equal runs give equal results, bit for bit: events of one time run in the order in which they were made,
+ * and chance comes from seeds alone. Times are seconds from 0. Memory that cannot be had is remembered
+ * (`failed`), and the run ends. */
+#ifndef BENCH_SIM_ENGINE_H
+#define BENCH_SIM_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef void (*sim_handler)(void *owner);
+
+struct sim_event {
+    double at_s;
+    uint64_t order;
+    sim_handler run;
+    void *owner;
+};
+
+struct sim_engine {
+    struct sim_event *heap; /* [room], the first n in heap order */
+    size_t n, room;
+    uint64_t n_made, n_run;
+    double now_s;
+    bool failed;
+};
+
+void sim_engine_finish(struct sim_engine *e);
+/* Runs `run(owner)` at that time, which is not before now. */
+void sim_at(struct sim_engine *e, double at_s, sim_handler run, void *owner);
+/* Runs the next event; false when there is none, or the engine has failed. */
+bool sim_next(struct sim_engine *e);
+
+/* Something to be done at a station. Its owner's: it must not move while it is there. */
+struct sim_task {
+    struct sim_task *next;
+    struct sim_station *station;
+    double seconds;
+    sim_handler done;
+    void *owner;
+};
+
+struct sim_queue {
+    struct sim_task *first, *last;
+};
+
+/* So many servers, or threads, that take tasks in order of arrival. With `cores` a task needs one of these as
+ * well once it has a thread, and holds both. */
+struct sim_station {
+    struct sim_engine *engine;
+    struct sim_station *cores; /* NULL: whoever has a thread can run */
+    uint32_t servers, busy;
+    struct sim_queue waiting;
+    double busy_s; /* summed over servers */
+    uint64_t n_done;
+};
+
+void sim_station_init(struct sim_station *st, struct sim_engine *e, uint32_t servers,
+                      struct sim_station *cores);
+/* The task takes so long there; then done(owner). One that takes no time passes at once. */
+void sim_station_enter(struct sim_station *st, struct sim_task *task, double seconds, sim_handler done,
+                       void *owner);
+
+/* Steele, Lea, Flood 2014 (splitmix64). */
+struct sim_dice {
+    uint64_t state;
+};
+
+uint64_t sim_dice_bits(struct sim_dice *d);
+double sim_dice_uniform(struct sim_dice *d); /* above 0, below 1 */
+double sim_dice_normal(struct sim_dice *d);  /* mean 0, deviation 1 */
+
+#endif

@@ -1,0 +1,139 @@
+/* sim_run.h: the parts of a simulated job, for sim_*.c alone. A struct sim owns all of them. */
+#ifndef BENCH_SIM_RUN_H
+#define BENCH_SIM_RUN_H
+
+#include "tests/bench/sim_engine.h"
+#include "tests/bench/sim_model.h"
+
+/* A chunk, or some that move as one, on its way to a lane and back. */
+struct sim_piece {
+    struct sim_task task;
+    struct sim_piece *next; /* staged at the lane, or free */
+    struct sim *sim;
+    struct sim_client *client;
+    uint32_t lane, k;
+    bool counted, applied; /* its place's clock has it; it has moved the center */
+    int stage;
+};
+
+/* A client's exchange at one lane. */
+struct sim_window {
+    uint32_t next, in_flight, left;
+    struct sim_station io; /* the client's thread for this lane */
+};
+
+struct sim_client {
+    struct sim *sim;
+    uint32_t id, first_lane;
+    struct sim_dice dice;
+    double *factors; /* [members]: how many times as long its steps take */
+    struct sim_station caller, up, down;
+    struct sim_task task;
+    struct sim_window *windows;       /* [n_lanes] */
+    struct sim_piece *pieces, *free;  /* [n_lanes * window]; those not on their way */
+    uint32_t lanes_left, lanes_begun; /* of the exchange under way: not answered; where it has begun */
+    uint32_t landed;                  /* pieces of it, in the client's first lane */
+    uint32_t joins;                   /* what is waited for: its exchange, and a step beside it */
+    double begun_s, computed_s;       /* of the exchange; of the step beside it */
+    uint64_t exchanges;
+    uint64_t round, seen_round; /* that the message belongs to; the least that its answers have seen */
+    uint64_t member_of;         /* round whose message is this client's, plus 1 */
+    uint64_t seen_moves;
+    bool was_dropped;
+};
+
+/* A chunk of the center. */
+struct sim_place {
+    struct sim *sim;
+    struct sim_task merge;
+    struct sim_piece *first, *last; /* staged, in order of arrival */
+    uint32_t lane, k, n_staged, n_members;
+    bool busy;                  /* something is being applied */
+    uint64_t done;              /* rounds */
+    uint32_t turn;              /* round-robin */
+    struct sim_piece **by_rank; /* [clients], round-robin */
+    uint32_t *clocks, *n_at;    /* [clients], [slack + 3]: ssp */
+    uint64_t slowest;
+};
+
+struct sim_lane {
+    struct sim_station io, work;
+    uint32_t server;
+    struct sim_place *places; /* [n_pieces] */
+};
+
+struct sim_server {
+    struct sim_station in, out;
+};
+
+struct sim_admission {
+    const char *name;
+    void (*arrive)(struct sim *s, struct sim_piece *p); /* it has reached its lane */
+    bool rounds;                                        /* moves are one a round: no exchange is stale */
+    bool cuts;                                          /* a round is of those who came first */
+    bool by_rank, clocks;
+    bool whole; /* a lane serves some clients with the whole center */
+};
+const struct sim_admission *sim_admission_find(const char *name);
+
+struct sim_tally {
+    double since_s, waited_s, staleness_sum, lanes_s, nic_s, cores_s;
+    uint64_t exchanges, dropped, n_stale;
+};
+
+struct sim {
+    struct sim_engine engine;
+    const struct sim_method *method;
+    const struct sim_machine *machine;
+    const struct sim_load *load;
+    const struct sim_admission *admission;
+    struct sim_station cores;
+    uint32_t n_clients, n_lanes, n_servers, n_pieces; /* pieces: of a lane */
+    double *piece_floats, *piece_chunks;              /* [n_pieces] */
+    struct sim_client *clients;
+    struct sim_lane *lanes;
+    struct sim_server *servers;
+    double sum_s, broadcast_s; /* of a clique */
+    uint64_t moves;            /* exchanges that are whole in their client's first lane */
+    struct {
+        uint64_t round;   /* the open one */
+        uint32_t n;       /* members of the round before it */
+        uint32_t n_begun; /* messages of the open round that have begun in every lane */
+        bool waits;       /* the grace time runs */
+        uint64_t graced;
+    } cut;
+    uint64_t *staleness; /* [n_bins], the last is all above */
+    uint32_t n_bins;
+    uint64_t n_warm, n_all;
+    struct sim_tally tally;
+    struct sim_result total;
+    double end_s;
+    bool over;
+};
+
+/* sim_client.c */
+void sim_client_start(struct sim_client *c);
+void sim_client_answered(struct sim_client *c);                  /* its exchange is whole */
+double sim_member_step_s(struct sim_client *c, uint32_t member); /* what its next step takes */
+double sim_step_s(struct sim_client *c);                         /* of the slowest member */
+double sim_own_steps_s(const struct sim *s);                     /* a worker's, of a period */
+
+/* sim_exchange.c */
+void sim_exchange_start(struct sim_client *c);
+void sim_answer(struct sim *s, struct sim_piece *p);  /* from its lane on its way back */
+void sim_applied(struct sim *s, struct sim_piece *p); /* it has moved the center */
+
+/* sim_admission.c */
+double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k); /* applying a message */
+
+/* sim_ring.c: jobs that are one clique; what sums take over links and threads of their own. */
+int sim_ring_run(struct sim *s);
+double sim_ring_byte_s(const struct sim_machine *m);
+double sim_allreduce_s(const struct sim_machine *m, double n_floats, double members);
+double sim_reduce_s(const struct sim_machine *m, double n_floats, double members);
+double sim_broadcast_s(const struct sim_machine *m, double n_floats, double members);
+
+/* sim_run.c */
+void sim_count(struct sim *s, struct sim_client *c, double waited_s);
+
+#endif

@@ -1,0 +1,49 @@
+/* group_rig.h: cliques of workers whose members are threads: circles (circle.h), or a ring. */
+#ifndef TEST_GROUP_RIG_H
+#define TEST_GROUP_RIG_H
+
+#include <pthread.h>
+
+#include "tests/client/rig.h"
+#include "tests/support/circle.h"
+
+enum { N = RIG_N, STEPS = 12, MOST = 4 };
+
+struct run;
+
+struct member {
+    struct run *run;
+    int rank, rc;
+    struct psc_clique *clique;
+    struct psc *c;
+    float x[N], g[N];
+    char error[600];
+    pthread_t thread;
+};
+
+/* What all members of one clique do. */
+struct run {
+    const char *server; /* NULL: `local` */
+    struct psc_local local;
+    const struct psc_tensor *model[MOST];
+    uint32_t salt; /* of gradients; 0: all members' are alike */
+    int members, steps;
+    bool of_one;      /* a clique, of one member */
+    const char *ring; /* the real ring, which meets there */
+    size_t samples[MOST];
+    int (*before)(struct member *m, int t); /* the step; a result that is not PSC_OK ends the run */
+    int (*after)(struct member *m);
+    struct member member[MOST];
+};
+
+/* The member's gradient at its x and clock, into g. */
+void run_gradient(const struct member *m, float *g);
+/* One of three that are used in turn, with its defaults; method: without a server. */
+struct run *run_of(const char *method, int members);
+void run_start(struct run *r);
+void run_end(struct run *r);
+/* Both, and every member must end well. */
+void run_go(struct run *r);
+void run_assert_same_x(const struct run *r);
+
+#endif

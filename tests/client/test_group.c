@@ -1,0 +1,231 @@
+/* Methods whose workers are one clique without a server, against their equations. */
+#include <math.h>
+#include <unistd.h>
+
+#include "tests/client/group_rig.h"
+#include "tests/support/clock.h"
+
+/* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `delay` steps lie
+ * between a gradient and its step after the first `warmup`. Members' points are equal, so rank 0's serve. */
+struct twin {
+    double x[N], waiting[N];
+    bool waits;
+};
+
+static void twin_apply(struct twin *t, double eta)
+{
+    for (int i = 0; i < N && t->waits; i++)
+        if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
+            t->x[i] -= eta * t->waiting[i];
+    t->waits = false;
+}
+
+static void twin_steps(struct twin *t, const struct run *r, bool pipelined)
+{
+    struct dice dice = {110};
+    static double mean[N];
+    for (int i = 0; i < N; i++)
+        t->x[i] = dice_float(&dice);
+    for (int k = 0; k < r->steps; k++) {
+        double total = 0;
+        memset(mean, 0, sizeof mean);
+        for (int m = 0; m < r->members; m++) {
+            double n = r->samples[m] > 0 ? (double)r->samples[m] : 64;
+            uint64_t who = r->salt != 0 ? (uint64_t)m + r->salt : 0;
+            struct dice roll = {1000 * (uint64_t)k + 77 * who};
+            for (int i = 0; i < N; i++)
+                mean[i] += n * (0.5 * t->x[i] + (double)dice_float(&roll));
+            total += n;
+        }
+        twin_apply(t, r->local.learning_rate);
+        for (int i = 0; i < N; i++)
+            t->waiting[i] = mean[i] / total;
+        t->waits = true;
+        if (!pipelined || (uint64_t)k < r->local.pipeline_warmup)
+            twin_apply(t, r->local.learning_rate);
+    }
+    twin_apply(t, r->local.learning_rate);
+}
+
+static const struct {
+    const char *method;
+    int members;
+    uint64_t warmup;
+} serverless[] = {{"d-sync", 1, 0},   {"d-sync", 2, 0},   {"d-sync", 3, 0},   {"d-sync", 4, 0},
+                  {"pipe-sgd", 1, 0}, {"pipe-sgd", 2, 0}, {"pipe-sgd", 3, 5}, {"pipe-sgd", 4, 1}};
+
+/* Values stay below 4; a step rounds less than ten times, and its errors shrink. */
+START_TEST(serverless_methods_follow_their_equations)
+{
+    static struct twin twin;
+    struct run *r = run_of(serverless[_i].method, serverless[_i].members);
+    memset(&twin, 0, sizeof twin);
+    r->salt = 5;
+    r->samples[0] = 32;
+    r->samples[1] = 64;
+    r->samples[2] = 100;
+    r->local.pipeline_warmup = serverless[_i].warmup;
+    run_go(r);
+    run_assert_same_x(r);
+    twin_steps(&twin, r, strcmp(serverless[_i].method, "pipe-sgd") == 0);
+    for (int i = 0; i < N; i++)
+        if (fabs((double)r->member[0].x[i] - twin.x[i]) > 10 * 4.0 * STEPS * 0x1p-24)
+            ck_abort_msg("x[%d] is %.9g; expected %.9g", i, (double)r->member[0].x[i], twin.x[i]);
+}
+END_TEST
+
+/* Bit for bit. */
+START_TEST(d_sync_of_one_is_sgd)
+{
+    struct run *alone = run_of("sgd", 1), *clique = run_of("d-sync", 1);
+    alone->local.weight_decay = clique->local.weight_decay = 0.01;
+    run_go(alone);
+    run_go(clique);
+    ck_assert_mem_eq(alone->member[0].x, clique->member[0].x, sizeof alone->member[0].x);
+}
+END_TEST
+
+static float quadratic_after(const char *method, float eta, int steps)
+{
+    struct psc_options opt;
+    struct psc_local local;
+    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {1}};
+    struct psc *c;
+    float x = 1, g;
+    psc_local_init(&local, sizeof local, method);
+    local.learning_rate = (double)eta;
+    psc_options_init(&opt, sizeof opt);
+    opt.local = &local;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, &tensor, 1, &x));
+    float largest = 0;
+    for (int t = 0; t < steps; t++) {
+        g = x;
+        ck_assert_int_eq(psc_step(c, &x, &g, 1), PSC_OK);
+        if (t >= steps - 20)
+            largest = fmaxf(largest, fabsf(x));
+    }
+    psc_close(c);
+    return largest;
+}
+
+/* x' = x - eta x_before: roots of z^2 - z + eta lie on the circle of radius sqrt(eta), so that after t steps
+ * |x| is about eta^(t/2): 0.98^500 = 4e-5, 1.02^500 = 2e4. */
+START_TEST(pipe_sgd_is_stable_exactly_below_one)
+{
+    ck_assert_float_lt(quadratic_after("pipe-sgd", 0.98f, 1000), 1e-3f);
+    ck_assert_float_gt(quadratic_after("pipe-sgd", 1.02f, 1000), 1e3f);
+    ck_assert_float_lt(quadratic_after("d-sync", 1.98f, 1000), 1e-3f);
+    ck_assert_float_gt(quadratic_after("d-sync", 2.02f, 1000), 1e3f);
+}
+END_TEST
+
+static int spoil(struct member *m, int t)
+{
+    if (t != 3)
+        return PSC_OK;
+    run_gradient(m, m->g);
+    if (m->rank == 1)
+        m->g[17] = NAN;
+    static float before[MOST][N];
+    memcpy(before[m->rank], m->x, sizeof m->x);
+    int rc = psc_step(m->c, m->x, m->g, 64);
+    if (rc != PSC_EVALUE || memcmp(before[m->rank], m->x, sizeof m->x) != 0)
+        return rc == PSC_OK ? PSC_EINVAL : rc;
+    return psc_pull(m->c, NULL, m->x);
+}
+
+START_TEST(a_members_nan_is_refused_by_all_and_moves_nothing)
+{
+    struct run *r = run_of("d-sync", 3);
+    r->salt = 1;
+    r->before = spoil;
+    run_go(r);
+    run_assert_same_x(r);
+}
+END_TEST
+
+static char paths[MOST][100];
+
+static int save(struct member *m, int t)
+{
+    return t == 7 ? psc_save(m->c, paths[m->rank], m->x, NULL, 0) : PSC_OK;
+}
+
+static int load(struct member *m, int t)
+{
+    return t == 0 ? psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
+}
+
+START_TEST(a_pipeline_resumes_bit_for_bit)
+{
+    static float whole[N];
+    struct run *r = run_of("pipe-sgd", 2);
+    for (int i = 0; i < MOST; i++)
+        snprintf(paths[i], sizeof paths[i], "/tmp/psd-test-group-%d-%d", (int)getpid(), i);
+    r->salt = 9;
+    r->before = save;
+    run_go(r);
+    memcpy(whole, r->member[0].x, sizeof whole);
+    struct run *again = run_of("pipe-sgd", 2);
+    again->salt = 9;
+    again->before = load;
+    again->steps = STEPS - 7;
+    run_go(again);
+    for (int i = 0; i < 2; i++)
+        unlink(paths[i]);
+    run_assert_same_x(again);
+    ck_assert_mem_eq(whole, again->member[0].x, sizeof whole);
+}
+END_TEST
+
+START_TEST(members_that_want_different_things_are_told)
+{
+    struct run *r = run_of("d-sync", 3);
+    struct psc_tensor other[RIG_TENSORS];
+    memcpy(other, rig_model, sizeof other);
+    other[2].role = PSC_BUFFER;
+    r->model[2] = other;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(r->member[i].rc, PSC_ECLIQUE);
+        ck_assert_ptr_nonnull(strstr(r->member[i].error, "differ in model"));
+        ck_assert_ptr_nonnull(strstr(r->member[i].error, "rank 2"));
+    }
+}
+END_TEST
+
+static const struct {
+    const char *method, *codec;
+} over_a_ring[] = {{"d-sync", "raw"}, {"d-sync", "int8"}, {"pipe-sgd", "fp16"}, {"pipe-sgd", "trunc16"}};
+
+/* The real ring, in every hop of which a codec rounds. */
+START_TEST(members_of_a_ring_end_with_the_same_bits)
+{
+    char place[80];
+    snprintf(place, sizeof place, "file:/tmp/psd-test-ring-%d", (int)getpid());
+    struct run *r = run_of(over_a_ring[_i].method, 4);
+    r->ring = place;
+    r->salt = 6;
+    r->local.codec = over_a_ring[_i].codec;
+    run_go(r);
+    run_assert_same_x(r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-group");
+    TCase *tc = tcase_create("group");
+    tcase_set_timeout(tc, test_slow_s(60));
+    tcase_add_loop_test(tc, serverless_methods_follow_their_equations, 0, ROWS(serverless));
+    tcase_add_test(tc, d_sync_of_one_is_sgd);
+    tcase_add_test(tc, pipe_sgd_is_stable_exactly_below_one);
+    tcase_add_test(tc, a_members_nan_is_refused_by_all_and_moves_nothing);
+    tcase_add_test(tc, a_pipeline_resumes_bit_for_bit);
+    tcase_add_test(tc, members_that_want_different_things_are_told);
+    tcase_add_loop_test(tc, members_of_a_ring_end_with_the_same_bits, 0, ROWS(over_a_ring));
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

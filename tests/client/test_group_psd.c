@@ -1,0 +1,308 @@
+/* Cliques as clients of psd: what one worker is, and what only they are. */
+#include <math.h>
+#include <signal.h>
+
+#include "tests/client/group_rig.h"
+#include "tests/support/clock.h"
+
+static int draw(struct member *m);
+
+/* A job with psd, with this many clients of this many members; the center is in *center afterwards. */
+static void train(const char *const *settings, struct run **runs, int n, float *center)
+{
+    struct daemon d;
+    struct psc_options opt;
+    struct psc *c;
+    rig_start(&d, settings);
+    for (int i = 0; i < n; i++) {
+        runs[i]->server = d.endpoint;
+        runs[i]->after = draw;
+        run_start(runs[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        run_end(runs[i]);
+        for (int k = 0; k < runs[i]->members; k++)
+            ck_assert_msg(runs[i]->member[k].rc == PSC_OK, "client %d, member %d: %s (%s)", i, k,
+                          psc_result_name(runs[i]->member[k].rc), runs[i]->member[k].error);
+    }
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d.endpoint;
+    opt.kind = PSC_OBSERVER;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, center));
+    psc_close(c);
+    daemon_remove(&d);
+}
+
+/* All x's are the members' own. */
+static int draw(struct member *m)
+{
+    return psc_point(m->c, m->x);
+}
+
+#define SETTINGS(...)                                                                                        \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        RIG_CUT, "checkpoint.every_s=0", "parameters.schedule.warmup_steps=3", __VA_ARGS__, NULL             \
+    }
+
+static const struct {
+    const char *method, *more, *still;
+} presets[] = {
+    {"async-easgd", "parameters.weight_decay=0.01", "lanes=3"},
+    {"async-easgd", "parameters.overlap=true", "lanes=3"},
+    {"async-measgd", "parameters.period=3", "lanes=3"},
+    {"eamsgd", "parameters.period=2", "parameters.weight_decay=0.01"},
+    {"eamsgd", "parameters.period=5", "parameters.overlap=true"},
+    {"sync-easgd", "parameters.period=1", "lanes=3"},
+    {"original-easgd", "lanes=3", "lanes=3"},
+    {"sync-sgd", "parameters.weight_decay=0.01", "lanes=3"},
+    {"async-sgd", "parameters.overlap=true", "lanes=3"},
+    {"async-msgd", "lanes=3", "lanes=3"},
+    {"hogwild-sgd", "lanes=3", "lanes=3"},
+    {"downpour", "parameters.period=3", "lanes=3"},
+    {"diloco", "parameters.period=5", "parameters.fragments=2"},
+    {"admm", "workers=1", "lanes=3"},
+    {"mpi-sgd", "lanes=3", "lanes=3"},
+    {"mpi-asgd", "lanes=3", "lanes=3"},
+    {"mpi-esgd", "parameters.period=4", "lanes=3"},
+};
+
+/* Whose gradients are alike: their mean is each of them, as 64 g + 64 g is exact. Bit for bit, the center and
+ * every member's x. */
+START_TEST(a_clique_of_equals_is_one_worker)
+{
+    static float of_one[N], of_two[N];
+    char method[64];
+    snprintf(method, sizeof method, "method=%s", presets[_i].method);
+    const char *const *settings = SETTINGS(method, presets[_i].more, presets[_i].still);
+    struct run *one = run_of("", 1), *two = run_of("", 2);
+    train(settings, &one, 1, of_one);
+    train(settings, &two, 1, of_two);
+    ck_assert_mem_eq(of_one, of_two, sizeof of_one);
+    for (int k = 0; k < 2; k++)
+        ck_assert_mem_eq(one->member[0].x, two->member[k].x, sizeof of_one);
+}
+END_TEST
+
+/* Bit for bit. */
+START_TEST(a_clique_of_one_is_a_worker)
+{
+    static float alone[N], clique[N];
+    char method[64];
+    snprintf(method, sizeof method, "method=%s", presets[_i].method);
+    const char *const *settings = SETTINGS(method, presets[_i].more, presets[_i].still);
+    struct run *one = run_of("", 1), *of_one = run_of("", 1);
+    of_one->of_one = true;
+    train(settings, &one, 1, alone);
+    train(settings, &of_one, 1, clique);
+    ck_assert_mem_eq(alone, clique, sizeof alone);
+    ck_assert_mem_eq(one->member[0].x, of_one->member[0].x, sizeof alone);
+}
+END_TEST
+
+/* Two cliques of two against four workers by themselves; means of means, weighted by samples. A round's sum
+ * and the cliques' differ by the rounding of a few additions of values below 4. */
+START_TEST(sync_sgd_over_cliques_is_sync_sgd)
+{
+    static float workers[N], cliques[N];
+    struct run *r[4];
+    static struct run four[4];
+    for (int i = 0; i < 4; i++) {
+        struct run *one = run_of("", 1);
+        one->salt = 3 + (uint32_t)i;
+        one->samples[0] = 20 + 30 * (size_t)i;
+        four[i] = *one;
+        r[i] = &four[i];
+    }
+    train(SETTINGS("method=sync-sgd", "workers=4"), r, 4, workers);
+    for (int i = 0; i < 2; i++) {
+        r[i] = run_of("", 2);
+        r[i]->salt = 3 + 2 * (uint32_t)i;
+        r[i]->samples[0] = 20 + 60 * (size_t)i;
+        r[i]->samples[1] = 50 + 60 * (size_t)i;
+    }
+    train(SETTINGS("method=mpi-sgd", "workers=2"), r, 2, cliques);
+    run_assert_same_x(r[0]);
+    for (int i = 0; i < N; i++)
+        if (rig_tensor_at((size_t)i)->role == PSC_PARAM &&
+            fabsf(workers[i] - cliques[i]) > 16 * 4 * STEPS * 0x1p-24f)
+            ck_abort_msg("center[%d] is %.9g with cliques, %.9g without", i, (double)cliques[i],
+                         (double)workers[i]);
+}
+END_TEST
+
+/* psd's copy is what the members have, at the end. */
+START_TEST(psd_keeps_what_one_clique_moves)
+{
+    static float center[N];
+    struct run *r = run_of("", 3);
+    r->salt = 2;
+    train(SETTINGS(_i == 0 ? "method=d-sync" : "method=pipe-sgd", "parameters.pipeline_warmup=2",
+                   "clique.publish=5"),
+          &r, 1, center);
+    run_assert_same_x(r);
+    ck_assert_mem_eq(center, r->member[0].x, sizeof center);
+}
+END_TEST
+
+/* You et al. 2017, eq. 1-2, in double. */
+START_TEST(vectors_follow_their_equations)
+{
+    enum { P = 3, PERIOD = 2 };
+    static float center[N];
+    static double x[P][N], middle[N];
+    struct run *r = run_of("", P);
+    struct dice dice = {110};
+    r->salt = 2;
+    train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "parameters.beta=0.6", "parameters.period=2",
+                   "clique.publish=1", "parameters.schedule.warmup_steps=0"),
+          &r, 1, center);
+    for (int i = 0; i < N; i++)
+        x[0][i] = x[1][i] = x[2][i] = middle[i] = dice_float(&dice);
+    for (int t = 0; t < STEPS; t++) {
+        static double moved[N];
+        memset(moved, 0, sizeof moved);
+        for (int k = 0; k < P; k++) {
+            struct dice roll = {1000 * (uint64_t)t + 77 * ((uint64_t)k + 2)};
+            for (int i = 0; i < N; i++) {
+                double g = 0.5 * x[k][i] + (double)dice_float(&roll),
+                       d = t % PERIOD == 0 ? x[k][i] - middle[i] : 0;
+                moved[i] += 0.2 * d;
+                x[k][i] -= 0.2 * d;
+                if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
+                    x[k][i] -= 0.1 * g;
+            }
+        }
+        for (int i = 0; i < N; i++)
+            middle[i] += moved[i];
+    }
+    for (int i = 0; i < N; i++)
+        if (fabs((double)center[i] - middle[i]) > 20 * 4.0 * STEPS * 0x1p-24)
+            ck_abort_msg("center[%d] is %.9g; expected %.9g", i, (double)center[i], middle[i]);
+}
+END_TEST
+
+static int drain_at_four(struct member *m, int t)
+{
+    return t == 4 && m->rank == 0 ? (kill(*(pid_t *)m->run->local.codec, SIGTERM), PSC_OK) : PSC_OK;
+}
+
+/* All members stop after the same step, under either way of sharing. */
+START_TEST(a_drain_stops_all_members_at_one_step)
+{
+    static const char *const methods[] = {"method=mpi-asgd", "method=d-sync", "method=pipe-sgd"};
+    struct daemon d;
+    rig_start(&d, SETTINGS(methods[_i]));
+    struct run *r = run_of("", 3);
+    r->server = d.endpoint;
+    r->salt = 4;
+    r->steps = 1000000;
+    r->local.codec = (const char *)&d.pid;
+    r->before = drain_at_four;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(r->member[k].rc == PSC_DRAINED, "member %d: %s (%s)", k,
+                      psc_result_name(r->member[k].rc), r->member[k].error);
+    if (_i < 2)
+        run_assert_same_x(r);
+    ck_assert_int_eq(daemon_wait_exit(&d, 20), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
+static struct daemon swapped;
+
+static void write_config(const char *text)
+{
+    FILE *f = fopen(swapped.config, "we");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_ge(fputs(text, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Every ten steps another method. */
+static int swap(struct member *m, int t)
+{
+    static const char *const methods[] = {
+        "method: eamsgd\nparameters: {period: 3}\n",
+        "method: sync-sgd\n",
+        "method: async-easgd\nparameters: {overlap: true, period: 2}\n",
+        "method: downpour\nparameters: {period: 4}\n",
+        "method: async-measgd\ncodec: {message: int8, error_feedback: true}\n",
+        "method: async-msgd\n"};
+    if (m->rank != 0 || t % 10 != 5)
+        return PSC_OK;
+    write_config(methods[(size_t)t / 10 % ROWS(methods)]);
+    free(daemon_ask(&swapped, "POST", "/reload"));
+    char *workers = daemon_ask(&swapped, "GET", "/workers");
+    bool told = workers != NULL && strstr(workers, "\"members\": 3") != NULL;
+    free(workers);
+    return told ? PSC_OK : PSC_EINVAL;
+}
+
+static int same_generation(struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(m->c, &info);
+    bool road = (strcmp(info.transport, "none") == 0) == (m->rank != 0); /* the leader's is no other's */
+    return road && info.generation >= 6 ? psc_point(m->c, m->x) : PSC_EINVAL;
+}
+
+/* The members keep the same bits through all of it. */
+START_TEST(members_follow_their_leader_through_changes_of_the_method)
+{
+    ck_assert_int_eq(
+        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    write_config("method: mpi-asgd\n");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->steps = 79;
+    r->before = swap;
+    r->after = same_generation;
+    run_go(r);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
+static int by_hand(struct member *m, int t)
+{
+    static float y[MOST][N];
+    int rc = psc_push(m->c, NULL, m->x, 1);
+    if (t != 1)
+        return PSC_OK;
+    if (rc != PSC_EUNSUPPORTED || psc_pull(m->c, "embedding", y[m->rank]) != PSC_EUNSUPPORTED)
+        return PSC_EINVAL;
+    return psc_pull(m->c, NULL, m->x);
+}
+
+START_TEST(by_hand_a_clique_pulls_the_whole_vector_alone)
+{
+    static float center[N];
+    struct run *r = run_of("", 2);
+    r->before = by_hand;
+    train(SETTINGS("method=mpi-esgd"), &r, 1, center);
+    run_assert_same_x(r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-group-psd");
+    TCase *tc = tcase_create("group");
+    tcase_set_timeout(tc, test_slow_s(60));
+    tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
+    tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
+    tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
+    tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
+    tcase_add_test(tc, vectors_follow_their_equations);
+    tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 3);
+    tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
+    tcase_add_test(tc, by_hand_a_clique_pulls_the_whole_vector_alone);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

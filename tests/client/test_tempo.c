@@ -1,0 +1,279 @@
+/* Periods that the server sets for each worker: when they take effect, what a saved state has of them, and
+ * how a worker measures itself. What Alive would bring is put where it puts it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "client/psc.h"
+#include "client/state_file.h"
+#include "tests/client/rig.h"
+
+enum { N = RIG_N, PERIOD = 6 };
+
+static struct daemon psd;
+static float start[N], g[N], x[N], straight[64][N];
+static char path[160];
+
+static const char *const dynamic[] = {"method=downpour",
+                                      "dynamic_period=true",
+                                      "period=6",
+                                      "learning_rate=0.0625",
+                                      "warmup_steps=0",
+                                      RIG_CUT,
+                                      NULL};
+static const char *const fixed[] = {"method=downpour", "period=6", "learning_rate=0.0625",
+                                    "warmup_steps=0",  RIG_CUT,    NULL};
+
+static void stop_psd(void)
+{
+    daemon_remove(&psd);
+}
+
+static void start_psd(const char *const *settings)
+{
+    struct dice dice = {90};
+    for (int i = 0; i < N; i++)
+        start[i] = dice_float(&dice);
+    rig_start(&psd, settings);
+    snprintf(path, sizeof path, "%s/worker.state", psd.dir);
+}
+
+/* Its heart does not beat, so that psd says nothing of the period. */
+static struct psc *join(void)
+{
+    struct psc_options opt;
+    struct psc *c;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.heartbeat_ms = 20000;
+    opt.timeout_ms = 60000;
+    memcpy(x, start, sizeof x);
+    ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, rig_model, RIG_TENSORS, x) == PSC_OK, "%s",
+                  psc_error(c));
+    return c;
+}
+
+static void tell(struct psc *c, uint32_t period)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    c->shared.period = period;
+    pthread_mutex_unlock(&c->shared.lock);
+}
+
+static uint64_t exchanges(const struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(c, &info);
+    return info.exchanges;
+}
+
+static uint32_t period(const struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(c, &info);
+    return info.period;
+}
+
+/* Whether it exchanged. */
+static bool step(struct psc *c)
+{
+    uint64_t before = exchanges(c);
+    struct dice dice = {1000 * psc_clock(c)};
+    for (int i = 0; i < N; i++)
+        g[i] = 0.5f * x[i] + dice_float(&dice);
+    assert_ok(c, psc_step(c, x, g, 1));
+    return exchanges(c) > before;
+}
+
+/* The steps until it exchanges. */
+static unsigned steps(struct psc *c)
+{
+    unsigned n = 1;
+    while (!step(c))
+        n++;
+    return n;
+}
+
+START_TEST(a_new_period_begins_with_an_exchange)
+{
+    start_psd(dynamic);
+    struct psc *c = join();
+    ck_assert_uint_eq(period(c), PERIOD); /* nobody has said anything */
+    step(c);
+    step(c);
+    tell(c, 2); /* what is under way has the steps that were planned */
+    ck_assert_uint_eq(steps(c), PERIOD - 2);
+    ck_assert_uint_eq(period(c), 2);
+    ck_assert_uint_eq(steps(c), 2);
+    step(c);
+    tell(c, 5);
+    ck_assert_uint_eq(steps(c), 1);
+    ck_assert_uint_eq(steps(c), 5);
+    tell(c, 1000); /* no more than the method's */
+    ck_assert_uint_eq(steps(c), 5);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    tell(c, 1);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    ck_assert_uint_eq(steps(c), 1);
+    ck_assert_uint_eq(steps(c), 1);
+    tell(c, 0);
+    ck_assert_uint_eq(steps(c), 1);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(a_fixed_period_heeds_nobody)
+{
+    start_psd(fixed);
+    struct psc *c = join();
+    tell(c, 2);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    ck_assert_uint_eq(period(c), PERIOD);
+    psc_close(c);
+}
+END_TEST
+
+/* What the server says over the run: by t. */
+static uint32_t word_at(uint64_t t)
+{
+    return t < 5 ? 4 : t < 12 ? 3 : 5;
+}
+
+static void run(struct psc *c, uint64_t until, bool compare)
+{
+    for (uint64_t t; (t = psc_clock(c)) < until;) {
+        tell(c, word_at(t));
+        step(c);
+        if (!compare)
+            memcpy(straight[t], x, sizeof x);
+        else if (memcmp(straight[t], x, sizeof x) != 0)
+            ck_abort_msg("t = %d: x differs from that of a run without a save", (int)t);
+    }
+}
+
+/* Exchanges after steps 6, 10, 13, 16, 21: saved after any of the first 12. */
+START_TEST(a_state_has_the_plan)
+{
+    enum { STEPS = 22 };
+    start_psd(dynamic);
+    struct psc *c = join();
+    run(c, STEPS, false);
+    psc_close(c);
+    daemon_remove(&psd);
+
+    start_psd(dynamic);
+    c = join();
+    run(c, (uint64_t)_i, true);
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    psc_close(c);
+    c = join();
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    run(c, STEPS, true);
+    psc_close(c);
+}
+END_TEST
+
+/* The file as the version before wrote it, that had no plan in it. */
+static void make_old(size_t spoil_at)
+{
+    static unsigned char bytes[1 << 20];
+    FILE *f = fopen(path, "rb");
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    bytes[8] = 2;
+    memset(bytes + 168, 0, PSC_STATE_HEAD_BYTES - 168);
+    bytes[spoil_at] ^= spoil_at > 0;
+    uint64_t hash = XXH3_64bits(bytes, n - 8);
+    memcpy(bytes + n - 8, &hash, sizeof hash);
+    f = fopen(path, "wb");
+    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+}
+
+START_TEST(a_state_of_the_version_before_goes_on)
+{
+    start_psd(dynamic);
+    struct psc *c = join();
+    for (int i = 0; i < PERIOD + 2; i++)
+        step(c);
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    psc_close(c);
+    make_old(0);
+    c = join();
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    ck_assert_uint_eq(psc_clock(c), PERIOD + 2);
+    ck_assert_uint_eq(steps(c), PERIOD - 2);
+    ck_assert_uint_eq(steps(c), PERIOD);
+    psc_close(c);
+
+    make_old(170); /* it has zeros there */
+    c = join();
+    ck_assert_int_eq(psc_load(c, path, x, NULL, 0, NULL), PSC_EDAMAGED);
+    psc_close(c);
+}
+END_TEST
+
+/* Times are put where they were measured: what comes of them is arithmetic. */
+START_TEST(a_speed_is_of_computing_alone)
+{
+    struct psc *c = calloc(1, sizeof *c);
+    struct psc_tempo *t = &c->tempo;
+    psc_tempo_measure(c); /* the first step: since when, nobody knows */
+    ck_assert_uint_eq(t->n_took, 0);
+    t->ended_s -= 100;
+    c->exchange_s += 99;
+    psc_tempo_measure(c);
+    ck_assert_double_ge(t->took_s[0], 1); /* 1 s, and what this took */
+    ck_assert_double_lt(t->took_s[0], 50);
+    ck_assert(t->steps_per_second == 0); /* a few steps first */
+
+    for (int i = 0; i < 7; i++)
+        t->took_s[i] = 0.01;
+    t->n_took = 7;
+    t->ended_s -= 3600; /* the process was stopped */
+    psc_tempo_measure(c);
+    ck_assert_double_eq_tol(t->steps_per_second, 8 / 0.15, 1e-9); /* it counts as 8 steps */
+
+    for (int i = 0; i < PSC_TEMPO_STEPS; i++)
+        t->took_s[i] = 0;
+    t->n_took = 15;
+    t->ended_s += 3600; /* a clock that goes back */
+    psc_tempo_measure(c);
+    ck_assert(isfinite(t->steps_per_second) && t->steps_per_second >= 0);
+    free(c);
+}
+END_TEST
+
+/* The server learns it, and shows it. */
+START_TEST(psd_is_told_the_speed)
+{
+    start_psd(dynamic);
+    memcpy(x, start, sizeof x);
+    struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
+    ck_assert(isnan(daemon_number(&psd, "/workers", "workers.0.steps_per_s")));
+    for (int i = 0; i < 20; i++)
+        step(c);
+    ck_assert(daemon_reaches(&psd, "/workers", "workers.0.steps_per_s", 1e-3, 20));
+    ck_assert(daemon_reaches(&psd, "/workers", "workers.0.period", PERIOD, 20));
+    psc_close(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-tempo");
+    TCase *tc = tcase_create("tempo");
+    tcase_add_checked_fixture(tc, NULL, stop_psd);
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, a_new_period_begins_with_an_exchange);
+    tcase_add_test(tc, a_fixed_period_heeds_nobody);
+    tcase_add_loop_test(tc, a_state_has_the_plan, 1, 13);
+    tcase_add_test(tc, a_state_of_the_version_before_goes_on);
+    tcase_add_test(tc, a_speed_is_of_computing_alone);
+    tcase_add_test(tc, psd_is_told_the_speed);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

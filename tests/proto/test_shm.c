@@ -1,0 +1,318 @@
+/* What only the row shm has: its sockets, its wake-ups, what it leaves behind, and vectors that are given
+ * back. test_shm_hostile.c has those who mean harm. */
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "proto/log.h"
+#include "tests/proto/transport_rig.h"
+
+static const struct ps_transport *shm(void)
+{
+    return ps_transport_find("shm");
+}
+
+START_TEST(sockets_are_private_and_removed)
+{
+    struct rig_server s;
+    struct ps_hub *hub;
+    struct ps_port *port;
+    struct ps_error err;
+    struct stat st;
+    char url[64];
+    rig_any_url(shm(), url, sizeof url);
+    rig_server_open(&s, shm(), url, NULL, NULL);
+    ck_assert_str_eq(s.url, url);
+    ck_assert_int_eq(lstat(url + strlen("shm://"), &st), 0);
+    ck_assert(S_ISSOCK(st.st_mode));
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+    ck_assert_int_eq(shm()->hub_create(1, &hub), 0);
+    ck_assert_int_eq(shm()->port_open(hub, url, &rig_limits, &port, &err), -EADDRINUSE);
+    assert_says(err.text, "in use by another process");
+    shm()->hub_destroy(hub);
+    rig_server_close(&s);
+    ck_assert_int_eq(lstat(url + strlen("shm://"), &st), -1);
+}
+END_TEST
+
+START_TEST(lanes_have_sockets_of_their_own)
+{
+    char url[64];
+    shm()->lane_url("shm:///run/psd/x", 63, url, sizeof url);
+    ck_assert_str_eq(url, "shm:///run/psd/x.63");
+}
+END_TEST
+
+/* The mode keeps others out; should somebody change it, the port still asks who comes. */
+START_TEST(another_user_is_refused)
+{
+    struct rig_server s;
+    struct rig_client c;
+    struct ps_pass pass = rig_pass(0, 1);
+    struct ps_error err = {""};
+    int status;
+    if (geteuid() != 0)
+        return;
+    rig_port_open(&s, shm(), NULL);
+    pid_t server = fork();
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        rig_port_serve(&s);
+    }
+    ck_assert_int_eq(chmod(s.url + strlen("shm://"), 0666), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setuid(65534) != 0)
+            _exit(2);
+        int rc = rig_client_try(&c, shm(), s.url, &rig_limits, &pass, &err);
+        _exit(rc == -EHOSTUNREACH ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    rig_port_close(&s);
+}
+END_TEST
+
+START_TEST(memory_of_its_own_is_not_lent)
+{
+    unsigned char x[100];
+    struct ps_buffer b = {.kind = PS_BUFFER_HOST, .base = x, .bytes = sizeof x, .fd = -1};
+    struct ps_error err;
+    struct ps_hub *hub;
+    ck_assert_int_eq(shm()->hub_create(1, &hub), 0);
+    ck_assert_int_eq(shm()->hub_lend(hub, &b, &err), -ENOTSUP);
+    shm()->hub_destroy(hub);
+}
+END_TEST
+
+/* Nothing, a short spin or a nap, so that either end is met awake, spinning, falling asleep and asleep. */
+static void dawdle(struct dice *dice)
+{
+    uint64_t what = dice_below(dice, 8);
+    if (what < 4)
+        for (volatile uint64_t i = dice_below(dice, 20000); what < 3 && i > 0;)
+            i = i - 1;
+    else if (what == 4)
+        nanosleep(&(struct timespec){.tv_nsec = (long)dice_below(dice, 60000)}, NULL);
+}
+
+static void answer_at_leisure(struct rig_server *s, struct ps_message *m, int rc)
+{
+    dawdle(s->arg);
+    rig_answer(s, m, rc);
+    dawdle(s->arg);
+}
+
+/* Both wait without a limit: one wake-up lost, and nothing ever happens again. */
+static void *go_back_and_forth(void *arg)
+{
+    enum { ROUNDS = 10000 };
+    struct rig_client *c = arg;
+    struct dice dice = {(uint64_t)(uintptr_t)c};
+    struct ps_message m;
+    unsigned char body[8] = {0};
+    int in_flight = 0;
+    for (int i = 0; i < ROUNDS;) {
+        for (int k = (int)dice_below(&dice, WINDOW) + 1; in_flight < k; in_flight++)
+            rig_send(c, (uint64_t)i, body, sizeof body);
+        dawdle(&dice);
+        int rc = c->t->link_recv(c->link, &m);
+        if (rc == 0) {
+            c->t->message_drop(&m);
+            in_flight--;
+            i++;
+        } else {
+            assert_quick(rc == -EAGAIN);
+            assert_quick(c->t->links_wait(&c->link, 1, -1, -1) != -ETIMEDOUT);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(wake_ups_are_never_lost)
+{
+    enum { CLIENTS = 3 };
+    struct dice dice = {5};
+    struct rig_server s;
+    struct rig_client c[CLIENTS];
+    pthread_t threads[CLIENTS];
+    rig_server_open(&s, shm(), NULL, answer_at_leisure, &dice);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        rig_client_open(&c[i], shm(), s.url, i);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, go_back_and_forth, &c[i]), 0);
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < CLIENTS; i++)
+        rig_client_close(&c[i]);
+    rig_server_close(&s);
+}
+END_TEST
+
+/* One link to each of many lanes, all answered by one port's thread here; whichever answers wakes the wait.
+ */
+START_TEST(a_wait_hears_every_link)
+{
+    enum { LINKS = 64 };
+    struct rig_server s;
+    struct rig_client c[LINKS];
+    struct ps_link *links[LINKS];
+    struct ps_message m;
+    struct dice dice = {3}, theirs = {4};
+    rig_server_open(&s, shm(), NULL, answer_at_leisure, &theirs);
+    for (uint32_t i = 0; i < LINKS; i++) {
+        rig_client_open(&c[i], shm(), s.url, i);
+        links[i] = c[i].link;
+    }
+    for (uint64_t i = 0; i < 3000; i++) {
+        size_t which = dice_below(&dice, LINKS);
+        rig_send(&c[which], i, "x", 1);
+        int rc;
+        while ((rc = shm()->link_recv(links[which], &m)) == -EAGAIN)
+            assert_quick(shm()->links_wait(links, LINKS, -1, -1) == 0);
+        assert_quick(rc == 0 && rig_number(&m) == i);
+        shm()->message_drop(&m);
+    }
+    for (int i = 0; i < LINKS; i++)
+        rig_client_close(&c[i]);
+    rig_server_close(&s);
+}
+END_TEST
+
+static unsigned count(const char *path, const char *having)
+{
+    char line[512];
+    unsigned n = 0;
+    if (having == NULL) {
+        DIR *dir = opendir(path);
+        while (dir != NULL && readdir(dir) != NULL)
+            n++;
+        closedir(dir);
+        return n;
+    }
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, having) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* Every way to come and go, again and again. */
+START_TEST(nothing_is_left_behind)
+{
+    struct ps_error err;
+    struct ps_buffer b;
+    unsigned files = count("/proc/self/fd", NULL), regions = count("/proc/self/maps", "memfd:psd");
+    ck_assert_uint_eq(regions, 0);
+    for (int round = 0; round < 5; round++) {
+        struct rig_server s;
+        struct rig_client c = {.link = NULL};
+        rig_server_open(&s, shm(), NULL, NULL, NULL);
+        for (uint32_t i = 0; i < 40; i++) {
+            struct ps_pass pass = rig_pass(i, i % 4 == 3 ? 9 : 1);
+            ck_assert_int_eq(ps_buffer_alloc(10000, &b, &err), 0);
+            ck_assert_int_eq(shm()->hub_create(1, &c.hub), 0);
+            c.t = shm();
+            shm()->hub_pass(c.hub, &pass);
+            ck_assert_int_eq(shm()->hub_lend(c.hub, &b, &err), 0);
+            ck_assert_int_eq(shm()->link_open(c.hub, s.url, &rig_limits, &c.link, &err),
+                             i % 4 == 3 ? -EACCES : 0);
+            if (i % 4 == 1)
+                rig_trip(&c, i, 1000);
+            if (i % 4 != 3)
+                shm()->link_close(c.link);
+            shm()->hub_destroy(c.hub);
+            ps_buffer_free(&b);
+        }
+        rig_client_open(&c, shm(), s.url, 1); /* and one whose port goes first */
+        rig_server_close(&s);
+        rig_client_close(&c);
+        ck_assert_uint_eq(count("/proc/self/fd", NULL), files);
+        ck_assert_uint_eq(count("/proc/self/maps", "memfd:psd"), 0);
+    }
+}
+END_TEST
+
+/* Holds an in-place message for a while, and writes into the vector at the last moment. */
+struct late {
+    atomic_bool held, written;
+};
+
+static void work_late(struct rig_server *s, struct ps_message *m, int rc)
+{
+    struct late *late = s->arg;
+    assert_quick(rc == 0 && m->in_place);
+    atomic_store(&late->held, true);
+    unit_nap_ms(300);
+    memset(m->body, 9, m->body_bytes);
+    atomic_store(&late->written, true);
+    assert_quick(s->t->message_body(m, 0) == 0);
+    s->t->port_reply(s->port, m);
+}
+
+START_TEST(link_close_waits_for_who_works_in_the_vector)
+{
+    struct late late = {.held = false};
+    struct ps_error err = {""};
+    struct ps_pass pass = rig_pass(0, 1);
+    struct rig_server s;
+    struct rig_client c = {.t = shm()};
+    struct ps_buffer b;
+    unsigned char head[PS_FRAME_BYTES] = {0};
+    rig_server_open(&s, shm(), NULL, work_late, &late);
+    ck_assert_int_eq(ps_buffer_alloc(10000, &b, &err), 0);
+    ck_assert_int_eq(shm()->hub_create(1, &c.hub), 0);
+    shm()->hub_pass(c.hub, &pass);
+    ck_assert_int_eq(shm()->hub_lend(c.hub, &b, &err), 0);
+    ck_assert_msg(shm()->link_open(c.hub, s.url, &rig_limits, &c.link, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(shm()->link_send_in_place(c.link, head, b.base, 10000), 0);
+    while (!atomic_load(&late.held))
+        unit_nap_ms(1);
+    shm()->link_close(c.link);
+    ck_assert(atomic_load(&late.written));
+    shm()->hub_destroy(c.hub);
+    ps_buffer_free(&b);
+    rig_server_close(&s);
+}
+END_TEST
+
+/* A message that a link has received outlives the link. */
+START_TEST(answers_outlive_their_link)
+{
+    struct rig_server s;
+    struct rig_client c;
+    struct ps_message m;
+    rig_server_open(&s, shm(), NULL, NULL, NULL);
+    rig_client_open(&c, shm(), s.url, 0);
+    rig_send(&c, 1, "abc", 3);
+    ck_assert_int_eq(rig_recv(&c, &m, PATIENCE_MS), 0);
+    rig_client_close(&c);
+    rig_server_close(&s);
+    ck_assert(memcmp(m.body, "bcd", 3) == 0);
+    shm()->message_drop(&m);
+    ck_assert_uint_eq(count("/proc/self/maps", "memfd:psd"), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("proto-shm");
+    TCase *tc = tcase_create("shm");
+    tcase_set_timeout(tc, 100);
+    ps_log_setup("test", PS_LOG_ERROR); /* else a line for each refusal */
+    tcase_add_test(tc, sockets_are_private_and_removed);
+    tcase_add_test(tc, lanes_have_sockets_of_their_own);
+    tcase_add_test(tc, another_user_is_refused);
+    tcase_add_test(tc, memory_of_its_own_is_not_lent);
+    tcase_add_test(tc, wake_ups_are_never_lost);
+    tcase_add_test(tc, a_wait_hears_every_link);
+    tcase_add_test(tc, nothing_is_left_behind);
+    tcase_add_test(tc, link_close_waits_for_who_works_in_the_vector);
+    tcase_add_test(tc, answers_outlive_their_link);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

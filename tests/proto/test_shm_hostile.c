@@ -1,0 +1,488 @@
+/* The road shm and peers that mean harm, or die: what they do stays theirs. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "proto/log.h"
+#include "proto/transports/shm.h"
+#include "tests/proto/transport_rig.h"
+
+/* A link made by hand. */
+struct rogue {
+    int socket, files[3];
+    struct ps_shm_reply reply;
+    struct ps_shm_region region;
+};
+
+static int rogue_connect(const char *url)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    strcpy(at.sun_path, ps_shm_path(url));
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+static void send_files(int fd, const void *bytes, size_t len, const int *files, size_t n)
+{
+    union {
+        struct cmsghdr first;
+        char room[CMSG_SPACE(8 * sizeof(int))];
+    } control = {.room = {0}};
+    struct iovec part = {(void *)(uintptr_t)bytes, len};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+    if (n > 0) {
+        m.msg_control = control.room;
+        m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+        control.first = (struct cmsghdr){CMSG_LEN(n * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.first), files, n * sizeof(int));
+    }
+    sendmsg(fd, &m, MSG_NOSIGNAL);
+}
+
+static struct ps_shm_hello hello_of(uint32_t client)
+{
+    struct ps_pass pass = rig_pass(client, 1);
+    struct ps_shm_hello h = {.client = client, .incarnation = 1, .window = WINDOW};
+    memcpy(h.token, pass.token, sizeof h.token);
+    return h;
+}
+
+/* The status of the reply; -1: the port hung up. */
+static int hear_reply(struct rogue *r)
+{
+    unsigned char bytes[PS_SHM_REPLY_BYTES];
+    union {
+        struct cmsghdr first;
+        char room[CMSG_SPACE(3 * sizeof(int))];
+    } control;
+    struct iovec part = {bytes, sizeof bytes};
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct ps_error err;
+    r->files[0] = r->files[1] = r->files[2] = -1;
+    if (recvmsg(r->socket, &m, MSG_WAITALL) != sizeof bytes || ps_shm_reply_parse(&r->reply, bytes, &err) < 0)
+        return -1;
+    if (CMSG_FIRSTHDR(&m) != NULL)
+        memcpy(r->files, CMSG_DATA(&control.first), sizeof r->files);
+    return (int)r->reply.status;
+}
+
+static int rogue_attach(struct rogue *r, const char *url, const struct ps_shm_hello *h, const int *files,
+                        size_t n)
+{
+    unsigned char bytes[PS_SHM_HELLO_BYTES];
+    *r = (struct rogue){.socket = rogue_connect(url)};
+    ps_shm_hello_pack(h, bytes);
+    send_files(r->socket, bytes, sizeof bytes, files, n);
+    return hear_reply(r);
+}
+
+static void rogue_close(struct rogue *r)
+{
+    ps_shm_region_unmap(&r->region);
+    for (int i = 0; i < 3; i++)
+        ps_shm_close(&r->files[i]);
+    ps_shm_close(&r->socket);
+}
+
+static void open_both(struct rig_server *s, struct rig_client *honest)
+{
+    rig_server_open(s, ps_transport_find("shm"), NULL, NULL, NULL);
+    rig_client_open(honest, s->t, s->url, 0);
+}
+
+static void close_both(struct rig_server *s, struct rig_client *honest)
+{
+    rig_trip(honest, 1, CHUNK_BYTES);
+    rig_client_close(honest);
+    rig_server_close(s);
+}
+
+START_TEST(garbage_on_the_socket_ends_that_connection_only)
+{
+    struct dice dice = {4};
+    struct rig_server s;
+    struct rig_client honest;
+    open_both(&s, &honest);
+    for (int i = 0; i < 300; i++) {
+        unsigned char bytes[3 * PS_SHM_HELLO_BYTES];
+        size_t len = 1 + dice_below(&dice, sizeof bytes);
+        struct ps_shm_hello h = hello_of(1);
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = (unsigned char)dice_bits(&dice);
+        if (i % 2 == 0) { /* a good one with a few wrong bytes, or cut */
+            ps_shm_hello_pack(&h, bytes);
+            bytes[dice_below(&dice, PS_SHM_HELLO_BYTES)] ^= (unsigned char)(1 << dice_below(&dice, 8));
+        }
+        int fd = rogue_connect(s.url);
+        send(fd, bytes, len, MSG_NOSIGNAL);
+        if (i % 10 == 0)
+            rig_trip(&honest, (uint64_t)i, 500);
+        close(fd);
+    }
+    close_both(&s, &honest);
+}
+END_TEST
+
+START_TEST(hello_in_pieces_is_heard_and_silence_has_an_end)
+{
+    enum { SILENT = 3 * PS_SHM_HALVES };
+    struct rig_server s;
+    struct rig_client honest, late;
+    struct rogue r = {.socket = -1};
+    struct ps_shm_hello h = hello_of(1);
+    unsigned char bytes[PS_SHM_HELLO_BYTES];
+    char byte;
+    int silent[SILENT];
+
+    open_both(&s, &honest);
+    ps_shm_hello_pack(&h, bytes);
+    r.socket = rogue_connect(s.url);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        ck_assert_int_eq((int)send(r.socket, bytes + i, 1, MSG_NOSIGNAL), 1);
+        rig_trip(&honest, i, 100);
+    }
+    ck_assert_int_eq(hear_reply(&r), 0);
+    rogue_close(&r);
+
+    for (int i = 0; i < SILENT; i++) {
+        silent[i] = rogue_connect(s.url);
+        send(silent[i], bytes, (size_t)i, MSG_NOSIGNAL);
+    }
+    rig_client_open(&late, s.t, s.url, 2); /* gets through at once */
+    rig_trip(&late, 1, 100);
+    for (double end = unit_now_s() + PS_ATTACH_MS * 1.2e-3; unit_now_s() < end; unit_nap_ms(10))
+        rig_trip(&late, 2, 100);
+    for (int i = 0; i < SILENT; i++) {
+        ck_assert_int_le((int)recv(silent[i], &byte, 1, 0), 0);
+        close(silent[i]);
+    }
+    rig_client_close(&late);
+    close_both(&s, &honest);
+}
+END_TEST
+
+/* A file for each way of being wrong. */
+static int odd_file(int kind, size_t bytes)
+{
+    char path[] = "/tmp/psd-test-odd-XXXXXX";
+    int fds[2], fd = -1;
+    switch (kind) {
+    case 0: /* may shrink under psd's hands */
+        fd = memfd_create("odd", MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        return fd;
+    case 1: /* too small */
+        fd = memfd_create("odd", MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes - 1), 0);
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        return fd;
+    case 2: /* not to be written */
+        fd = memfd_create("odd", MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE), 0);
+        return fd;
+    case 3: /* of a file system */
+        fd = mkstemp(path);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        unlink(path);
+        return fd;
+    case 4:
+        return open("/dev/zero", O_RDWR);
+    default:
+        ck_assert_int_eq(pipe(fds), 0);
+        close(fds[1]);
+        return fds[0];
+    }
+}
+
+START_TEST(only_buffers_that_cannot_shrink_are_mapped)
+{
+    enum { KINDS = 6, BYTES = 10000 };
+    struct rig_server s;
+    struct rig_client honest;
+    struct rogue r;
+    struct ps_shm_hello h = hello_of(1);
+    open_both(&s, &honest);
+    h.n_buffers = 2;
+    h.buffer_bytes[0] = h.buffer_bytes[1] = BYTES;
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct ps_error err;
+        struct ps_buffer good;
+        ck_assert_int_eq(ps_buffer_alloc(BYTES, &good, &err), 0);
+        int files[] = {good.fd, odd_file(kind, BYTES), good.fd, good.fd, good.fd};
+        ck_assert_int_gt(rogue_attach(&r, s.url, &h, files, 2), 0);
+        rogue_close(&r);
+        close(files[1]);
+        files[1] = good.fd;
+        ck_assert_int_gt(rogue_attach(&r, s.url, &h, files, 1), 0); /* one is missing */
+        rogue_close(&r);
+        ck_assert_int_gt(rogue_attach(&r, s.url, &h, files, 3), 0); /* one too many */
+        rogue_close(&r);
+        ck_assert_int_eq(rogue_attach(&r, s.url, &h, files, 5), -1); /* more than there ever are */
+        rogue_close(&r);
+        ck_assert_int_eq(rogue_attach(&r, s.url, &h, files, 2), 0);
+        rogue_close(&r);
+        ps_buffer_free(&good);
+    }
+    close_both(&s, &honest);
+}
+END_TEST
+
+/* One request as it must not be; or of any bytes at all, anywhere in the region. */
+static void scribble(struct rogue *r, struct dice *dice, struct ps_shm_ring *ring)
+{
+    struct ps_shm_note n = {
+        .slot = (uint32_t)dice_below(dice, 4), .buffer = PS_SHM_STAGED, .bytes = dice_below(dice, 200)};
+    uint64_t *words = (uint64_t *)(void *)r->region.control;
+    switch (dice_below(dice, 8)) {
+    case 0:
+        n.slot = (uint32_t)dice_bits(dice);
+        break;
+    case 1:
+        n.bytes = dice_bits(dice);
+        break;
+    case 2:
+        n.buffer = (uint32_t)dice_below(dice, 3);
+        n.offset = dice_bits(dice);
+        break;
+    case 3:
+        n.buffer = 0;
+        n.offset = dice_below(dice, 10000);
+        n.bytes = dice_below(dice, 10000);
+        break;
+    case 4:
+        for (int i = 0; i < 1000; i++)
+            __atomic_store_n(&words[dice_below(dice, 512)], dice_bits(dice), __ATOMIC_RELAXED);
+        break;
+    default: /* as it should be; the slot may still be the port's */
+        break;
+    }
+    ps_shm_ring_put(ring, &n);
+    uint64_t one = 1;
+    if (write(r->files[1], &one, sizeof one) < 0)
+        return;
+}
+
+struct scribbler {
+    const char *url;
+    pthread_t thread;
+    atomic_bool stop;
+    atomic_int attached, detached;
+};
+
+static void *scribble_on(void *arg)
+{
+    struct scribbler *w = arg;
+    struct dice dice = {99};
+    struct ps_error err;
+    struct ps_buffer b;
+    assert_quick(ps_buffer_alloc(10000, &b, &err) == 0);
+    while (!atomic_load(&w->stop)) {
+        struct ps_shm_hello h = hello_of(1);
+        struct rogue r;
+        char byte;
+        h.n_buffers = 1;
+        h.buffer_bytes[0] = b.bytes;
+        assert_quick(rogue_attach(&r, w->url, &h, &b.fd, 1) == 0);
+        struct ps_shm_shape shape = {r.reply.n_slots, r.reply.slot_bytes};
+        assert_quick(ps_shm_region_map(&shape, r.files[0], &r.region) == 0);
+        atomic_fetch_add(&w->attached, 1);
+        struct ps_shm_ring ring = r.region.requests;
+        for (int i = 0; i < 1000 && recv(r.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0; i++) {
+            scribble(&r, &dice, &ring);
+            sched_yield();
+        }
+        atomic_fetch_add(&w->detached, recv(r.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0);
+        rogue_close(&r);
+    }
+    ps_buffer_free(&b);
+    return NULL;
+}
+
+START_TEST(who_scribbles_over_its_region_harms_itself_only)
+{
+    struct rig_server s;
+    struct rig_client honest;
+    struct scribbler w = {.url = s.url};
+    uint64_t i = 0;
+    open_both(&s, &honest);
+    ck_assert_int_eq(pthread_create(&w.thread, NULL, scribble_on, &w), 0);
+    for (; i < 3000 || atomic_load(&w.detached) < 200; i++)
+        rig_trip(&honest, i, (size_t)(i % 3000));
+    atomic_store(&w.stop, true);
+    pthread_join(w.thread, NULL);
+    close_both(&s, &honest);
+}
+END_TEST
+
+/* What the processes of the killing test share. Value i of message n is (n + 1) (i + 1): whatever was applied
+ * whole makes center[i] = (i + 1) S, and a part of a message does not. */
+enum { VALUES = CHUNK_BYTES / 8 };
+struct tally {
+    char url[300];
+    atomic_int ready;
+    uint64_t center[VALUES];
+    atomic_uint_fast64_t sent, answered;
+};
+
+static void add(struct rig_server *s, struct ps_message *m, int rc)
+{
+    struct tally *tally = s->arg;
+    const uint64_t *values = (const uint64_t *)(void *)m->body;
+    assert_quick(rc == 0 && m->body_bytes == CHUNK_BYTES);
+    for (size_t i = 0; i < VALUES; i++)
+        tally->center[i] += values[i];
+    assert_quick(s->t->message_body(m, 0) == 0);
+    s->t->port_reply(s->port, m);
+}
+
+static pid_t start_server(struct tally *tally)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct rig_server s;
+    rig_port_open(&s, ps_transport_find("shm"), NULL);
+    s.serve = add;
+    s.arg = tally;
+    snprintf(tally->url, sizeof tally->url, "%s", s.url);
+    atomic_store(&tally->ready, 1);
+    rig_port_serve(&s);
+    _exit(1);
+}
+
+/* Sends as fast as its window lets it, every other message in place. Asserts quietly: to be killed within
+ * Check's writing would spoil its file. */
+static void client_run(struct tally *tally)
+{
+    struct ps_error err;
+    struct ps_buffer b;
+    struct ps_message m;
+    struct rig_client c = {.t = ps_transport_find("shm")};
+    struct ps_pass pass = rig_pass(1, 1);
+    unsigned char head[PS_FRAME_BYTES];
+    assert_quick(ps_buffer_alloc((size_t)WINDOW * CHUNK_BYTES, &b, &err) == 0);
+    assert_quick(c.t->hub_create(1, &c.hub) == 0);
+    c.t->hub_pass(c.hub, &pass);
+    assert_quick(c.t->hub_lend(c.hub, &b, &err) == 0);
+    assert_quick(c.t->link_open(c.hub, tally->url, &rig_limits, &c.link, &err) == 0);
+    for (uint64_t n = 0;; n++) {
+        uint64_t *x = (uint64_t *)b.base + n % WINDOW * VALUES;
+        while (n - atomic_load(&tally->answered) >= WINDOW) {
+            assert_quick(rig_recv(&c, &m, PATIENCE_MS) == 0);
+            c.t->message_drop(&m);
+            atomic_fetch_add(&tally->answered, 1);
+        }
+        for (uint64_t i = 0; i < VALUES; i++)
+            x[i] = (n + 1) * (i + 1);
+        rig_head(head, n);
+        atomic_store(&tally->sent, n + 1);
+        int rc = n % 2 == 0 ? c.t->link_send(c.link, head, x, CHUNK_BYTES)
+                            : c.t->link_send_in_place(c.link, head, x, CHUNK_BYTES);
+        assert_quick(rc == 0);
+    }
+}
+
+static unsigned count_files(pid_t pid)
+{
+    char path[64];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static unsigned count_regions(pid_t pid)
+{
+    char path[64], line[512];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, "memfd:") != NULL;
+    fclose(f);
+    return n;
+}
+
+/* Until the port has let go of all that belonged to the dead. */
+static void await_counts(pid_t server, unsigned files)
+{
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    while ((count_files(server) != files || count_regions(server) != 0) && unit_now_s() < deadline)
+        unit_nap_ms(1);
+    ck_assert_uint_eq(count_files(server), files);
+    ck_assert_uint_eq(count_regions(server), 0);
+}
+
+START_TEST(killed_at_any_moment_a_message_landed_whole_or_not_at_all)
+{
+    struct tally *tally =
+        mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct dice dice = {7};
+    unsigned worked = 0;
+    pid_t server = start_server(tally);
+    for (double end = unit_now_s() + 10; atomic_load(&tally->ready) == 0 && unit_now_s() < end;)
+        unit_nap_ms(1);
+    unsigned files = count_files(server);
+    for (int round = 0; round < 100; round++) {
+        memset(tally->center, 0, sizeof tally->center);
+        atomic_store(&tally->sent, 0);
+        atomic_store(&tally->answered, 0);
+        pid_t pid = fork();
+        if (pid == 0)
+            client_run(tally);
+        uint64_t least =
+            round % 2 == 0 ? 0 : 2 * WINDOW + dice_below(&dice, 100); /* even: while it attaches */
+        while (atomic_load(&tally->sent) < least)
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)dice_below(&dice, least == 0 ? 4000000 : 300000)},
+                  NULL);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        await_counts(server, files);
+        uint64_t sum = tally->center[0], n = 0;
+        while (n * (n + 1) / 2 < sum)
+            n++;
+        ck_assert_uint_eq(sum, n * (n + 1) / 2); /* the first n messages */
+        ck_assert_uint_ge(n, atomic_load(&tally->answered));
+        ck_assert_uint_le(n, atomic_load(&tally->sent));
+        for (uint64_t i = 0; i < VALUES; i++)
+            assert_quick(tally->center[i] == (i + 1) * sum);
+        worked += n > 0;
+    }
+    ck_assert_uint_ge(worked, 50);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    unlink(ps_shm_path(tally->url));
+    munmap(tally, sizeof *tally);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("proto-shm-hostile");
+    TCase *tc = tcase_create("hostile");
+    tcase_set_timeout(tc, 100);
+    ps_log_setup("test", PS_LOG_ERROR); /* else a line for each refusal */
+    tcase_add_test(tc, garbage_on_the_socket_ends_that_connection_only);
+    tcase_add_test(tc, hello_in_pieces_is_heard_and_silence_has_an_end);
+    tcase_add_test(tc, only_buffers_that_cannot_shrink_are_mapped);
+    tcase_add_test(tc, who_scribbles_over_its_region_harms_itself_only);
+    tcase_add_test(tc, killed_at_any_moment_a_message_landed_whole_or_not_at_all);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

@@ -1,0 +1,259 @@
+#include "tests/server/cut_rig.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/unit.h"
+
+enum { PATIENCE_S = 20 };
+
+static float vectors[RIG_SLOTS][CUT_N];
+/* The same, encoded: all values of a message are alike, so that a shorter one is its beginning. */
+static unsigned char payloads[RIG_SLOTS][RIG_MAX_BODY];
+
+float cut_value(uint32_t client)
+{
+    return (float)(1 + 3 * client);
+}
+
+static uint32_t chunks_of(const struct cut_rig *c, uint32_t lane)
+{
+    return ps_shard_n_chunks(&c->rig.center->shard, lane);
+}
+
+/* What a lane has said to the loop. */
+static void hear(struct cut_rig *c)
+{
+    struct psd_note note;
+    for (uint32_t i = 0; i < CUT_LANES; i++)
+        while (psd_ring_take(c->rig.lanes[i]->out, &note)) {
+            if (note.kind == PSD_NOTE_BEGUN || note.kind == PSD_NOTE_LANDED)
+                psd_cuts_begun(&c->d, c->rig.lanes[i], &note);
+            else if (note.kind == PSD_NOTE_OVER)
+                psd_cuts_over(&c->d, c->rig.lanes[i], note.a);
+            else
+                ck_abort_msg("lane %u says %d", i, note.kind);
+        }
+    uv_run(&c->d.loop, UV_RUN_NOWAIT);
+}
+
+/* Of an exchange, or of the pull before the first. */
+static void start(struct cut_rig *c, uint32_t client)
+{
+    struct cut_client *k = &c->clients[client];
+    k->left = k->n_dropped = k->n_applied = 0;
+    k->lowest = UINT64_MAX;
+    k->highest = 0;
+    for (uint32_t i = 0; i < CUT_LANES; i++) {
+        k->next[i] = k->in_flight[i] = 0;
+        k->left += chunks_of(c, i);
+    }
+}
+
+void cut_join(struct cut_rig *c, uint32_t client)
+{
+    static uint32_t incarnation = 7;
+    c->clients[client] = (struct cut_client){.in_job = true, .incarnation = ++incarnation};
+    struct psd_session *s = &c->d.sessions.slots[client];
+    s->state = PSD_SESSION_ACTIVE;
+    s->incarnation = incarnation;
+    rig_admit(&c->rig, client, incarnation, PSD_PHASE_ACTIVE, false);
+    start(c, client);
+    psd_cuts_consider(&c->d);
+}
+
+void cut_leave(struct cut_rig *c, uint32_t client)
+{
+    c->clients[client].in_job = false;
+    c->d.sessions.slots[client].state = PSD_SESSION_VACANT;
+    for (uint32_t i = 0; i < CUT_LANES; i++)
+        rig_tell(&c->rig, i,
+                 &(struct psd_note){.kind = PSD_NOTE_END, .client = client, .a = PS__CODE__EVICTED});
+    psd_cuts_forget(&c->d, client);
+}
+
+void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
+{
+    static const uint32_t ranks[RIG_SLOTS] = {0, 1, 2, 3};
+    memset(c, 0, sizeof *c);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        for (uint32_t k = 0; k < CUT_N; k++)
+            vectors[i][k] = cut_value(i);
+    rig_open(&c->rig, "add", CUT_LANES, settings);
+    rig_fill(&c->rig, CUT_N, NULL);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        c->rig.center->message_codec->encode(payloads[i], vectors[i], RIG_CHUNK);
+    struct psd *d = &c->d;
+    ck_assert_int_eq(uv_loop_init(&d->loop), 0);
+    ck_assert_int_eq(psd_sessions_init(&d->sessions, RIG_SLOTS), 0);
+    d->shared.whole = c->rig.shared.whole; /* the lanes' */
+    d->cfg = c->rig.cfg;
+    d->lanes = c->rig.lanes;
+    d->n_lanes = d->n_own = CUT_LANES;
+    d->cfg.servers.count = 1;
+    d->center = c->rig.center;
+    ck_assert_int_eq(psd_membership_init(d), 0);
+    for (uint32_t i = 0; i < n; i++) {
+        cut_join(c, i);
+        d->membership.members.ranks[i] = i;
+    }
+    d->membership.members.n = n;
+    d->membership.started = true;
+    rig_members(&c->rig, 0, n, ranks);
+    for (uint32_t i = 0; i < n; i++)
+        cut_await(c, i);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    uv_close(handle, NULL);
+}
+
+void cut_close(struct cut_rig *c)
+{
+    rig_close(&c->rig);
+    uv_walk(&c->d.loop, close_handle, NULL);
+    uv_run(&c->d.loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&c->d.loop), 0);
+    psd_membership_finish(&c->d);
+    psd_sessions_finish(&c->d.sessions);
+}
+
+void cut_begin(struct cut_rig *c, uint32_t client)
+{
+    c->clients[client].seq++;
+    start(c, client);
+}
+
+bool cut_is_done(const struct cut_rig *c, uint32_t client)
+{
+    return c->clients[client].left == 0;
+}
+
+/* False: the road is full. */
+static bool send_next(struct cut_rig *c, uint32_t client, uint32_t lane)
+{
+    struct cut_client *k = &c->clients[client];
+    unsigned char head[PS_FRAME_BYTES];
+    bool pulls = k->seq == 0;
+    struct ps_frame f = rig_frame(&c->rig, pulls ? PS_FRAME_PULL : PS_FRAME_EXCHANGE, client, k->incarnation,
+                                  k->seq, lane, k->next[lane]);
+    const struct ps_codec *codec = c->rig.center->message_codec;
+    const void *body = codec->in_place ? (const void *)(vectors[client] + f.begin) : payloads[client];
+    f.codec = pulls ? 0 : codec->id;
+    ps_frame_pack(&f, head);
+    if (c->rig.transport->link_send(c->rig.links[lane], head, pulls ? NULL : body,
+                                    pulls ? 0 : codec->payload_bytes(f.count)) != 0)
+        return false;
+    k->next[lane]++;
+    k->in_flight[lane]++;
+    return true;
+}
+
+static void send_what_may(struct cut_rig *c, uint32_t client)
+{
+    struct cut_client *k = &c->clients[client];
+    if (!k->in_job || k->left == 0 || k->frozen || k->limps)
+        return;
+    for (uint32_t i = 0; i < CUT_LANES; i++)
+        while (k->next[i] < chunks_of(c, i) && k->in_flight[i] < c->rig.center->window_chunks &&
+               (k->most == 0 || k->next[i] < k->most) && send_next(c, client, i))
+            ;
+}
+
+static void end_exchange(struct cut_client *k)
+{
+    k->taken += k->n_dropped == 0;
+    k->dropped += k->n_applied == 0;
+    k->split += k->n_dropped > 0 && k->n_applied > 0;
+}
+
+static void take(struct cut_rig *c, uint32_t lane, const struct reply *r)
+{
+    struct cut_client *k = &c->clients[r->f.client];
+    struct ps_range piece = {r->f.begin, r->f.count};
+    int64_t chunk = ps_shard_find(&c->rig.center->shard, lane, ps_shard_whole(&c->rig.center->shard), piece);
+    if (r->f.kind == PS_FRAME_ERROR && (!k->in_job || r->f.incarnation != k->incarnation))
+        return; /* it came after its sender's end */
+    ck_assert_msg(r->f.kind == PS_FRAME_ANSWER, "%s", r->sentence);
+    ck_assert_int_ge(chunk, 0);
+    ck_assert((r->f.flags & ~PS_FLAG_DROPPED) == 0);
+    bool pulled = r->f.seq == 0;
+    const struct ps_codec *codec = pulled ? ps_codec_find(0) : c->rig.center->answer_codec;
+    ck_assert_uint_eq(r->f.codec, codec->id);
+    ck_assert_uint_eq(r->body_bytes, codec->payload_bytes(r->f.count));
+    if (r->f.flags == 0 && !pulled)
+        c->sum[lane][chunk] += (double)cut_value(r->f.client);
+    if (r->f.incarnation != k->incarnation || r->f.seq != k->seq)
+        return; /* it was given up, or its sender has gone */
+    k->flags = r->f.flags;
+    k->n_applied += r->f.flags == 0 && !pulled;
+    k->n_dropped += r->f.flags != 0;
+    k->lowest = r->f.center_version < k->lowest ? r->f.center_version : k->lowest;
+    k->highest = r->f.center_version > k->highest ? r->f.center_version : k->highest;
+    k->in_flight[lane]--;
+    if (--k->left == 0 && !pulled)
+        end_exchange(k);
+}
+
+static void receive(struct cut_rig *c)
+{
+    static struct reply reply;
+    const struct ps_transport *t = c->rig.transport;
+    struct ps_message m;
+    for (uint32_t i = 0; i < CUT_LANES; i++)
+        while (t->link_recv(c->rig.links[i], &m) == 0) {
+            struct ps_error err = {""};
+            ck_assert_msg(ps_frame_parse(&reply.f, m.head, m.head_bytes, &err) == 0, "%s", err.text);
+            snprintf(reply.sentence, sizeof reply.sentence, "%.*s",
+                     reply.f.kind == PS_FRAME_ERROR ? (int)m.body_bytes : 0, (const char *)m.body);
+            reply.body_bytes = m.body_bytes;
+            t->message_drop(&m);
+            take(c, i, &reply);
+        }
+}
+
+void cut_turn(struct cut_rig *c)
+{
+    for (uint32_t i = 0; i < RIG_SLOTS; i++) {
+        send_what_may(c, i);
+        if (!c->clients[i].frozen)
+            c->d.sessions.slots[i].last_heard_ms++;
+    }
+    receive(c);
+    hear(c);
+}
+
+void cut_await(struct cut_rig *c, uint32_t client)
+{
+    double deadline = unit_now_s() + PATIENCE_S;
+    while (!cut_is_done(c, client)) {
+        ck_assert_msg(unit_now_s() < deadline, "the exchange of client %u does not end", client);
+        cut_turn(c);
+        poll(NULL, 0, 1);
+    }
+}
+
+void cut_turns(struct cut_rig *c, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        cut_turn(c);
+        poll(NULL, 0, 1);
+    }
+}
+
+void cut_assert_sums(struct cut_rig *c)
+{
+    cut_turns(c, 20);
+    const float *x = rig_center(&c->rig);
+    for (uint32_t lane = 0; lane < CUT_LANES; lane++)
+        for (uint32_t k = 0; k < chunks_of(c, lane); k++) {
+            struct ps_range r = ps_shard_chunk(&c->rig.center->shard, lane, k);
+            for (uint64_t i = r.begin; i < r.begin + r.count; i++)
+                if ((double)x[i] != c->sum[lane][k])
+                    ck_abort_msg("lane %u chunk %u: value %lu is %.1f, what was applied sums to %.1f", lane,
+                                 k, (unsigned long)i, (double)x[i], c->sum[lane][k]);
+        }
+}

@@ -1,0 +1,54 @@
+/* cut_rig.h: the loop's cuts (server/cuts.c) over real lanes, and clients that send exchanges as libpsclient
+ * does: to all lanes at once, a window of chunks in flight in each, one exchange after the other. Messages
+ * are whole numbers under rule add, so that the center says which were applied. */
+#ifndef TEST_CUT_RIG_H
+#define TEST_CUT_RIG_H
+
+#include "server/psd.h"
+#include "tests/server/lane_rig.h"
+
+enum { CUT_LANES = 2, CUT_CHUNKS = 3, CUT_N = (CUT_CHUNKS * CUT_LANES - 1) * RIG_CHUNK + 5 };
+
+struct cut_client {
+    bool in_job;
+    bool frozen;   /* neither sends nor is heard */
+    bool limps;    /* is heard, but sends nothing */
+    uint32_t most; /* chunks that it sends to each lane, and then no more, while not 0 */
+    uint32_t incarnation;
+    uint64_t seq;
+    uint32_t next[CUT_LANES], in_flight[CUT_LANES], left; /* left: chunks to be answered */
+    uint32_t n_dropped, n_applied;                        /* chunks of this exchange */
+    uint32_t taken, dropped, split;                       /* exchanges, whole; and split between both */
+    uint16_t flags;                                       /* of its last answer */
+    uint64_t lowest, highest;                             /* versions of the answers to this exchange */
+};
+
+struct cut_rig {
+    struct rig rig;
+    struct psd d;
+    struct cut_client clients[RIG_SLOTS];
+    double sum[CUT_LANES][CUT_CHUNKS]; /* of what was answered as applied */
+};
+
+/* settings: as of rig_open. Clients 0 to n - 1 are members. */
+void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n);
+void cut_close(struct cut_rig *c);
+/* The client begins its next exchange. Nothing is sent yet. */
+void cut_begin(struct cut_rig *c, uint32_t client);
+/* Ends its session; a new one is admitted by cut_join. */
+void cut_leave(struct cut_rig *c, uint32_t client);
+void cut_join(struct cut_rig *c, uint32_t client);
+/* Sends what may be sent, takes what has come, and lets the loop have its turn. */
+void cut_turn(struct cut_rig *c);
+/* Whether its exchange is whole. */
+bool cut_is_done(const struct cut_rig *c, uint32_t client);
+/* Turns until it is; fails the test when it does not end. */
+void cut_await(struct cut_rig *c, uint32_t client);
+/* So many turns, a moment apart. */
+void cut_turns(struct cut_rig *c, uint32_t n);
+/* The center is what the answers said. */
+void cut_assert_sums(struct cut_rig *c);
+/* What client i's messages are made of. */
+float cut_value(uint32_t client);
+
+#endif

@@ -1,0 +1,201 @@
+/* What a round's messages become, against a plain reference in double: whatever the order they come in. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/server/lane_rig.h"
+#include "tests/support/unit.h"
+
+enum { INC = 7, P = RIG_SLOTS, LANES = 2, N_BUFFERS = 70, N_PARAMS = 2 * LANES * RIG_CHUNK - N_BUFFERS };
+enum { N = N_PARAMS + N_BUFFERS };
+
+static float center[N], m[P][N], answers[P][N];
+static uint32_t samples[P];
+
+/* The whole model: parameters, and buffers behind them in the last chunk. */
+static void open_job(struct rig *r, const char *const *settings, bool alike)
+{
+    const struct ps_tensor tensors[] = {
+        {(char[]){"a"}, 0, {N_PARAMS}, 1, PS_ROLE_PARAM},
+        {(char[]){"b"}, N_PARAMS, {N_BUFFERS}, 1, PS_ROLE_BUFFER},
+    };
+    struct dice dice = {11};
+    for (int i = 0; i < N; i++) {
+        center[i] = dice_float(&dice);
+        for (int k = 0; k < P; k++)
+            m[k][i] = dice_float(&dice);
+    }
+    for (uint32_t k = 0; k < P; k++)
+        samples[k] = alike ? 64 : 1 + 2 * k;
+    rig_open(r, "sgd", LANES, settings);
+    rig_fill_model(r, tensors, ROWS(tensors), center);
+    for (uint32_t i = 0; i < P; i++)
+        rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
+}
+
+/* A round of clients 0 to p - 1, who send in the order of their ranks, the first of them being `first`. */
+static void play_round(struct rig *r, uint32_t p, uint32_t first)
+{
+    struct reply reply;
+    rig_members(r, 0, p, (const uint32_t[]){0, 1, 2, 3});
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
+            for (uint32_t i = 0; i < p; i++) {
+                uint32_t client = (first + i) % p;
+                struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, client, INC, 1, lane, k);
+                f.samples = samples[client];
+                rig_send_vector(r, lane, &f, m[client]);
+            }
+            for (uint32_t i = 0; i < p; i++) {
+                rig_recv(r, lane, &reply);
+                ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+                memcpy(answers[reply.f.client] + reply.f.begin, reply.x, reply.body_bytes);
+            }
+        }
+}
+
+static double weight(uint32_t i, uint32_t p)
+{
+    double all = 0;
+    for (uint32_t k = 0; k < p; k++)
+        all += samples[k];
+    return samples[i] / all;
+}
+
+static double mean(uint64_t at, uint32_t p)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < p; i++)
+        sum += weight(i, p) * (double)m[i][at];
+    return sum;
+}
+
+/* Values are below 2: sums of four of them below 8, five roundings of half an ulp of that each. */
+static void assert_center(struct rig *r, uint32_t p, double (*merged)(struct rig *r, uint64_t at, uint32_t p))
+{
+    const double tolerance = 2e-6;
+    const float *x = rig_center(r);
+    for (uint64_t i = 0; i < N; i++) {
+        double want = i < N_PARAMS ? (double)center[i] - merged(r, i, p) : mean(i, p);
+        if (fabs((double)x[i] - want) > tolerance)
+            ck_abort_msg("value %lu is %.9g, expected %.9g", (unsigned long)i, (double)x[i], want);
+        for (uint32_t k = 0; k < p; k++)
+            assert_quick(answers[k][i] == x[i]);
+    }
+}
+
+/* What lies of the parameters in the chunk of value `at`. */
+static struct ps_range params_around(struct rig *r, uint64_t at)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
+            struct ps_range c = ps_shard_chunk(&r->center->shard, lane, k);
+            if (at >= c.begin && at < c.begin + c.count)
+                return ps_range_meet(c, (struct ps_range){0, N_PARAMS});
+        }
+    return (struct ps_range){0, 0};
+}
+
+static double clipped(struct rig *r, uint64_t at, uint32_t p)
+{
+    static struct ps_range known;
+    static double keeps[P];
+    struct ps_range c = params_around(r, at);
+    double sum = 0;
+    for (uint32_t i = 0; i < p && (c.begin != known.begin || at == c.begin); i++) {
+        double squares = 0, most = r->cfg.hyper.clip * sqrt((double)c.count / N_PARAMS);
+        for (uint64_t k = c.begin; k < c.begin + c.count; k++)
+            squares += (double)m[i][k] * (double)m[i][k];
+        keeps[i] = fmin(1, most / sqrt(squares));
+    }
+    known = c;
+    for (uint32_t i = 0; i < p; i++)
+        sum += keeps[i] * weight(i, p) * (double)m[i][at];
+    return sum;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+static double trimmed(struct rig *r, uint64_t at, uint32_t p)
+{
+    double v[P], sum = 0;
+    uint32_t trim = r->cfg.hyper.trim < (p - 1) / 2 ? r->cfg.hyper.trim : (p - 1) / 2;
+    for (uint32_t i = 0; i < p; i++)
+        v[i] = (double)m[i][at];
+    qsort(v, p, sizeof *v, ascending);
+    for (uint32_t i = trim; i < p - trim; i++)
+        sum += v[i];
+    return sum / (p - 2 * trim);
+}
+
+static const char *const clip_20[] = {"admission=sync", "merge=clip_norm", "clip=20", NULL};
+static const char *const clip_40[] = {"admission=sync", "merge=clip_norm", "clip=40", NULL};
+static const char *const trim_0[] = {"admission=sync", "merge=trimmed_mean", "trim=0", NULL};
+static const char *const trim_1[] = {"admission=sync", "merge=trimmed_mean", "trim=1", NULL};
+static const char *const trim_9[] = {"admission=sync", "merge=trimmed_mean", "trim=9", NULL};
+
+static const struct {
+    const char *const *settings;
+    double (*merged)(struct rig *r, uint64_t at, uint32_t p);
+    float louder; /* the last client's message, times this */
+} rows[] = {{clip_20, clipped, 1}, {clip_40, clipped, 1},   {clip_40, clipped, 1000}, {trim_0, trimmed, 1},
+            {trim_1, trimmed, 1},  {trim_1, trimmed, 1e6f}, {trim_9, trimmed, 1}};
+
+START_TEST(merges_are_what_they_say)
+{
+    static float first[N];
+    for (uint32_t p = 1; p <= P; p++)
+        for (int alike = 0; alike < 2; alike++)
+            for (uint32_t order = 0; order < p; order++) {
+                struct rig r;
+                /* A sum of values 1000000 times as large rounds as much more coarsely. */
+                if (rows[_i].louder > 1000 && p < 3)
+                    continue;
+                open_job(&r, rows[_i].settings, alike);
+                for (int i = 0; i < N_PARAMS; i++)
+                    m[p - 1][i] *= rows[_i].louder;
+                play_round(&r, p, order);
+                assert_center(&r, p, rows[_i].merged);
+                if (order == 0)
+                    memcpy(first, r.center->snapshot.center, sizeof first);
+                ck_assert_mem_eq(first, r.center->snapshot.center, sizeof first);
+                rig_close(&r);
+            }
+}
+END_TEST
+
+/* Whatever one of four sends, the center moves by no more than its share of `clip`. */
+START_TEST(nobody_moves_the_center_further_than_clip)
+{
+    struct rig r;
+    double squares = 0;
+    open_job(&r, clip_20, true);
+    memset(m, 0, sizeof m);
+    for (int i = 0; i < N_PARAMS; i++)
+        m[2][i] = (i % 1024 < 7 ? 1e15f : -1e-3f);
+    play_round(&r, P, 0);
+    const float *x = rig_center(&r);
+    for (int i = 0; i < N_PARAMS; i++)
+        squares += ((double)x[i] - (double)center[i]) * ((double)x[i] - (double)center[i]);
+    ck_assert_double_le(sqrt(squares), 20.0 / P + 1e-4);
+    ck_assert_double_ge(sqrt(squares), 20.0 / P - 1e-1);
+    rig_close(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("server-merges");
+    TCase *tc = tcase_create("merges");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, merges_are_what_they_say, 0, ROWS(rows));
+    tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}

@@ -1,0 +1,126 @@
+#include "tests/support/circle.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/cliques/clique.h"
+
+enum { WAIT_S = 20 };
+
+struct circle {
+    int members, users;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int arrived;
+    uint64_t turns;
+    bool broken;
+    struct psc_collective *ops[64];
+};
+
+struct seat {
+    struct circle *circle;
+    int rank;
+    struct psc_collective op;
+};
+
+/* Until all have come; false when somebody has left, or does not come. */
+static bool meet(struct circle *c)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += WAIT_S;
+    pthread_mutex_lock(&c->lock);
+    uint64_t turn = c->turns;
+    if (++c->arrived == c->members) {
+        c->arrived = 0;
+        c->turns++;
+        pthread_cond_broadcast(&c->changed);
+    }
+    while (c->turns == turn && !c->broken)
+        if (pthread_cond_timedwait(&c->changed, &c->lock, &end) == ETIMEDOUT)
+            c->broken = true;
+    bool met = c->turns != turn;
+    pthread_mutex_unlock(&c->lock);
+    return met;
+}
+
+static float *sum(const struct circle *c, const struct psc_collective *op)
+{
+    size_t room = op->codec->payload_bytes(op->n);
+    float *total = calloc(op->n + 1, sizeof *total);
+    void *payload = malloc(room + 1);
+    for (int r = 0; r < c->members; r++) {
+        op->codec->encode(payload, c->ops[r]->data, op->n);
+        op->codec->add(total, payload, op->n);
+    }
+    free(payload);
+    return total;
+}
+
+static int run(void *state, const struct psc_collective *op, struct ps_error *err)
+{
+    struct seat *s = state;
+    struct circle *c = s->circle;
+    float *total = NULL;
+    s->op = *op;
+    c->ops[s->rank] = &s->op;
+    if (!meet(c))
+        return ps_fail(err, PSC_ECLIQUE, "a member of the circle is gone");
+    for (int r = 0; r < c->members; r++)
+        if (c->ops[r]->kind != op->kind || c->ops[r]->n != op->n)
+            return ps_fail(err, PSC_ECLIQUE, "rank %d makes another call", r);
+    bool sums = op->kind == PSC_ALLREDUCE || op->kind == PSC_REDUCE;
+    if (sums)
+        total = sum(c, op);
+    else if (op->kind == PSC_BROADCAST && s->rank != op->root)
+        memcpy(op->data, c->ops[op->root]->data, op->n);
+    bool met = meet(c);
+    if (met && sums && (op->kind == PSC_ALLREDUCE || s->rank == op->root))
+        memcpy(op->data, total, op->n * sizeof *total);
+    free(total);
+    return met ? PSC_OK : ps_fail(err, PSC_ECLIQUE, "a member of the circle is gone");
+}
+
+static void give_up(void *state)
+{
+    struct circle *c = ((struct seat *)state)->circle;
+    pthread_mutex_lock(&c->lock);
+    c->broken = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void destroy(void *state)
+{
+    struct circle *c = ((struct seat *)state)->circle;
+    pthread_mutex_lock(&c->lock);
+    bool last = --c->users == 0;
+    pthread_mutex_unlock(&c->lock);
+    free(state);
+    if (last)
+        free(c);
+}
+
+static const struct psc_clique_kind circle_kind = {
+    .name = "circle", .any_thread = true, .run = run, .give_up = give_up, .destroy = destroy};
+
+int circle_open(int members, struct psc_clique **out)
+{
+    struct circle *c = calloc(1, sizeof *c);
+    c->members = c->users = members;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    for (int r = 0; r < members; r++) {
+        struct seat *s = calloc(1, sizeof *s);
+        s->circle = c;
+        s->rank = r;
+        int rc = psc_clique_create(&circle_kind, s, r, members, &out[r]);
+        if (rc != PSC_OK)
+            return rc;
+    }
+    return PSC_OK;
+}

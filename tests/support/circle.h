@@ -1,0 +1,11 @@
+/* circle.h: cliques whose members are threads of one process: the plainest kind, to test what cliques are
+ * used for. Sums go in the order of ranks. */
+#ifndef TEST_CIRCLE_H
+#define TEST_CIRCLE_H
+
+#include "client/psclique.h"
+
+/* Fills out[members]; each handle is for one thread. */
+int circle_open(int members, struct psc_clique **out);
+
+#endif

@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# psrun.sh SOURCE BUILD: psrun on this machine: cliques of each kind, servers none and one, bad input refused before training,
+# and nothing left behind, whoever dies.
+# shellcheck disable=SC2317 # called through trap and within
+set -uo pipefail
+
+root=$1
+export PSD_BUILD=$2
+folder=$(mktemp -d)
+failed=0
+trap 'leave' EXIT
+slow=${PSD_TEST_SLOW:-1}
+started=() # groups of psruns in the background
+name=none  # of the case, and its run folder's
+
+leave() {
+    local pid
+    for pid in "${started[@]}"; do
+        kill -KILL "$pid" 2>/dev/null
+    done
+    sleep 1
+    rm -rf "$folder"
+}
+
+fail() { # SENTENCE: with what was printed last, and what the processes logged
+    echo "psrun: $*" >&2
+    tail -n 15 "$folder/out" >&2
+    ! compgen -G "$folder/$name/*.log" >/dev/null || tail -n 5 -- "$folder/$name"/*.log >&2
+    failed=1
+}
+
+# psrun ARGUMENT...: its output is in $folder/out, its status in $status.
+psrun() {
+    status=0
+    timeout "$((150 * slow))" "$root/scripts/psrun" "$@" >"$folder/out" 2>&1 </dev/null || status=$?
+}
+
+says() { # PATTERN
+    grep -qE -- "$1" "$folder/out"
+}
+
+# Processes that psruns of this folder have started carry its name in their command line.
+none_left() {
+    within 60 nothing_runs || fail "left behind: $(pgrep -af -- "$folder/")"
+}
+
+nothing_runs() {
+    ! pgrep -f -- "$folder/" >/dev/null
+}
+
+# within SECONDS COMMAND...
+within() {
+    local end=$((SECONDS + $1 * slow))
+    shift
+    until "$@"; do
+        ((SECONDS < end)) || return 1
+        sleep 0.1
+    done
+}
+
+finishes() { # NAME ARGUMENT...: all its workers, and the center learns
+    name=$1
+    shift
+    psrun --run-dir "$folder/$name" --data digits "$@"
+    ((status == 0)) || fail "$name: status $status"
+    says '^center: test accuracy 0\.[6-9]' || fail "$name: no accuracy"
+    says 'failed' && fail "$name: a client failed"
+    [[ $(<"$folder/$name/exit") == 0 ]] || fail "$name: no exit status"
+    # A last look at the center, after the last worker has left.
+    [[ ! -e $folder/$name/psd-0.log ]] || grep -qs 'evaluator.*left' "$folder/$name/psd-0.log" || fail "$name: the evaluator did not leave"
+    none_left
+}
+
+refuses() { # PATTERN ARGUMENT...: before anything starts
+    local pattern=$1
+    name=refused
+    shift
+    psrun --run-dir "$folder/refused" "$@"
+    { ((status == 2 || status == 1)) && says "$pattern"; } || fail "$*: status $status, and not $pattern"
+    ! compgen -G "$folder/refused/*.log" >/dev/null || fail "$*: something was started"
+    rm -rf "$folder/refused"
+}
+
+worker=(psworker --net linear --steps 150)
+endless=(psworker --net linear --steps 100000000)
+
+finishes plain --workers 2 --method async-easgd -- "${worker[@]}"
+finishes rings --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${worker[@]}"
+[[ -s $folder/rings/client-1.1.log ]] || fail "rings: no log of a member"
+finishes servers --servers 2 --curve --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${worker[@]}"
+[[ $(stat -c %a "$folder/servers/keys/client-1") == 600 && $(wc -l <"$folder/servers/keys/allow") -eq 4 ]] || fail "servers: keys"
+compgen -G "$folder/servers/state-1/checkpoints/center-*" >/dev/null || fail "servers: no checkpoint of the second one"
+finishes stops --workers 2 --method async-easgd --set stop.accuracy=0.6 --every 1 -- psworker --net linear --steps 100000000
+finishes limited --workers 2 --method async-easgd --time-limit 10 --every 1 -- "${endless[@]}"
+says 'the time limit of 10 s is over' || fail "limited: the limit is not said"
+finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
+finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
+if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
+    finishes mpi --workers 2 --clients 1 --mpi --method mpi-sgd -- "${worker[@]}"
+else
+    echo "psrun: no MPI here: cliques over MPI are not tried"
+fi
+
+# A client that comes when the job has ended has not failed. Its worker is psworker as always, but begins no sooner, and says
+# after two seconds what it would say after a minute without a server.
+name=late
+mkdir -p "$folder/tree/nets/worker"
+ln -s "$PSD_BUILD/server" "$folder/tree/server"
+cat >"$folder/tree/nets/worker/psworker" <<END
+#!/bin/sh
+case "\$*" in *"--name client-1"*)
+    until grep -q '"event":"stop"' "$folder/late/psd-0.log"; do sleep 0.2; done
+    timeout -s KILL 2 "$PSD_BUILD/nets/worker/psworker" "\$@"
+    exit 6 ;;
+esac
+exec "$PSD_BUILD/nets/worker/psworker" "\$@"
+END
+chmod +x "$folder/tree/nets/worker/psworker"
+PSD_BUILD=$folder/tree psrun --run-dir "$folder/late" --data digits --workers 2 --method async-easgd --set stop.accuracy=0.6 \
+    --every 1 -- psworker --net linear --steps 100000000
+{ ((status == 0)) && says 'client-1 came when the job had ended' && says '^client-1 +late' && says '^client-0 +drained'; } ||
+    fail "late: status $status"
+none_left
+
+# A program of the user's own has what it needs in its environment.
+name=own
+psrun --run-dir "$folder/own" --workers 2 --method async-easgd --set learning_rate=0.5 -- \
+    sh -c "\"$PSD_BUILD/examples/line\" \"@\$PSRUN_ENDPOINT\"; echo \"worker \$PSRUN_CLIENT of $folder/own\""
+{ ((status == 0)) && grep -q 'the center is' "$folder/own/client-1.log" && grep -q 'worker 1 of' "$folder/own/client-1.log"; } ||
+    fail "own: status $status"
+
+refuses 'do not make 2 cliques of one size; allowed: --clients 1 5$' --workers 5 --clients 2 -- "${worker[@]}"
+refuses '"pbs"; allowed: ' --workers 2 --backend pbs -- "${worker[@]}"
+refuses '"nope"; allowed: .*async-easgd' --workers 2 --method nope -- "${worker[@]}"
+refuses '"--nope": no such option' --workers 2 --nope 3 -- "${worker[@]}"
+refuses "unknown key 'nope'" --workers 2 --set nope=3 -- "${worker[@]}"
+refuses 'the allocation does not have "n9"' --workers 2 --hosts n9 -- "${worker[@]}"
+refuses '--server behind --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
+refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 --method async-sgd -- "${worker[@]}"
+refuses 'no command of the workers' --workers 2
+touch "$folder/key"
+chmod 640 "$folder/key"
+refuses "key file $folder/key has mode 640: others may read it" --join "$folder/plain" --workers 1 --key "$folder/key" -- "${worker[@]}"
+mkdir "$folder/empty"
+psrun --join "$folder/empty" --workers 1 --start-timeout 1 -- "${worker[@]}"
+{ ((status == 1)) && says "endpoint file $folder/empty/endpoint has not appeared within 1 s"; } || fail "no endpoint: status $status"
+psrun --run-dir "$folder/plain" --workers 2 --method async-easgd -- "${worker[@]}"
+{ ((status == 1)) && says 'holds a run already'; } || fail "a folder twice: status $status"
+psrun --run-dir "$folder/plain" --resume --workers 3 --method async-easgd -- "${worker[@]}"
+{ ((status == 1)) && says 'was made with servers=1 workers=2 clients=2'; } || fail "other numbers: status $status"
+mkdir -p "$folder/gap/state-0/checkpoints" "$folder/gap/state-2/checkpoints"
+touch "$folder/gap/state-0/checkpoints/center-1.safetensors" "$folder/gap/state-2/checkpoints/center-1.safetensors"
+echo "servers=3 workers=1 clients=1" >"$folder/gap/psrun.job"
+psrun --run-dir "$folder/gap" --resume --servers 3 --workers 1 -- "${worker[@]}"
+{ ((status == 1)) && says 'none of 1: the map of shards has a gap'; } || fail "a gap: status $status"
+
+# background NAME ARGUMENT...: until both workers have made steps.
+background() {
+    name=$1
+    shift
+    : >"$folder/out"
+    setsid "$root/scripts/psrun" --run-dir "$folder/$name" --data digits --grace 20 --set limits.silence_s=10 "$@" >"$folder/out" 2>&1 </dev/null &
+    psrun_pid=$!
+    started+=("$psrun_pid")
+    within 120 has_accuracy || fail "$name: nothing happens"
+}
+
+has_accuracy() {
+    says 'test accuracy'
+}
+
+ends() { # within what it grants the processes and itself; its status
+    status=0
+    within 90 is_gone "$psrun_pid" || fail "psrun does not end"
+    wait "$psrun_pid" || status=$?
+}
+
+is_gone() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
+kill_one() { # NAME SIGNAL: the newest process whose command line has both the folder and the words
+    within 20 pgrep -f -- "$folder/.*$1" >/dev/null || fail "there is no $1 to kill"
+    kill "-$2" "$(pgrep -f -- "$folder/.*$1" | tail -n 1)"
+}
+
+background term --workers 2 --method async-easgd -- "${endless[@]}"
+kill -TERM "$psrun_pid"
+ends
+((status == 130)) || fail "SIGTERM: status $status"
+none_left
+compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTERM: the center is not saved"
+
+background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
+kill -USR1 "$psrun_pid"
+within 75 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
+kill -KILL "$psrun_pid"
+ends
+none_left # they are told when psrun is gone
+
+background server --workers 2 --method async-easgd -- "${endless[@]}"
+kill -KILL "$(sed -nE 's/.*"pid": ?([0-9]+).*/\1/p' < <("$PSD_BUILD/server/ctl/psctl" --socket "$folder/server/state-0/psd.sock" --timeout 30 --json status) | head -n 1)"
+ends
+{ ((status == 1)) && says 'psd-0 ended with status 137'; } || fail "psd killed: status $status"
+none_left
+
+background worker --workers 2 --method async-easgd -- "${endless[@]}"
+kill_one '--name client-1' KILL
+within 60 says 'client-1 has failed' || fail "a worker killed: psrun does not see it"
+"$PSD_BUILD/server/ctl/psctl" --socket "$folder/worker/state-0/psd.sock" drain >/dev/null || fail "a worker killed: no drain"
+ends
+{ ((status == 3)) && says 'client-1 has failed: client-1 ended with status 137' && says '^client-0 +drained' &&
+    says '^client-1 +failed'; } || fail "a worker killed: status $status"
+none_left
+
+background strict --workers 2 --method sync-easgd -- "${endless[@]}"
+kill_one '--name client-1' KILL
+ends
+{ ((status == 1)) && says 'client-1 ended with status 137'; } || fail "a worker of sync killed: status $status"
+none_left
+
+background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
+sleep 1
+kill -TERM "$psrun_pid"
+ends
+none_left
+# Each has a part left to do.
+steps=$(sed -nE 's/.*after ([0-9]+) steps.*/\1/p' "$folder"/resumed/client-?.log | sort -n | tail -n 1)
+psrun --run-dir "$folder/resumed" --resume --data digits --workers 2 --method async-easgd -- \
+    psworker --net linear --steps "$((${steps:-0} + 200))"
+{ ((status == 0)) && grep -q 'going on after [1-9]' "$folder/resumed/client-0.log" &&
+    grep -q job.resumed "$folder/resumed/psd-0.log"; } ||
+    fail "resumed: status $status"
+none_left
+
+exit "$failed"

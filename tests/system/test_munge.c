@@ -1,0 +1,220 @@
+/* MUNGE on the control road, with a munged of the test's own. Skipped with a message where there is none. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/credential.h"
+#include "tests/support/hand.h"
+#include "tests/support/suite.h"
+#include "tests/support/unit.h"
+#include "tests/system/house.h"
+
+static const char *munged_program(void)
+{
+    static const char *const places[] = {"/usr/sbin/munged", "/usr/local/sbin/munged"};
+    for (size_t i = 0; i < ROWS(places); i++)
+        if (access(places[i], X_OK) == 0)
+            return places[i];
+    return NULL;
+}
+
+/* A munged that knows this test's key; its socket is in PSD_MUNGE_SOCKET. */
+struct site {
+    char dir[64];
+    pid_t pid;
+};
+
+static void run_munged(const struct site *s)
+{
+    static const char *const names[] = {"--key-file=%s/key", "--socket=%s/socket", "--pid-file=%s/pid",
+                                        "--seed-file=%s/seed", "--log-file=%s/log"};
+    char text[ROWS(names)][128];
+    char *args[ROWS(names) + 4] = {(char *)"munged", (char *)"--foreground", (char *)"--num-threads=2"};
+    for (size_t i = 0; i < ROWS(names); i++) {
+        const char *at = strchr(names[i], '%');
+        snprintf(text[i], sizeof text[i], "%.*s%s%s", (int)(at - names[i]), names[i], s->dir, at + 2);
+        args[3 + i] = text[i];
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDERR_FILENO);
+    execv(munged_program(), args);
+    _exit(127);
+}
+
+static void open_site(struct site *s)
+{
+    char path[128], key[128];
+    struct ps_error err;
+    *s = (struct site){.dir = "/tmp/psd-munge-XXXXXX"};
+    ck_assert_ptr_nonnull(mkdtemp(s->dir));
+    ck_assert_int_eq(chmod(s->dir, 0755), 0);
+    snprintf(path, sizeof path, "%s/key", s->dir);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600), from = open("/dev/urandom", O_RDONLY);
+    ck_assert_int_eq((int)read(from, key, sizeof key), (int)sizeof key);
+    ck_assert_int_eq((int)write(fd, key, sizeof key), (int)sizeof key);
+    close(fd);
+    close(from);
+    snprintf(path, sizeof path, "%s/socket", s->dir);
+    setenv("PSD_MUNGE_SOCKET", path, 1);
+    s->pid = fork();
+    if (s->pid == 0)
+        run_munged(s);
+    char *credential = NULL;
+    double deadline = test_now_s() + test_slow_s(20);
+    while (ps_munge_encode("x", 1, &credential, &err) < 0 && test_now_s() < deadline)
+        test_nap_s(0.05);
+    ck_assert_msg(credential != NULL, "munged does not answer: %s", err.text);
+    free(credential);
+}
+
+static void close_site(struct site *s)
+{
+    char command[128];
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, NULL, 0);
+    snprintf(command, sizeof command, "rm -rf %s", s->dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* The house with MUNGE beside its keys, or instead of them. */
+static void open_house(struct house *h, bool keys, const char *users)
+{
+    house_prepare(h, house_everybody);
+    if (!keys)
+        h->n_settings -= 2;
+    h->settings[h->n_settings++] = "auth.munge=true";
+    if (users != NULL)
+        h->settings[h->n_settings++] = users;
+    h->settings[h->n_settings] = NULL;
+    ck_assert_int_eq(daemon_start(&h->d, NULL), 0);
+}
+
+START_TEST(a_user_is_known_by_munge)
+{
+    struct site site;
+    struct house h;
+    struct stepper s;
+    open_site(&site);
+    open_house(&h, false, NULL);
+    house_assert_logged(&h, "nothing is encrypted");
+    ck_assert(house_text_is(&h, "/status", "auth", "munge"));
+    house_step_as(&h, &s, -1, 0, HOUSE_ENDLESS);
+    ck_assert_msg(stepper_reaches(&s, 30, 60), "%s", s.page->error);
+    if (geteuid() == 0)
+        ck_assert(house_text_is(&h, "/workers", "workers.0.identity", "root"));
+    free(daemon_ask(&h.d, "POST", "/evict?rank=0"));
+    house_assert_ends(&s, PSC_EEVICTED, "is barred");
+    house_step_as(&h, &s, -1, 0, HOUSE_ENDLESS);
+    house_assert_ends(&s, PSC_EAUTH, "barred until psctl allow");
+    house_close(&h);
+    close_site(&site);
+}
+END_TEST
+
+START_TEST(keys_and_munge_are_both_asked_for)
+{
+    struct site site;
+    struct house h;
+    struct stepper s;
+    open_site(&site);
+    open_house(&h, true, NULL);
+    ck_assert(house_text_is(&h, "/status", "auth", "curve+munge"));
+    house_step_as(&h, &s, 0, 0, HOUSE_ENDLESS);
+    ck_assert_msg(stepper_reaches(&s, 30, 60), "%s", s.page->error);
+    ck_assert(house_text_is(&h, "/workers", "workers.0.identity", "w0"));
+    stepper_kill(&s);
+    house_step_as(&h, &s, -1, 1, 5);
+    house_assert_ends(&s, PSC_EAUTH, "give key_file");
+    setenv("PSD_MUNGE_SOCKET", "/nowhere", 1); /* of the worker */
+    house_step_as(&h, &s, 1, 1, 5);
+    house_assert_ends(&s, PSC_EAUTH, "munge: ");
+    house_raze(&h);
+    close_site(&site);
+}
+END_TEST
+
+/* What psd makes of credentials that are not for this Hello. */
+START_TEST(a_credential_is_for_one_hello)
+{
+    struct site site;
+    struct house h;
+    struct hand hand;
+    struct ps_error err;
+    Ps__Hello hello = PS__HELLO__INIT;
+    unsigned char payload[1024];
+    char *credential = NULL;
+    open_site(&site);
+    open_house(&h, false, NULL);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    hello.token = 5;
+    hello.name = (char *)"hand";
+    size_t len = ps__hello__get_packed_size(&hello);
+    ps__hello__pack(&hello, payload + PS_MUNGE_NONCE_BYTES);
+    for (int i = 0; i < 5; i++) { /* right; another nonce, another Hello, used before, none at all */
+        hand_open(&hand, h.d.endpoint);
+        Ps__Hello said = hello;
+        hand_tell(&hand, PS__TO_SERVER__WHAT_HELLO, &said);
+        Ps__ToClient *m = hand_hear(&hand, 10);
+        ck_assert(m != NULL && m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE);
+        ck_assert_uint_eq(m->challenge->nonce.len, PS_MUNGE_NONCE_BYTES);
+        if (i != 3)
+            memcpy(payload, m->challenge->nonce.data, PS_MUNGE_NONCE_BYTES);
+        ps_control_free_to_client(m);
+        if (i == 1)
+            payload[0] ^= 1;
+        if (i != 3) {
+            free(credential);
+            ck_assert_msg(ps_munge_encode(payload, PS_MUNGE_NONCE_BYTES + len, &credential, &err) == 0, "%s",
+                          err.text);
+        }
+        said.token += i == 2;
+        said.credential.data = (uint8_t *)(i == 4 ? (char *)"MUNGE:nonsense:" : credential);
+        said.credential.len = strlen((char *)said.credential.data);
+        int code = hand_hello(&hand, &said);
+        ck_assert_msg(code == (i == 0 ? 0 : PS__CODE__AUTH), "row %d: code %d: %s", i, code, hand.sentence);
+        if (i == 1 || i == 2)
+            assert_says(hand.sentence, "not over this nonce and this Hello");
+        else if (i > 0)
+            assert_says(hand.sentence, "munge: ");
+        if (i == 0)
+            hand_leave(&hand);
+        hand_close(&hand);
+    }
+    free(credential);
+    house_assert_logged(&h, "not over this nonce");
+    house_close(&h);
+    close_site(&site);
+}
+END_TEST
+
+START_TEST(users_are_users)
+{
+    struct house h;
+    house_prepare(&h, house_everybody);
+    h.settings[h.n_settings++] = "auth.munge=true";
+    h.settings[h.n_settings++] = "auth.munge_users=root, no-such-user";
+    ck_assert_int_eq(daemon_run(&h.d, NULL, 10), 2);
+    ck_assert_uint_eq(daemon_logged(&h.d, "auth.munge_users: found 'no-such-user'"), 1);
+    daemon_remove(&h.d);
+}
+END_TEST
+
+int main(void)
+{
+    struct ps_error err;
+    const TTest *const tests[] = {a_user_is_known_by_munge, keys_and_munge_are_both_asked_for,
+                                  a_credential_is_for_one_hello, users_are_users};
+    if (!ps_munge_built(&err) || munged_program() == NULL) {
+        printf("skipped: %s\n", munged_program() == NULL ? "there is no munged" : err.text);
+        return 77;
+    }
+    return suite_run("munge", tests, sizeof tests / sizeof *tests, 120);
+}

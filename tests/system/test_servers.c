@@ -1,0 +1,336 @@
+/* Several servers of one job: the center is the one that a single server makes, bit for bit; one of them, or
+ * the head, may be killed and started again while workers go on; parts are merged into one checkpoint. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/crew.h"
+#include "tests/support/servers.h"
+#include "tests/support/suite.h"
+#include "tests/support/unit.h"
+#include "tests/system/stepper.h"
+
+enum { FLOATS = 50021, MOST = 3, WORKERS = 2, STEPS = 60, MOST_SETTINGS = 16 };
+
+static void start(struct servers *t, int n, const char *const *settings)
+{
+    ck_assert_int_eq(servers_prepare(t, n, NULL, settings), 0);
+    ck_assert_int_eq(servers_start(t), 0);
+}
+
+static void assert_road(const struct daemon *head, const char *road)
+{
+    char text[32] = "";
+    double sent = daemon_number(head, "/workers", "workers.0.sent_bytes");
+    ck_assert(daemon_text(head, "/workers", "workers.0.road", text, sizeof text));
+    ck_assert_str_eq(text, road);
+    ck_assert_msg(sent >= FLOATS * sizeof(float), "%.0f bytes of %d floats' parts", sent, FLOATS);
+}
+
+/* The head ends the job, and with it the others. */
+static void end(struct servers *t)
+{
+    ck_assert(servers_end(t, 20));
+}
+
+static void start_workers(const struct daemon *d, struct stepper *w, uint64_t steps, uint32_t nap_us)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        struct stepper_task task = {.server = d->endpoint,
+                                    .rank = i,
+                                    .floats = FLOATS,
+                                    .steps = steps,
+                                    .samples = 1 + (size_t)i,
+                                    .nap_us = nap_us};
+        stepper_start(&w[i], &task);
+    }
+}
+
+static void finish_workers(struct stepper *w)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert_msg(stepper_finish(&w[i], 60), "rank %d hangs", i);
+        ck_assert_msg(w[i].page->rc == PSC_OK, "rank %d: %s (%s)", i, psc_result_name(w[i].page->rc),
+                      w[i].page->error);
+    }
+}
+
+static const char *const methods[] = {"method=sync-sgd", "method=sync-easgd", "method=diloco"};
+
+/* The center after STEPS of two workers, of n servers; lanes in all: 6. Of three, over shared memory. */
+static float *run_sync(int n, const char *method)
+{
+    struct servers t;
+    struct stepper w[WORKERS];
+    char lanes[16];
+    const char *road = n < MOST ? "transport=tcp" : "transport=shm";
+    snprintf(lanes, sizeof lanes, "lanes=%d", 6 / n);
+    const char *const settings[] = {
+        method, lanes, "workers=2", "chunk_floats=2048", "checkpoint.every_s=0", road, "period=2", NULL};
+    const char *const each_step[] = {method, lanes, "workers=2", "chunk_floats=2048", "checkpoint.every_s=0",
+                                     road,   NULL};
+    start(&t, n, strcmp(method, methods[0]) == 0 ? each_step : settings);
+    start_workers(&t.d[0], w, STEPS, 0);
+    finish_workers(w);
+    float *center = stepper_center(&t.d[0], FLOATS);
+    end(&t);
+    servers_remove(&t);
+    return center;
+}
+
+START_TEST(the_center_is_that_of_one_server_bit_for_bit)
+{
+    float *one = run_sync(1, methods[_i]);
+    for (int n = 2; n <= MOST; n++) {
+        float *several = run_sync(n, methods[_i]);
+        ck_assert_msg(memcmp(one, several, FLOATS * sizeof *one) == 0, "%s: %d servers differ from one",
+                      methods[_i], n);
+        free(several);
+    }
+    free(one);
+}
+END_TEST
+
+static const struct {
+    const char *method, *workers;
+    int victim;
+    bool goes_back; /* all servers, to what they have in common */
+    const char *road;
+} kills[] = {
+    {"method=async-sgd", NULL, 1, false, "transport=shm"},
+    {"method=async-sgd", NULL, 0, false, "transport=tcp"},
+    {"method=sync-sgd", "workers=2", 1, true, "transport=tcp"},
+    {"method=sync-sgd", "workers=2", 0, true, "transport=shm"},
+    {"method=ssp-sgd", "workers=2", 1, true, "transport=tcp"},
+    {"method=quorum-sgd", "workers=2", 1, true, "transport=shm"},
+};
+
+/* quorum has no preset of its own. */
+static void settings_of(int i, const char **settings)
+{
+    int k = 0;
+    if (strcmp(kills[i].method, "method=quorum-sgd") == 0) {
+        settings[k++] = "rule=sgd";
+        settings[k++] = "admission=quorum";
+        settings[k++] = "optimizer=none";
+        settings[k++] = "averaging=none";
+        settings[k++] = "parameters.quorum=1";
+    } else {
+        settings[k++] = kills[i].method;
+    }
+    if (kills[i].workers != NULL)
+        settings[k++] = kills[i].workers;
+    settings[k++] = kills[i].road;
+    settings[k++] = "lanes=2";
+    settings[k++] = "chunk_floats=2048";
+    settings[k++] = "learning_rate=0.01";
+    settings[k++] = "checkpoint.every_s=1";
+    settings[k] = NULL;
+}
+
+static void wait_for_checkpoint(const struct servers *t)
+{
+    for (int i = 0; i < t->n; i++)
+        ck_assert_msg(daemon_reaches(&t->d[i], "/status", "checkpoint.last_version", 1, 20),
+                      "server %d has saved nothing", i);
+}
+
+START_TEST(a_server_that_is_killed_comes_back_and_the_run_finishes)
+{
+    struct servers t;
+    struct stepper w[WORKERS];
+    const char *settings[MOST_SETTINGS];
+    int victim = kills[_i].victim;
+    settings_of(_i, settings);
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, 600, 20000);
+    wait_for_checkpoint(&t);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 100, 30));
+    assert_road(&t.d[0], strchr(kills[_i].road, '=') + 1);
+    daemon_stop(&t.d[victim], SIGKILL, 10);
+    unit_nap_ms(500);
+    ck_assert_int_eq(daemon_start(&t.d[victim], "--resume"), 0);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(stepper_reaches(&w[i], 300, 60), "rank %d: %s, %s", i, psc_result_name(w[i].page->rc),
+                      w[i].page->error);
+    assert_road(&t.d[0], strchr(kills[_i].road, '=') + 1);
+    finish_workers(w);
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "servers.list.1.lost"),
+                        victim == 1 && !kills[_i].goes_back);
+    ck_assert_uint_eq(daemon_logged(&t.d[0], "server.back"), kills[_i].goes_back);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
+/* Whole numbers: each exchange of the crew lands once in every part. */
+START_TEST(parts_merge_into_one_checkpoint_that_one_psd_goes_on_from)
+{
+    static const char *const settings[] = {"method=async-sgd",
+                                           "learning_rate=1",
+                                           "parameters.schedule.warmup_steps=0",
+                                           "lanes=2",
+                                           "chunk_floats=2048",
+                                           "checkpoint.every_s=0",
+                                           NULL};
+    static const char *const alone[] = {"method=async-sgd", "learning_rate=1",
+                                        "parameters.schedule.warmup_steps=0", NULL};
+    struct servers t;
+    struct crew_worker crew[WORKERS];
+    struct daemon one;
+    char command[900];
+    start(&t, MOST, settings);
+    for (int i = 0; i < WORKERS; i++) {
+        struct crew_task task = {.server =
+                                     t.d[i].endpoint, /* rank 1 comes to another server, and is sent on */
+                                 .rank = i,
+                                 .floats = FLOATS,
+                                 .count = 40,
+                                 .heartbeat_ms = 300,
+                                 .retry_ms = 500,
+                                 .salt = (uint32_t)i};
+        crew_start(&crew[i], &task);
+    }
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(crew_stop(&crew[i], 30) && crew[i].page->rc == PSC_OK, "rank %d: %s", i,
+                      crew[i].page->error);
+    end(&t);
+
+    ck_assert_int_eq(daemon_prepare(&one, NULL, alone), 0);
+    snprintf(command, sizeof command, "%s merge %s %s %s %s >/dev/null", PSCTL, one.state_dir,
+             t.d[2].state_dir, t.d[0].state_dir, t.d[1].state_dir);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(WEXITSTATUS(system(command)), 1); /* it holds a checkpoint now */
+    snprintf(command, sizeof command, "%s merge %s/x %s %s 2>&1 | grep -q 'one is needed for each part'",
+             PSCTL, one.state_dir, t.d[0].state_dir, t.d[1].state_dir);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(daemon_start(&one, "--resume"), 0);
+    float *center = stepper_center(&one, FLOATS);
+    for (uint64_t i = 0; i < FLOATS; i++) {
+        double want = 0;
+        for (int k = 0; k < WORKERS; k++)
+            want -= crew_sum((uint32_t)k, crew[k].page->exchanges, i);
+        ck_assert_msg((double)center[i] == want, "value %lu is %.1f, not %.1f", (unsigned long)i,
+                      (double)center[i], want);
+    }
+    free(center);
+    ck_assert_int_eq(daemon_stop(&one, SIGTERM, 10), 0);
+    daemon_remove(&one);
+    servers_remove(&t);
+}
+END_TEST
+
+START_TEST(a_signal_to_any_server_ends_the_job_at_all)
+{
+    static const char *const settings[] = {"method=async-sgd", "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, 100000, 1000);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 20, 30));
+    ck_assert_int_eq(daemon_stop(&t.d[1], SIGTERM, 20), 0);
+    ck_assert_int_eq(daemon_wait_exit(&t.d[0], 10), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(stepper_finish(&w[i], 20));
+        ck_assert_msg(w[i].page->rc == PSC_DRAINED, "rank %d: %s", i, psc_result_name(w[i].page->rc));
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert_uint_eq(daemon_logged(&t.d[i], "checkpoint.written"), 1);
+    servers_remove(&t);
+}
+END_TEST
+
+/* Started beside a head of two servers: each ends by itself with that code, and says why. */
+static const struct {
+    const char *setting; /* of the server that is not as it should be */
+    int code;
+    const char *says;
+} misfits[] = {
+    {"learning_rate=0.5", 2, "parameters.learning_rate: found 0.5; the head has 0.1"},
+    {"lanes=3", 2, "3 lanes over tcp; the head has 2"},
+    {"servers.count=3", 2, "servers.count: found 3; the head has 2"},
+    {"servers.index=2", 2, "servers.index: found 2; with servers.count 2 allowed is 0 to 1"},
+    {"servers.head='@/tmp/no/such/endpoint'", 6, "/tmp/no/such/endpoint"},
+    {"servers.head=none", 2, "servers.head: found none; allowed is the URL of server 0"},
+    {"method=hogwild-sgd", 2, "races over the whole center in one process"},
+};
+
+START_TEST(a_server_that_does_not_fit_is_refused_by_name)
+{
+    static const char *const settings[] = {"method=async-sgd", "learning_rate=0.1", "lanes=2",
+                                           "servers.wait_s=2", NULL};
+    struct servers t;
+    int k = 0;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    while (t.settings[1][k] != NULL)
+        k++;
+    t.settings[1][k] = misfits[_i].setting;
+    t.settings[1][k + 1] = NULL;
+    ck_assert_int_eq(daemon_run(&t.d[1], NULL, 20), misfits[_i].code);
+    ck_assert(misfits[_i].says == NULL || daemon_logged(&t.d[1], misfits[_i].says) > 0);
+    ck_assert_int_eq(WEXITSTATUS(daemon_wait_exit(&t.d[0], 20)), 6); /* nobody else has come */
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "have not come within 2 s (servers.wait_s): 1"), 0);
+    servers_remove(&t);
+}
+END_TEST
+
+START_TEST(a_place_is_one_servers)
+{
+    static const char *const settings[] = {"method=async-sgd", "servers.wait_s=3", NULL};
+    struct servers t;
+    struct daemon second;
+    start(&t, 2, settings);
+    ck_assert(daemon_will_log(&t.d[0], "server.complete", 20));
+    ck_assert_int_eq(daemon_prepare(&second, NULL, t.settings[1]), 0);
+    ck_assert_int_eq(daemon_run(&second, NULL, 30), 6);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "server.taken"), 0);
+    ck_assert_uint_eq(daemon_logged(&t.d[0], "server.lost"), 0);
+    end(&t);
+    daemon_remove(&second);
+    servers_remove(&t);
+}
+END_TEST
+
+START_TEST(the_method_stays_and_a_tiny_model_is_refused)
+{
+    static const char *const settings[] = {"method=async-sgd", "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w;
+    struct stepper_task task = {.floats = 40, .rank = 0, .steps = 10, .samples = 1};
+    start(&t, 2, settings);
+    task.server = t.d[0].endpoint;
+    stepper_start(&w, &task);
+    ck_assert(stepper_finish(&w, 20));
+    ck_assert_int_ne(w.page->rc, PSC_OK);
+    assert_says(w.page->error, "too small for 2 servers");
+    char *answer = daemon_ask(&t.d[1], "POST", "/drain");
+    ck_assert_ptr_nonnull(answer);
+    assert_says(answer, "ask server 0");
+    free(answer);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("system-servers");
+    TCase *c = tcase_create("servers");
+    tcase_set_timeout(c, test_slow_s(120));
+    tcase_add_loop_test(c, the_center_is_that_of_one_server_bit_for_bit, 0, ROWS(methods));
+    tcase_add_loop_test(c, a_server_that_is_killed_comes_back_and_the_run_finishes, 0, ROWS(kills));
+    tcase_add_test(c, parts_merge_into_one_checkpoint_that_one_psd_goes_on_from);
+    tcase_add_test(c, a_signal_to_any_server_ends_the_job_at_all);
+    tcase_add_loop_test(c, a_server_that_does_not_fit_is_refused_by_name, 0, ROWS(misfits));
+    tcase_add_test(c, a_place_is_one_servers);
+    tcase_add_test(c, the_method_stays_and_a_tiny_model_is_refused);
+    suite_add_tcase(suite, c);
+    return unit_run(suite);
+}

@@ -1,0 +1,430 @@
+/* Live swap with real processes: the method of a running job changes again and again under workers at full
+ * speed. Gradients are whole numbers, and where rules sgd and add apply them the center is their sum to the
+ * last one: it says whether an update was lost or landed twice. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/crew.h"
+#include "tests/support/daemon.h"
+#include "tests/support/hand.h"
+#include "tests/support/proxy.h"
+#include "tests/support/suite.h"
+#include "tests/support/unit.h"
+#include "tests/system/stepper.h"
+
+enum { FLOATS = 30011, WORKERS = 4, SWAPS = 60, CUT_SWAPS = 48 }; /* two lanes of four chunks */
+
+#define COMMON                                                                                               \
+    "checkpoint.every_s=3", "chunk_floats=4096", "limits.silence_s=6", "parameters.schedule.warmup_steps=0"
+
+/* Each applies a gradient g as center - g, alone or with others'. */
+static const char *const exact[] = {
+    "method: async-sgd\nparameters: {learning_rate: 1}\n",
+    "method: downpour\nparameters: {learning_rate: 1, period: 3}\n",
+    "method: sync-sgd\nparameters: {learning_rate: 4}\n", /* the mean of four */
+    "method: ssp-sgd\nparameters: {learning_rate: 1, slack: 2}\n",
+    "rule: add\nadmission: sync\noptimizer: sgd\naveraging: mean\nmethod: custom\n"
+    "parameters: {learning_rate: 1, period: 2, overlap: true}\n",
+    "rule: sgd\nadmission: round-robin\noptimizer: none\naveraging: none\nmethod: custom\n"
+    "parameters: {learning_rate: 1, serial: true}\n",
+    "method: async-sgd\nparameters: {learning_rate: 1, overlap: true}\n",
+    "method: downpour\nparameters: {learning_rate: 1, period: 6, fragments: 3, overlap: true}\n",
+    "rule: add\nadmission: sync\noptimizer: sgd\naveraging: none\nmethod: custom\n"
+    "parameters: {learning_rate: 1, period: 4, fragments: 2}\n",
+    "rule: sgd\nadmission: quorum\noptimizer: none\naveraging: none\nmethod: custom\n"
+    "parameters: {learning_rate: 4, quorum: 4}\n", /* all of them: nobody's is late */
+    /* Small whole numbers are themselves in these codecs, and answers whole numbers. */
+    "method: async-sgd\nparameters: {learning_rate: 1, overlap: true}\n"
+    "codec: {message: fp16, answer: bf16, error_feedback: true}\n",
+    "method: downpour\nparameters: {learning_rate: 1, period: 3, overlap: true}\n"
+    "codec: {message: bf16, answer: fp16}\n",
+    "method: sync-sgd\nparameters: {learning_rate: 4}\ncodec: {message: trunc16, error_feedback: true}\n",
+};
+
+/* With one lane nobody races. */
+static const char *const with_whole_lanes[] = {
+    "method: hogwild-sgd\nparameters: {learning_rate: 1}\n",
+    "method: downpour\nparameters: {learning_rate: 1, period: 5, overlap: true}\n",
+    "rule: add\nadmission: hogwild\noptimizer: sgd\naveraging: none\nmethod: custom\n"
+    "parameters: {learning_rate: 1, period: 2}\n",
+    "rule: add\nadmission: hogwild\noptimizer: sgd\naveraging: none\nmethod: custom\n"
+    "parameters: {learning_rate: 1, period: 4, fragments: 4}\n",
+    "method: hogwild-sgd\nparameters: {learning_rate: 1}\n"
+    "codec: {message: fp16, answer: trunc16, error_feedback: true}\n",
+    "method: sync-sgd\nparameters: {learning_rate: 4}\n",
+};
+
+/* All kinds: any to any. */
+static const char *const all[] = {
+    "method: eamsgd\n",
+    "method: sync-sgd\n",
+    "method: hogwild-easgd\n",
+    "method: downpour\n",
+    "method: admm\nworkers: 4\n",
+    "method: diloco\nparameters: {period: 5}\n",
+    "method: hogwild-sgd\n",
+    "method: sync-easgd\nparameters: {overlap: true}\n",
+    "method: async-local-sgd\nparameters: {period: 4}\n",
+    "method: dc-asgd\nworkers: 4\n",
+    "method: original-easgd\n",
+    "method: ssp-sgd\n",
+    "method: async-msgd\n",
+    "method: backup-sgd\n",
+    "rule: outer-nesterov\nadmission: quorum\noptimizer: sgd\naveraging: none\nmethod: custom\n"
+    "parameters: {period: 3, quorum: 2, grace_ms: 1}\n",
+    "method: mvadownpour\n",
+    "method: async-measgd\n",
+    "rule: adam\noptimizer: none\n",
+    "method: eamsgd\ncodec: {message: int8, answer: int8, error_feedback: true}\n",
+};
+
+static void write_config(const struct daemon *d, const char *text)
+{
+    FILE *f = fopen(d->config, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void start(struct daemon *d, const char *const *settings, const char *config)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    write_config(d, config);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+static void start_crew(const struct daemon *d, struct crew_worker *crew)
+{
+    for (int i = 0; i < WORKERS; i++)
+        crew_start(&crew[i], &(struct crew_task){.server = d->endpoint,
+                                                 .rank = i,
+                                                 .floats = FLOATS,
+                                                 .heartbeat_ms = 50,
+                                                 .retry_ms = 200,
+                                                 .salt = (uint32_t)i,
+                                                 .steps = true});
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(crew_reaches(&crew[i], 5, 20), "rank %d does not begin: %s", i, crew[i].page->error);
+}
+
+static void assert_go_on(const struct daemon *d, const struct crew_worker *crew, int n, const char *method)
+{
+    uint64_t want[WORKERS];
+    for (int i = 0; i < n; i++)
+        want[i] = crew[i].page->exchanges + 12;
+    for (int i = 0; i < n; i++)
+        if (!crew_reaches(&crew[i], want[i], 30)) {
+            daemon_show_log(d);
+            ck_abort_msg("rank %d stands still at %lu: %s (%s), under\n%s", i,
+                         (unsigned long)crew[i].page->exchanges, psc_result_name(crew[i].page->rc),
+                         crew[i].page->error, method);
+        }
+}
+
+/* Its answer has to say this. */
+static void reload(const struct daemon *d, const char *config, const char *says)
+{
+    write_config(d, config);
+    char *answer = daemon_ask(d, "POST", "/reload");
+    ck_assert_ptr_nonnull(answer);
+    assert_says(answer, says);
+    free(answer);
+}
+
+static void swap_to(const struct daemon *d, const char *config)
+{
+    double generation = daemon_number(d, "/status", "generation");
+    reload(d, config, "started");
+    if (!daemon_reaches(d, "/status", "generation", generation + 1, 20)) {
+        daemon_show_log(d);
+        ck_abort_msg("the method does not change to\n%s", config);
+    }
+}
+
+static void stop_all(struct crew_worker *crew)
+{
+    for (int i = 0; i < WORKERS; i++)
+        crew[i].page->stop = true;
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(crew_stop(&crew[i], 20));
+        ck_assert_msg(crew[i].page->rc == PSC_OK, "rank %d: %s (%s)", i, psc_result_name(crew[i].page->rc),
+                      crew[i].page->error);
+    }
+}
+
+static void assert_sum(const struct daemon *d, const struct crew_worker *crew)
+{
+    float *center = stepper_center(d, FLOATS);
+    for (uint64_t i = 0; i < FLOATS; i++) {
+        double want = 0;
+        for (int w = 0; w < WORKERS; w++)
+            want -= crew_sum((uint32_t)w, crew[w].page->exchanges, i);
+        if ((double)center[i] != want)
+            ck_abort_msg("value %lu is %.1f; the gradients sum to %.1f", (unsigned long)i, (double)center[i],
+                         want);
+    }
+    free(center);
+}
+
+/* Swaps at random moments, pause_s apart on average, through all of the list and at random; then ends under
+ * `last`, which sends every step. */
+static void swap_through(const struct daemon *d, const struct crew_worker *crew, const char *const *list,
+                         size_t n, int swaps, double pause_s, const char *last)
+{
+    struct dice dice = {7};
+    size_t now = 0;
+    for (int k = 1; k <= swaps; k++) {
+        size_t next = k < (int)n ? (size_t)k : dice_below(&dice, n);
+        next = next == now ? (now + 1) % n : next;
+        swap_to(d, list[next]);
+        assert_go_on(d, crew, WORKERS, list[next]);
+        test_nap_s(pause_s * 2e-3 * (double)dice_below(&dice, 1000));
+        now = next;
+    }
+    if (list[now] != last)
+        swap_to(d, last);
+    assert_go_on(d, crew, WORKERS, last);
+}
+
+START_TEST(no_update_is_lost_over_many_swaps)
+{
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, settings, exact[0]);
+    start_crew(&d, crew);
+    swap_through(&d, crew, exact, ROWS(exact), SWAPS, 1, exact[0]);
+    stop_all(crew);
+    assert_sum(&d, crew);
+    ck_assert_double_eq(daemon_number(&d, "/status", "reload.refused"), 0);
+    ck_assert_uint_eq(daemon_logged(&d, "ERROR"), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(no_update_is_lost_when_lanes_become_whole_and_back)
+{
+    static const char *settings[] = {COMMON, "lanes=1", NULL};
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, settings, exact[0]);
+    start_crew(&d, crew);
+    swap_through(&d, crew, with_whole_lanes, ROWS(with_whole_lanes), 12, 0.1, exact[0]);
+    stop_all(crew);
+    assert_sum(&d, crew);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* With eight lanes, of which the last holds nothing: slices of 4096 floats at least. */
+START_TEST(every_method_follows_every_other)
+{
+    static const char *settings[] = {COMMON, "lanes=8", "chunk_floats=16384", "learning_rate=0.001", NULL};
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, settings, all[0]);
+    start_crew(&d, crew);
+    swap_through(&d, crew, all, ROWS(all), 40, 0.05, all[0]);
+    stop_all(crew);
+    float *center = stepper_center(&d, FLOATS);
+    for (uint64_t i = 0; i < FLOATS; i++)
+        ck_assert_msg(isfinite(center[i]), "value %lu is not finite", (unsigned long)i);
+    free(center);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* psd is killed after a swap, before or after it was saved, and comes back with what the file says now: under
+ * another rule than the checkpoint's, whose memory is dropped. Workers that were on the new method go on. */
+START_TEST(a_swapped_job_outlives_psd)
+{
+    static const char *settings[] = {COMMON, "lanes=2", "learning_rate=0.001", NULL};
+    static const char *const pairs[][2] = {
+        {"method: async-msgd\n", "method: sync-sgd\n"},
+        {"method: sync-easgd\n", "method: diloco\nparameters: {period: 3}\n"},
+        {"method: async-sgd\n", "method: hogwild-easgd\n"}};
+    for (size_t i = 0; i < 2 * ROWS(pairs); i++) {
+        const char *const *pair = pairs[i / 2];
+        struct daemon d;
+        struct crew_worker crew[WORKERS];
+        start(&d, settings, pair[0]);
+        start_crew(&d, crew);
+        if (i % 2 == 0)
+            ck_assert(daemon_checkpoint(&d, 20));
+        swap_to(&d, pair[1]);
+        assert_go_on(&d, crew, WORKERS, pair[1]);
+        if (i % 2 != 0)
+            ck_assert(daemon_checkpoint(&d, 20));
+        assert_go_on(&d, crew, WORKERS, pair[1]);
+        daemon_stop(&d, SIGKILL, 5);
+        ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+        assert_go_on(&d, crew, WORKERS, pair[1]);
+        swap_to(&d, pair[0]);
+        assert_go_on(&d, crew, WORKERS, pair[0]);
+        stop_all(crew);
+        daemon_remove(&d);
+    }
+}
+END_TEST
+
+/* Connections, control road included, are reset again and again while methods change: what was on its way is
+ * lost, in the middle of the exchange that a swap waits for, or behind it. */
+static void cut_through(const struct daemon *d, const struct crew_worker *crew, struct proxy *proxy)
+{
+    struct dice dice = {11};
+    for (int k = 1; k <= CUT_SWAPS; k++) {
+        const char *config = exact[(size_t)k % ROWS(exact)];
+        write_config(d, config);
+        if (dice_below(&dice, 2) == 0)
+            proxy_cut(proxy);
+        kill(d->pid, SIGHUP);
+        for (uint64_t cuts = dice_below(&dice, 4); cuts > 0; cuts--) {
+            test_nap_s(1e-3 * (double)dice_below(&dice, 8));
+            proxy_cut(proxy);
+        }
+        ck_assert_msg(daemon_reaches(d, "/status", "generation", k, 30), "no change to\n%s", config);
+        if (k % 4 == 0)
+            assert_go_on(d, crew, WORKERS, config);
+    }
+}
+
+START_TEST(no_update_is_lost_when_connections_are_cut_meanwhile)
+{
+    static const char *settings[] = {COMMON, "lanes=2", "advertise=127.0.0.2", NULL};
+    struct daemon d;
+    struct proxy proxy;
+    struct crew_worker crew[WORKERS];
+    uint16_t ports[3];
+    uint64_t reconnects = 0;
+    char url[200];
+    start(&d, settings, exact[0]);
+    ck_assert(daemon_text(&d, "/status", "listen", url, sizeof url));
+    ck_assert(hand_survey(url, ports, 3));
+    ck_assert_int_eq(proxy_start(&proxy, ports, 3), 0);
+    start_crew(&d, crew);
+    cut_through(&d, crew, &proxy);
+    swap_to(&d, exact[0]);
+    assert_go_on(&d, crew, WORKERS, exact[0]);
+    stop_all(crew);
+    for (int i = 0; i < WORKERS; i++)
+        reconnects += crew[i].page->info.reconnects;
+    ck_assert_uint_gt(reconnects, CUT_SWAPS / 4);
+    assert_sum(&d, crew);
+    proxy_stop(&proxy);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Between its exchanges a worker that is stopped holds up nobody: the others change over without it. */
+START_TEST(a_stopped_worker_takes_the_method_when_it_is_back)
+{
+    static const char *settings[] = {COMMON, "lanes=2", "limits.silence_s=60", NULL};
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, settings, exact[0]);
+    start_crew(&d, crew);
+    for (int k = 0; k < 6; k++) {
+        crew_signal(&crew[3], SIGSTOP);
+        test_nap_s(0.02);
+        reload(&d, exact[k % 2 == 0 ? 1 : 0], "started"); /* fcfs both: the others need not wait for it */
+        /* Its exchange may have been cut in the middle by the signal: that one is waited for. */
+        if (daemon_reaches(&d, "/status", "generation", k + 1, 2))
+            assert_go_on(&d, crew, 3, "downpour or async-sgd");
+        crew_signal(&crew[3], SIGCONT);
+        ck_assert(daemon_reaches(&d, "/status", "generation", k + 1, 20));
+        assert_go_on(&d, crew, WORKERS, "downpour or async-sgd");
+    }
+    stop_all(crew);
+    assert_sum(&d, crew);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* In place a lane refuses the chunk with a value that is not finite when others of the exchange have landed:
+ * that one will never be whole, and nobody waits for it. */
+START_TEST(an_exchange_refused_in_the_middle_holds_nothing_up)
+{
+    static const char *settings[] = {COMMON, "lanes=2", "limits.silence_s=60", "transport=shm", NULL};
+    static float zeros[FLOATS];
+    const struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {FLOATS}};
+    struct psc_options opt;
+    struct daemon d;
+    struct psc *c;
+    float *x;
+    start(&d, settings, "method: async-easgd\nparameters: {alpha: 0.5, period: 1}\n");
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d.endpoint;
+    opt.transport = "shm";
+    opt.heartbeat_ms = 50;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    ck_assert_int_eq(psc_alloc(c, FLOATS, &x), PSC_OK);
+    ck_assert_msg(psc_begin(c, &tensor, 1, x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_int_eq(psc_step(c, x, zeros, 1), PSC_OK);
+    x[FLOATS - 1] = NAN;
+    ck_assert_int_eq(psc_step(c, x, zeros, 1), PSC_EVALUE);
+    reload(&d, exact[0], "started");
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, 5));
+    ck_assert_int_eq(psc_pull(c, NULL, x), PSC_OK);
+    ck_assert_int_eq(psc_step(c, x, zeros, 1), PSC_OK);
+    ck_assert_float_eq(x[FLOATS - 1], 0);
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
+{
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    static const struct {
+        const char *config, *says;
+    } rows[] = {
+        {"method: async-sdg\n", "async-sdg"},
+        {"method: [\n", "psd.yaml:"},
+        {"method: async-sgd\nparameters: {period: 4}\n", "parameters.period"},
+        {"method: async-sgd\nparameters: {learning_rate: 1}\nwindow_chunks: 5\n", "window_chunks"},
+        {"method: dc-asgd\nworkers: 2\n", "rank 2 is in the job"},
+        {"method: d-sync\n", "one clique moves its values without psd"},
+        {"method: async-sgd\nparameters: {learning_rate: 1}\nclique: {publish: 3}\n", "clique.publish"},
+        {"method: async-sgd\nstatus: {http: \"tcp://127.0.0.1:0\"}\n", "status.http"},
+    };
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, settings, exact[0]);
+    start_crew(&d, crew);
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        reload(&d, rows[i].config, rows[i].says);
+        ck_assert_double_eq(daemon_number(&d, "/status", "reload.refused"), (double)i + 1);
+    }
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    assert_go_on(&d, crew, WORKERS, "async-sgd");
+    write_config(&d, exact[0]);
+    kill(d.pid, SIGHUP);
+    ck_assert(daemon_reaches(&d, "/status", "reload.unchanged", 1, 10));
+    write_config(&d, exact[1]);
+    kill(d.pid, SIGHUP);
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, 10));
+    swap_to(&d, exact[0]);
+    assert_go_on(&d, crew, WORKERS, "async-sgd");
+    stop_all(crew);
+    assert_sum(&d, crew);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        no_update_is_lost_over_many_swaps,
+        no_update_is_lost_when_lanes_become_whole_and_back,
+        every_method_follows_every_other,
+        a_swapped_job_outlives_psd,
+        no_update_is_lost_when_connections_are_cut_meanwhile,
+        a_stopped_worker_takes_the_method_when_it_is_back,
+        an_exchange_refused_in_the_middle_holds_nothing_up,
+        a_broken_configuration_changes_nothing_and_is_counted,
+    };
+    return suite_run("swap", tests, sizeof tests / sizeof *tests, 240);
+}
