@@ -77,7 +77,7 @@ static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, co
 /* Gives the center to the lanes. */
 static void hand_out(struct psd *d)
 {
-    d->lanes_filled = d->lanes_released = 0;
+    d->lanes_filled = d->lanes_unfilled = d->lanes_released = 0;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
 }
 
@@ -197,7 +197,6 @@ void psd_job_resume(struct psd *d)
 
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why)
 {
-    bool offering = s->state == PSD_SESSION_OFFERING;
     ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
@@ -213,10 +212,6 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     psd_cuts_forget(d, s->client);
     psd_job_update_rates(d);
     psd_swap_check(d);
-    if (offering && d->state == PSD_STATE_OFFERED) {
-        d->state = PSD_STATE_EMPTYING;
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
-    }
 }
 
 void psd_job_swapped(struct psd *d)
@@ -253,6 +248,21 @@ static void released(struct psd *d)
     unpark(d);
 }
 
+/* Every lane says once whether it has its part of the offer, when that has come or when who offered has
+ * ended. What that worker did last may be heard before what the lanes said first. */
+static void weigh_offer(struct psd *d)
+{
+    bool whole = d->center != NULL && d->lanes_filled == d->center->lanes_used;
+    if (whole && d->state == PSD_STATE_OFFERED) {
+        become_ready(d);
+    } else if (whole && d->state == PSD_STATE_DRAINING) {
+        d->center_whole = true; /* to be saved */
+    } else if (d->state == PSD_STATE_OFFERED && d->lanes_filled + d->lanes_unfilled == d->n_lanes) {
+        d->state = PSD_STATE_EMPTYING;
+        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+    }
+}
+
 static void faulted(struct psd *d, const struct psd_note *note)
 {
     struct psd_session *s = psd_sessions_find(&d->sessions, note->client, note->incarnation);
@@ -271,8 +281,12 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
 {
     switch (note->kind) {
     case PSD_NOTE_FILLED:
-        if (d->state == PSD_STATE_OFFERED && d->center != NULL && ++d->lanes_filled == d->center->lanes_used)
-            become_ready(d);
+        d->lanes_filled++;
+        weigh_offer(d);
+        break;
+    case PSD_NOTE_UNFILLED:
+        d->lanes_unfilled++;
+        weigh_offer(d);
         break;
     case PSD_NOTE_RELEASED:
         released(d);

@@ -182,9 +182,10 @@ struct psd_lane {
     uint64_t *offered;                      /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;
     struct {
+        bool open; /* chunks of it are still to come */
         uint32_t client, incarnation;
         uint64_t seq;
-    } offer;                              /* whose x it was: a retried chunk of it is known again */
+    } offer;                              /* whose x it is or was: a retried chunk of it is known again */
     float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */

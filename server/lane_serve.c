@@ -131,8 +131,6 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
         serve_late_offer(lane, a);
         return;
     }
-    lane->offer.client = a->frame.client;
-    lane->offer.incarnation = a->frame.incarnation;
     lane->offer.seq = a->frame.seq;
     if (!overwrite(lane, a))
         return;
@@ -140,6 +138,7 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
         lane->offered[a->chunk / 64] |= bit;
         if (++lane->n_offered == lane->n_chunks) {
             a->client->phase = PSD_PHASE_ACTIVE; /* it may go on before the loop has heard */
+            lane->offer.open = false;
             psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_FILLED});
         }
     }

@@ -57,6 +57,7 @@ static void release(struct psd_lane *lane)
     free_tables(lane);
     lane->center = NULL;
     lane->n_chunks = lane->n_offered = 0;
+    lane->offer.open = false;
     lane->n_words = 0;
     lane->staging_bytes = 0;
     tell(lane, PSD_NOTE_RELEASED);
@@ -180,6 +181,10 @@ static void end(struct psd_lane *lane, const struct psd_note *note)
     c->end_code = (uint32_t)note->a;
     if (note->a == PS__CODE__NO_SESSION)
         c->seq = 0; /* it left: nothing of it will be retried */
+    if (lane->offer.open && note->client == lane->offer.client) {
+        lane->offer.open = false;
+        tell(lane, PSD_NOTE_UNFILLED);
+    }
     psd_rounds_forget(lane, note->client);
     expel_from_roads(lane, note->client);
 }
@@ -200,6 +205,11 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
     c->incarnation = note->incarnation;
     c->identity = note->identity;
     c->phase = (enum psd_phase)note->a;
+    if (c->phase == PSD_PHASE_OFFERING) {
+        lane->offer.open = true;
+        lane->offer.client = note->client;
+        lane->offer.incarnation = note->incarnation;
+    }
     c->others_seen = psd_lane_others(lane, note->client);
     if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, note->client))
         psd_lane_see(lane, note->client, lane->slice, lane->center->x + lane->slice.begin);

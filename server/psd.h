@@ -180,7 +180,7 @@ struct psd {
     struct psd_snapshot resumed; /* what --resume read; its replay table */
     char resumed_from[400];
     uint64_t resumed_version, lost_updates;
-    uint32_t lanes_filled, lanes_released;
+    uint32_t lanes_filled, lanes_unfilled, lanes_released;
     struct psd_sessions sessions;
     struct psd_control control;
     struct psd_auth auth;

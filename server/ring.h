@@ -15,7 +15,8 @@ enum psd_note_kind {
     PSD_NOTE_SLICE, /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
     PSD_NOTE_ADMIT, /* client, incarnation, a: enum psd_phase, b: 1 keeps a replay entry of that incarnation;
                        p: name of the identity, for other servers */
-    PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with */
+    PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with. Of who offers,
+                       answered by UNFILLED where FILLED was not said */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
                           SNAPPED */
     PSD_NOTE_HOLD,     /* admissions with members: apply nothing until GO; answered by HELD */
@@ -30,7 +31,8 @@ enum psd_note_kind {
                      */
     PSD_NOTE_STOP,
     /* lane to loop */
-    PSD_NOTE_FILLED, /* every chunk of the slice was offered */
+    PSD_NOTE_FILLED,   /* every chunk of the slice was offered */
+    PSD_NOTE_UNFILLED, /* who offered has ended before; also of a lane without a slice */
     PSD_NOTE_RELEASED,
     PSD_NOTE_SNAPPED,
     PSD_NOTE_HELD,  /* a: the first round that this lane has not begun; without rounds, the slowest's clock */

@@ -257,8 +257,9 @@ static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
                             .a = n->a,
                             .b = n->b};
     bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
-    bool known = n->kind == PSD_NOTE_FILLED || n->kind == PSD_NOTE_RELEASED || n->kind == PSD_NOTE_HELD ||
-                 n->kind == PSD_NOTE_BEGUN || n->kind == PSD_NOTE_LANDED || n->kind == PSD_NOTE_OVER ||
+    bool known = n->kind == PSD_NOTE_FILLED || n->kind == PSD_NOTE_UNFILLED || n->kind == PSD_NOTE_RELEASED ||
+                 n->kind == PSD_NOTE_HELD || n->kind == PSD_NOTE_BEGUN || n->kind == PSD_NOTE_LANDED ||
+                 n->kind == PSD_NOTE_OVER ||
                  (n->kind == PSD_NOTE_FAULT && n->a < PSD_N_CODES &&
                   protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
     if (lanes_own && known && n->client < d->sessions.n_slots)

@@ -144,7 +144,7 @@ static void serve(const struct fuzz_record *r)
     free(last.head);
     free(last.body);
     while (psd_ring_take(lane->out, &out))
-        promise(out.kind == PSD_NOTE_FAULT || out.kind == PSD_NOTE_FILLED);
+        promise(out.kind == PSD_NOTE_FAULT || out.kind == PSD_NOTE_FILLED || out.kind == PSD_NOTE_UNFILLED);
     if (r->shape & FUZZ_ADMIT_AFTER)
         tell(PSD_NOTE_ADMIT, r->length % N_SLOTS, PSD_PHASE_ACTIVE, NULL);
     if (r->shape & FUZZ_END_AFTER)

@@ -469,6 +469,34 @@ START_TEST(bad_offer_ends_the_session)
 }
 END_TEST
 
+/* The loop may hear of the worker's end before it has heard that the slices are whole: each lane says which.
+ */
+START_TEST(an_offerer_that_ends_is_answered_by_each_lane_once)
+{
+    const struct psd_note end = {.kind = PSD_NOTE_END, .client = CLIENT, .a = PS__CODE__NO_SESSION};
+    struct rig r;
+    fill();
+    rig_open(&r, "sgd", LANES, NULL);
+    rig_fill(&r, N, NULL);
+    rig_admit(&r, CLIENT, INC, PSD_PHASE_OFFERING, false);
+    for (uint32_t k = 0; k < 3; k++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_OFFER, CLIENT, INC, 1, 0, k);
+        struct reply reply;
+        rig_ask_vector(&r, 0, &f, start, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+    }
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        rig_tell(&r, lane, &(struct psd_note){.kind = PSD_NOTE_END, .client = 0}); /* another's */
+        rig_tell(&r, lane, &end);
+        rig_tell(&r, lane, &end);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, lane == 0 ? PSD_NOTE_FILLED : PSD_NOTE_UNFILLED);
+        rig_tell(&r, lane, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_RELEASED);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 /* A vector with less than a line for each lane: one lane has it all, the others still answer their notes. */
 START_TEST(tiny_vector_leaves_lanes_empty)
 {
@@ -532,6 +560,7 @@ int main(void)
     tcase_add_test(tc, offer_fills_the_center_and_begins_the_job);
     tcase_add_test(tc, retried_offer_is_answered_and_changes_nothing);
     tcase_add_test(tc, bad_offer_ends_the_session);
+    tcase_add_test(tc, an_offerer_that_ends_is_answered_by_each_lane_once);
     tcase_add_test(tc, tiny_vector_leaves_lanes_empty);
     if (rig_has_raw()) {
         tcase_add_test(tc, bad_headers_are_refused);

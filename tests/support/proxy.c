@@ -117,7 +117,8 @@ static bool move(struct flow *f)
 static void relay_run(struct relay *r, int command)
 {
     struct pollfd fds[1 + MAX_PORTS + 2 * MAX_PAIRS];
-    char byte;
+    uint8_t byte;
+    useconds_t wait_us = 0;
     for (;;) {
         nfds_t n = 0;
         fds[n++] = (struct pollfd){.fd = command, .events = POLLIN};
@@ -134,11 +135,13 @@ static void relay_run(struct relay *r, int command)
         if (fds[0].revents != 0) {
             if (read(command, &byte, 1) != 1)
                 return;
+            wait_us = byte > 0 ? 10000u * byte : wait_us;
             for (struct pair *p = r->pairs; p < r->pairs + MAX_PAIRS; p++)
-                if (p->used)
+                if (p->used && byte == 0)
                     drop(p);
             continue;
         }
+        usleep(wait_us);
         for (struct pair *p = r->pairs; p < r->pairs + MAX_PAIRS; p++)
             if (p->used && !(move(&p->flow[0]) && move(&p->flow[1])))
                 drop(p);
@@ -174,10 +177,20 @@ int proxy_start(struct proxy *p, const uint16_t *ports, size_t n)
     return p->pid > 0 ? 0 : -1;
 }
 
+static void tell(struct proxy *p, uint8_t byte)
+{
+    if (write(p->command, &byte, 1) != 1)
+        abort();
+}
+
 void proxy_cut(struct proxy *p)
 {
-    if (write(p->command, "", 1) != 1)
-        abort();
+    tell(p, 0);
+}
+
+void proxy_slow(struct proxy *p, uint8_t tens_of_ms)
+{
+    tell(p, tens_of_ms);
 }
 
 void proxy_stop(struct proxy *p)

@@ -23,8 +23,7 @@ static struct dice dice_of(uint64_t seed, uint64_t rank, uint64_t t)
     return d;
 }
 
-/* The offer is everyone's. */
-static void first_point(float *x, uint64_t n)
+void stepper_first_point(float *x, uint64_t n)
 {
     struct dice d = dice_of(1, 0, 0);
     for (uint64_t i = 0; i < n; i++)
@@ -45,7 +44,7 @@ static int join(const struct stepper_task *task, int kind, struct psc **c, float
     opt.server_key = task->server_key;
     int rc = psc_open(&opt, c);
     if (rc == PSC_OK && task->alloc && (rc = psc_alloc(*c, task->floats, x)) == PSC_OK)
-        first_point(*x, task->floats);
+        stepper_first_point(*x, task->floats);
     return rc == PSC_OK ? psc_begin(*c, &tensor, 1, *x) : rc;
 }
 
@@ -108,7 +107,7 @@ static void work(const struct stepper_task *task, struct stepper_page *page)
 {
     struct psc *c = NULL;
     float *own = calloc(task->floats, sizeof *own), *x = own, *g = calloc(task->floats, sizeof *g);
-    first_point(x, task->floats);
+    stepper_first_point(x, task->floats);
     page->rc = join(task, PSC_WORKER, &c, &x);
     if (page->rc == PSC_OK && task->load)
         page->rc = psc_load(c, task->save, x, NULL, 0, NULL);

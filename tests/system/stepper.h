@@ -55,6 +55,8 @@ bool stepper_saved(const struct stepper *s, double seconds);
 bool stepper_finish(struct stepper *s, double seconds);
 void stepper_kill(struct stepper *s);
 
+/* The offer is everyone's. */
+void stepper_first_point(float *x, uint64_t floats);
 /* The center, by an observer of this process. malloc'ed. */
 float *stepper_center(const struct daemon *d, uint64_t floats);
 

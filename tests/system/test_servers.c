@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/support/crew.h"
+#include "tests/support/proxy.h"
 #include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
@@ -261,6 +262,48 @@ static const struct {
     {"method=hogwild-sgd", 2, "races over the whole center in one process"},
 };
 
+/* Two servers; what the other and the head say to each other goes through the proxy. */
+static void start_far_from_the_head(struct servers *t, struct proxy *proxy)
+{
+    char url[100], path[100];
+    FILE *file;
+    ck_assert_int_eq(daemon_start(&t->d[0], NULL), 0);
+    ck_assert(daemon_text(&t->d[0], "/status", "listen", url, sizeof url));
+    uint16_t port = proxy_port(url);
+    ck_assert_int_eq(proxy_start(proxy, &port, 1), 0);
+    snprintf(path, sizeof path, "%s/far", t->d[1].dir);
+    ck_assert_ptr_nonnull(file = fopen(path, "w"));
+    fprintf(file, "tcp://127.0.0.2:%u\n", port);
+    fclose(file);
+    snprintf(t->own[1][2], sizeof t->own[1][2], "servers.head='@%s'", path);
+    ck_assert_int_eq(daemon_start(&t->d[1], NULL), 0);
+}
+
+/* The head may hear of the end from the worker before it hears from the other server that all is there. */
+START_TEST(a_first_worker_that_leaves_at_once_leaves_its_center)
+{
+    static const char *const settings[] = {"method=async-sgd", "lanes=1", "chunk_floats=2048",
+                                           "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w;
+    struct proxy proxy;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    start_far_from_the_head(&t, &proxy);
+    proxy_slow(&proxy, 30);
+    stepper_start(&w, &(struct stepper_task){.server = t.d[0].endpoint, .floats = FLOATS, .samples = 1});
+    ck_assert(stepper_finish(&w, 60));
+    ck_assert_msg(w.page->rc == PSC_OK, "%s (%s)", psc_result_name(w.page->rc), w.page->error);
+    float *center = stepper_center(&t.d[0], FLOATS), *first = calloc(FLOATS, sizeof *first);
+    stepper_first_point(first, FLOATS);
+    ck_assert_mem_eq(center, first, FLOATS * sizeof *first);
+    free(center);
+    free(first);
+    end(&t);
+    proxy_stop(&proxy);
+    servers_remove(&t);
+}
+END_TEST
+
 START_TEST(a_server_that_does_not_fit_is_refused_by_name)
 {
     static const char *const settings[] = {"method=async-sgd", "learning_rate=0.1", "lanes=2",
@@ -331,6 +374,10 @@ int main(void)
     tcase_add_loop_test(c, a_server_that_does_not_fit_is_refused_by_name, 0, ROWS(misfits));
     tcase_add_test(c, a_place_is_one_servers);
     tcase_add_test(c, the_method_stays_and_a_tiny_model_is_refused);
+    suite_add_tcase(suite, c);
+    c = tcase_create("far");
+    tcase_set_timeout(c, test_slow_s(120));
+    tcase_add_test(c, a_first_worker_that_leaves_at_once_leaves_its_center);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
