@@ -178,21 +178,46 @@ START_TEST(an_idle_psd_goes_at_once)
 }
 END_TEST
 
+/* Says that it offers, and offers nothing. */
+static void half_offer(const struct daemon *d, struct hand *h)
+{
+    Ps__Hello hello = PS__HELLO__INIT;
+    bool offer = false;
+    hand_open(h, d->endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    hello.name = (char *)"half";
+    ck_assert_int_eq(hand_hello(h, &hello), 0);
+    ck_assert_int_eq(hand_begin(h, FLOATS, &offer), 0);
+    ck_assert(offer);
+}
+
+/* Whoever comes next is the first worker. */
+START_TEST(an_offer_left_unfinished_is_withdrawn)
+{
+    struct daemon d;
+    struct hand h;
+    start(&d, settings);
+    half_offer(&d, &h);
+    hand_leave(&h);
+    hand_close(&h);
+    ck_assert(daemon_will_log(&d, "job.withdrawn", 10));
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS + 1), 0);
+    hand_leave(&h);
+    hand_close(&h);
+    assert_exit_0(daemon_stop(&d, SIGTERM, 10));
+    ck_assert_uint_eq(checkpoints_in(&d), 1);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* Half an initial x is no center: a drain must not save it. */
 START_TEST(an_unfinished_offer_is_not_saved)
 {
     struct daemon d;
     struct hand h;
-    Ps__Hello hello = PS__HELLO__INIT;
-    bool offer = false;
     start(&d, settings);
-    hand_open(&h, d.endpoint);
-    hello.protocol = PS_PROTOCOL_VERSION;
-    hello.any_rank = true;
-    hello.name = (char *)"half";
-    ck_assert_int_eq(hand_hello(&h, &hello), 0);
-    ck_assert_int_eq(hand_begin(&h, FLOATS, &offer), 0);
-    ck_assert(offer);
+    half_offer(&d, &h);
     assert_exit_0(daemon_stop(&d, SIGTERM, 10));
     ck_assert_uint_eq(checkpoints_in(&d), 0);
     hand_close(&h);
@@ -205,7 +230,7 @@ int main(void)
     const TTest *const tests[] = {
         sigterm_under_load_loses_nothing,  a_worker_that_will_not_go_is_waited_for_drain_s,
         a_second_sigterm_ends_psd_at_once, an_idle_psd_goes_at_once,
-        an_unfinished_offer_is_not_saved,
+        an_unfinished_offer_is_not_saved,  an_offer_left_unfinished_is_withdrawn,
     };
     return suite_run("drain", tests, sizeof tests / sizeof *tests, 60);
 }
