@@ -272,15 +272,31 @@ static size_t follow(float *restrict z, const float *restrict center, float a, s
     return bad;
 }
 
-/* Sixteen sums side by side, so that every row adds in the same order. */
-typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
-enum { WIDE = 16, ROUND = 128 };
+/* Sixteen sums side by side, so that every row adds in the same order; in as many registers as that takes,
+ * since one vector type of them all lives in memory where registers are narrower. */
+#if defined(__AVX512F__)
+enum { REGISTER_BYTES = 64 };
+#elif defined(__AVX2__)
+enum { REGISTER_BYTES = 32 };
+#else
+enum { REGISTER_BYTES = 16 };
+#endif
+typedef float in_register __attribute__((vector_size(REGISTER_BYTES)));
+typedef float in_memory __attribute__((vector_size(REGISTER_BYTES), aligned(4), may_alias));
+enum { WIDE = 16, EACH = REGISTER_BYTES / 4, PARTS = WIDE / EACH, ROUND = 128 };
 
-static inline double sum_of(const wide *v)
+/* Where a round of sums that begins at i ends, before they are added up as doubles. */
+static inline size_t round_end(size_t i, size_t n)
+{
+    size_t whole = (n - i) / WIDE;
+    return i + WIDE * (whole < ROUND ? whole : ROUND);
+}
+
+static inline double sum_of(const in_register *parts)
 {
     double sum = 0;
     for (int j = 0; j < WIDE; j++)
-        sum += (double)(*v)[j];
+        sum += (double)parts[j / EACH][j % EACH];
     return sum;
 }
 
@@ -289,10 +305,14 @@ static double squares(const float *x, size_t n)
     double sum = 0;
     size_t i = 0;
     while (i + WIDE <= n) {
-        wide part = {0};
-        for (int k = 0; k < ROUND && i + WIDE <= n; k++, i += WIDE)
-            part += *(const wide *)(x + i) * *(const wide *)(x + i);
-        sum += sum_of(&part);
+        in_register parts[PARTS] = {{0}};
+        for (size_t end = round_end(i, n); i < end; i += WIDE)
+#pragma GCC unroll 4
+            for (int k = 0; k < PARTS; k++) {
+                in_register v = ((const in_memory *)(x + i))[k];
+                parts[k] += v * v;
+            }
+        sum += sum_of(parts);
     }
     for (; i < n; i++)
         sum += (double)x[i] * (double)x[i];
@@ -304,12 +324,14 @@ static double squared_distance(const float *x, const float *y, size_t n)
     double sum = 0;
     size_t i = 0;
     while (i + WIDE <= n) {
-        wide part = {0};
-        for (int k = 0; k < ROUND && i + WIDE <= n; k++, i += WIDE) {
-            wide d = *(const wide *)(x + i) - *(const wide *)(y + i);
-            part += d * d;
-        }
-        sum += sum_of(&part);
+        in_register parts[PARTS] = {{0}};
+        for (size_t end = round_end(i, n); i < end; i += WIDE)
+#pragma GCC unroll 4
+            for (int k = 0; k < PARTS; k++) {
+                in_register d = ((const in_memory *)(x + i))[k] - ((const in_memory *)(y + i))[k];
+                parts[k] += d * d;
+            }
+        sum += sum_of(parts);
     }
     for (; i < n; i++)
         sum += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
