@@ -143,8 +143,8 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
                : psc_transfer_find_bad(c, t, psc_scope_of(c, t), "nothing was sent", err);
 }
 
-/* Before the first byte leaves. In place the lanes look at each chunk before they touch it: one pass over
- * memory less. */
+/* Before the first byte leaves. In place the lanes look at each value as they move it: one pass over memory
+ * less. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
     c->carriage.unchecked = psc_pieces_in_place(c, t);

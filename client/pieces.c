@@ -185,9 +185,10 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
-    if (f->code == PS__CODE__VALUE && psc_pieces_in_place(c, t))
-        return psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
-                                     "its chunk was not exchanged, others may have been", &carry->error);
+    if (f->code == PS__CODE__VALUE && psc_pieces_in_place(c, t) &&
+        psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
+                              "it was not exchanged, others may have been", &carry->error) < 0)
+        return PSC_EVALUE;
     return ps_fail(&carry->error, psc_result_of_code(f->code),
                    "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
                    (int)(m->body_bytes < PS_MAX_SENTENCE ? m->body_bytes : PS_MAX_SENTENCE),

@@ -183,8 +183,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 /* *x: [n_floats] zeros, the handle's until psc_close, in memory that a server on this machine can reach: an
  * elastic exchange of it is made where it lies, by the server, without a copy. Otherwise memory like any
- * other. To be called before psc_begin, whose x it may be; a handle has at most 4. Exchanged in place, values
- * are checked chunk by chunk: after PSC_EVALUE chunks that were finite may have landed. Where the server is
+ * other. To be called before psc_begin, whose x it may be; a handle has at most 3. Exchanged in place, values
+ * are checked as they move: after PSC_EVALUE those that were finite may have landed. Where the server is
  * killed meanwhile, a chunk that it was working on may have moved in part. PSC_EINVAL, PSC_ENOMEM. */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 

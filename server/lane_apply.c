@@ -223,27 +223,18 @@ static void give_up(struct psd_lane *lane, const struct ps_frame *f)
         psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE});
 }
 
-/* The library leaves it to the lane to look at what is exchanged in place: nothing of a chunk with such a
- * value is applied, and the worker may go on. */
-static bool refuse_nonfinite(struct psd_lane *lane, struct psd_arrival *a)
+/* The library leaves it to the lane to look at what is exchanged in place, which it does in the pass that
+ * moves; the worker may go on. */
+static void refuse_in_place(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad)
 {
-    struct ps_range piece = {a->frame.begin, a->frame.count};
-    for (struct psd_run r = psd_lane_first_run(lane, piece, (float *)(void *)a->message.body); r.n > 0;
-         r = psd_lane_next_run(lane, piece, r))
-        if (r.role != PS_ROLE_FROZEN && lane->vec->first_nonfinite(r.m, r.n) < r.n) {
-            psd_lane_refuse(lane, a, PS__CODE__VALUE,
-                            "floats %" PRIu64 " +%u hold values that are not finite", a->frame.begin,
-                            a->frame.count);
-            give_up(lane, &a->frame);
-            return true;
-        }
-    return false;
+    psd_lane_refuse(lane, a, PS__CODE__VALUE,
+                    "%zu values of floats %" PRIu64 " +%u are not finite: none of these was exchanged", n_bad,
+                    a->frame.begin, a->frame.count);
+    give_up(lane, &a->frame);
 }
 
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 {
-    if (a->message.in_place && refuse_nonfinite(lane, a))
-        return false;
     struct psd_move move = psd_lane_move_of(lane, a);
     struct ps_range piece = {a->frame.begin, a->frame.count};
     uint64_t at = 0; /* about where the first value that was refused lies */
@@ -259,10 +250,12 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
             at = r.at;
         n_bad += more;
     }
-    if (n_bad > 0) {
+    if (n_bad > 0 && a->message.in_place)
+        refuse_in_place(lane, a, n_bad);
+    else if (n_bad > 0)
         psd_lane_refuse_values(lane, a, n_bad, at);
+    if (n_bad > 0)
         return false;
-    }
     if (a->frame.kind != PS_FRAME_PUSH)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
     lane->moves[a->chunk] += !move.owed;

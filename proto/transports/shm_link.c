@@ -19,6 +19,7 @@ enum {
     PEEK_EVERY = 64,   /* times that nothing came, until the socket is asked whether the port is there */
     SPIN_NS = 100000,  /* a chunk takes about so long at the port */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
+    MAX_CPUS = 1024,   /* that are told apart */
     MAX_WAIT = 65,
 };
 
@@ -281,9 +282,8 @@ void ps_shm_link_close(struct ps_link *link)
     let_go(link);
 }
 
-static void here(struct ps_link *link)
+static void runs_at(struct ps_link *link, uint32_t cpu)
 {
-    uint32_t cpu = ps_shm_cpu();
     if (cpu != link->cpu)
         atomic_store_explicit(&link->region.control->link.cpu, link->cpu = cpu, memory_order_relaxed);
 }
@@ -295,7 +295,7 @@ static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *he
     link->slots[n->slot] = (struct slot){true, n->buffer != PS_SHM_STAGED};
     link->in_flight++;
     link->in_place += n->buffer != PS_SHM_STAGED;
-    here(link);
+    runs_at(link, ps_shm_cpu());
     ps_shm_ring_put(&link->region.requests, n);
     if (ps_shm_must_ring(&link->region.control->port))
         eventfd_write(link->bell, 1);
@@ -402,16 +402,28 @@ static bool any_readable(struct ps_link *const *links, size_t n)
     return false;
 }
 
-/* Whether answers are awaited, and all from ports that run on other cpus than this thread. */
+/* False: somebody has it. */
+static bool take_cpu(uint64_t *taken, uint32_t cpu)
+{
+    uint64_t *word = &taken[cpu % MAX_CPUS / 64], bit = UINT64_C(1) << cpu % 64;
+    bool is_free = (*word & bit) == 0;
+    *word |= bit;
+    return is_free;
+}
+
+/* Whether answers are awaited, and all from ports that run on other cpus than this thread. In place all the
+ * work is the ports': two that share a cpu could use this thread's. */
 static bool may_spin(struct ps_link *const *links, size_t n)
 {
+    uint64_t taken[MAX_CPUS / 64] = {0};
     bool awaits = false;
-    uint32_t cpu = ps_shm_cpu();
+    uint32_t here = ps_shm_cpu();
     for (size_t i = 0; i < n; i++) {
         if (links[i] == NULL || links[i]->in_flight == 0)
             continue;
-        here(links[i]);
-        if (atomic_load_explicit(&links[i]->region.control->port.cpu, memory_order_relaxed) == cpu)
+        runs_at(links[i], here);
+        uint32_t cpu = atomic_load_explicit(&links[i]->region.control->port.cpu, memory_order_relaxed);
+        if (cpu == here || (links[i]->in_place > 0 && !take_cpu(taken, cpu)))
             return false;
         awaits = true;
     }

@@ -343,8 +343,8 @@ START_TEST(a_stopped_worker_takes_the_method_when_it_is_back)
 }
 END_TEST
 
-/* In place a lane refuses the chunk with a value that is not finite when others of the exchange have landed:
- * that one will never be whole, and nobody waits for it. */
+/* In place a lane refuses a value that is not finite when others of the exchange have landed: that one will
+ * never be whole, and nobody waits for it. */
 START_TEST(an_exchange_refused_in_the_middle_holds_nothing_up)
 {
     static const char *settings[] = {COMMON, "lanes=2", "limits.silence_s=60", "transport=shm", NULL};
