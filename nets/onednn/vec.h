@@ -1,11 +1,18 @@
-/* vec.h: vectors as wide as AVX-512; GCC and clang split them on narrower sets. Private to kernel files. */
+/* vec.h: vectors of one register: wider ones, which GCC and clang would split, live in memory. Private to
+ * kernel files. */
 #ifndef CNN_VEC_H
 #define CNN_VEC_H
 
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
 #define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 
 typedef float floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
