@@ -7,7 +7,7 @@ PACKAGES=(
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev
     libjansson-dev libxxhash-dev libcurl4-openssl-dev libhwloc-dev libdnnl-dev zlib1g-dev
     libncurses-dev scdoc
-    check gnuplot-nox
+    check jq gnuplot-nox
 )
 
 say() {
@@ -51,25 +51,35 @@ ensure_packages() {
 # ensure_build FOLDER TARGET... -- SETUP-OPTION...: configures FOLDER unless it is, and compiles the targets
 # (all of them, when none is named). What the compiler says is shown only when it fails.
 ensure_build() {
-    local folder=$1 targets=() log
+    local folder=$1 targets=()
     shift
     while [[ $# -gt 0 && $1 != -- ]]; do
         targets+=("$1")
         shift
     done
     [[ $# -eq 0 ]] || shift
-    log=$(mktemp)
-    if [[ ! -f $folder/build.ninja ]]; then
-        say "configuring $folder"
-        meson setup "$folder" "$root" "$@" >"$log" 2>&1 || fail_build "meson setup" "$log"
-    fi
+    ensure_setup "$folder" "$@"
     say "compiling in $folder"
-    meson compile -C "$folder" "${targets[@]}" >"$log" 2>&1 || fail_build "meson compile" "$log"
-    rm -f "$log"
+    quietly "meson compile" meson compile -C "$folder" "${targets[@]}"
 }
 
-fail_build() {
-    tail -n 40 "$2" >&2
-    rm -f "$2"
-    die "$1 failed; its last lines are above"
+ensure_setup() { # FOLDER SETUP-OPTION...
+    local folder=$1
+    shift
+    [[ ! -f $folder/build.ninja ]] || return 0
+    say "configuring $folder"
+    quietly "meson setup" meson setup "$folder" "$root" "$@"
+}
+
+# quietly WHAT COMMAND...: what it prints is shown only when it fails, which ends the script.
+quietly() {
+    local what=$1 log
+    shift
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        rm -f "$log"
+        die "$what failed; its last lines are above"
+    fi
+    rm -f "$log"
 }

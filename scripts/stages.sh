@@ -1,0 +1,155 @@
+# shellcheck shell=bash
+# stages.sh: named stages with their time, and the tests that ran in them: what .ci/run and scripts/soak share. Sourced, never
+# run; it needs jq. The sourcing script runs in the top of the tree.
+#
+# Each stage leaves a row in $stage_dir/stages.tsv (name, passed or FAILED, wall seconds, CPU seconds) and what it printed in
+# $stage_dir/NAME.log; each test a row in $stage_dir/tests.tsv (stage, name, result, seconds).
+
+stage_dir=
+failures=() # what is said of each failure at the end
+
+stages_begin() { # FOLDER
+    stage_dir=$1
+    rm -rf "$stage_dir"
+    mkdir -p "$stage_dir"
+    : >"$stage_dir/stages.tsv"
+    : >"$stage_dir/tests.tsv"
+    : >"$stage_dir/flaky.txt"
+}
+
+# CPU seconds, user's and system's, of every process that this shell has waited for, and of those that they have.
+children_cpu_s() {
+    local fields
+    read -ra fields <"/proc/$$/stat"
+    echo $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))
+}
+
+file_name() { # NAME of a stage or a test
+    tr -c 'a-zA-Z0-9_.\n-' _ <<<"$1"
+}
+
+# stage NAME COMMAND...: runs one stage; false when it failed. (No pipe, which what a stage left running would hold open.)
+stage() {
+    local name=$1 started=$SECONDS cpu result=passed log
+    shift
+    log=$stage_dir/$(file_name "$name").log
+    cpu=$(children_cpu_s)
+    echo "== $name"
+    if ! "$@" > >(tee "$log") 2>&1; then
+        sleep 1 # tee's last lines
+        result=FAILED
+        failures+=("$name; it ended with:" "$(tail -n 5 "$log")")
+    fi
+    printf '%s\t%s\t%d\t%d\n' "$name" "$result" $((SECONDS - started)) $(($(children_cpu_s) - cpu)) >>"$stage_dir/stages.tsv"
+    echo "== $name: $result after $((SECONDS - started)) s"
+    [[ $result == passed ]]
+}
+
+# take_tests STAGE LOG: the rows of one meson test's log, LOG.json.
+take_tests() {
+    [[ -f $2 ]] || return 0
+    jq -r --arg stage "$1" '[$stage, (.name | sub("^.* / "; "")), .result, .duration] | @tsv' "$2" >>"$stage_dir/tests.tsv"
+}
+
+# run_tests STAGE FOLDER MESON-OPTION...: meson test, and its rows.
+run_tests() {
+    local name=$1 folder=$2 base status=0
+    shift 2
+    base=$(file_name "$name")
+    rm -f "$folder/meson-logs/$base.json"
+    meson test -C "$folder" --no-rebuild --print-errorlogs --logbase "$base" "$@" || status=$?
+    take_tests "$name" "$folder/meson-logs/$base.json"
+    return "$status"
+}
+
+# The same for tests of whole systems: a test that fails is run once more by itself. Passes it then, it is listed as flaky,
+# with its first log; the stage fails when a test fails twice.
+run_tests_again() { # STAGE FOLDER MESON-OPTION...
+    local name=$1 folder=$2 base test status=0 tests=$stage_dir/again.txt
+    run_tests "$@" && return
+    base=$(file_name "$name")
+    [[ -f $folder/meson-logs/$base.json ]] || return 1
+    awk -F '\t' -v stage="$name" '$1 == stage && $3 ~ /FAIL|TIMEOUT|ERROR|INTERRUPT/ { print $2 }' "$stage_dir/tests.tsv" >"$tests"
+    while read -r test; do
+        echo "== $name: $test once more, by itself"
+        jq -r --arg test "$test" 'select(.name | endswith(" / " + $test)) | .stdout // "", .stderr // ""' \
+            "$folder/meson-logs/$base.json" >"$stage_dir/first-$test.log"
+        if meson test -C "$folder" --no-rebuild --print-errorlogs --logbase "$base-again" "$test" </dev/null; then
+            echo "$test ($name; first log: $stage_dir/first-$test.log)" >>"$stage_dir/flaky.txt"
+            awk -F '\t' -v OFS='\t' -v stage="$name" -v test="$test" '$1 == stage && $2 == test { $3 = "FLAKY" } { print }' \
+                "$stage_dir/tests.tsv" >"$stage_dir/tests.new" && mv "$stage_dir/tests.new" "$stage_dir/tests.tsv"
+        else
+            status=1
+        fi
+    done <"$tests"
+    return "$status"
+}
+
+show_stages() {
+    echo "wall s   CPU s  stage"
+    awk -F '\t' '{ printf "%6d  %6d  %s%s\n", $3, $4, $1, $2 == "passed" ? "" : ": " $2; wall += $3; cpu += $4 }
+        END { printf "%6d  %6d  all stages\n", wall, cpu }' "$stage_dir/stages.tsv"
+}
+
+show_slowest() { # COUNT
+    echo "the $1 slowest tests, in seconds:"
+    sort -t $'\t' -k4,4 -gr "$stage_dir/tests.tsv" | head -n "$1" | awk -F '\t' '{ printf "%7.1f  %s (%s)\n", $4, $2, $1 }'
+}
+
+show_flaky() {
+    if [[ -s $stage_dir/flaky.txt ]]; then
+        echo "flaky tests, which failed and then passed by themselves:"
+        sed 's/^/  /' "$stage_dir/flaky.txt"
+    else
+        echo "flaky tests: none"
+    fi
+}
+
+count_flaky() {
+    wc -l <"$stage_dir/flaky.txt"
+}
+
+# Stages and tests that passed, and that failed.
+count_passed() {
+    cat "$stage_dir/stages.tsv" "$stage_dir/tests.tsv" | grep -cP '\t(passed|OK|FLAKY|EXPECTEDFAIL)\t'
+}
+
+count_failed() {
+    cat "$stage_dir/stages.tsv" "$stage_dir/tests.tsv" | grep -cP '\t(FAILED|FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)\t'
+}
+
+names_failed() {
+    awk -F '\t' '$3 ~ /FAIL|TIMEOUT|ERROR|INTERRUPT/ { print $1 ": " $2 }' "$stage_dir/tests.tsv"
+}
+
+# The center of a whole quickstart must reach the accuracy.
+trains() { # LEAST OPTION...
+    local least=$1 folder last status=0
+    shift
+    folder=$(mktemp -d)
+    scripts/quickstart --run-dir "$folder/run" "$@" >"$folder/out" || status=$?
+    last=$(tail -n 1 "$folder/out")
+    echo "$last"
+    rm -rf "$folder"
+    [[ $status -eq 0 ]] && awk -v least="$least" 'match($0, /accuracy [0-9.]+/) { ok = substr($0, RSTART + 9, RLENGTH - 9) + 0 >= least } END { exit !ok }' \
+        <<<"$last"
+}
+
+# The published CIFAR-10, unpacked below FOLDER, for the test that looks at it and the trainings; elsewhere they are skipped.
+unpack_cifar10() { # FOLDER
+    [[ -x ../shared/data/cifar-10/unpack.sh ]] && command -v zstd >/dev/null || return 0
+    mkdir -p "$1"
+    PSD_CIFAR10=$(realpath "$1")
+    export PSD_CIFAR10
+    ../shared/data/cifar-10/unpack.sh "$PSD_CIFAR10"
+}
+
+# What CI and soak need beside: a browser for the test of the live page, MPI, Slurm and munge, whose tests are skipped without;
+# what lints, fuzzes, covers and counts.
+ensure_ci_packages() (
+    # shellcheck disable=SC2034 # lib.sh's
+    PACKAGES=(chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
+        libopenmpi-dev openmpi-bin slurm-wlm slurm-wlm-basic-plugins munge iproute2
+        libmunge-dev libibverbs-dev librdmacm-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils dash)
+    ensure_packages
+)
