@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/cliques/ring.h"
+#include "proto/clock.h"
 
 enum { BEATS = 4 }; /* WAITING is said so often before a silence is too long */
 
@@ -35,7 +36,7 @@ static double patience_s(const struct psc_ring *r)
 /* Nothing can come or go now. */
 static int grow_impatient(struct psc_ring *r)
 {
-    double now = psc_clock_s();
+    double now = ps_now_s();
     if (now - r->moved_s >= patience_s(r))
         return psc_ring_fail(r, "rank %u has been silent for %u ms", r->blamed, r->timeout_ms);
     if (now >= r->beat_s) {
@@ -94,7 +95,7 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     int rc = psc_flow_begin(r, op);
     while (rc >= 0 && !ended) {
         if ((rc = move(r, &ended)) > 0 || fresh) {
-            r->moved_s = psc_clock_s();
+            r->moved_s = ps_now_s();
             r->beat_s = r->moved_s + patience_s(r) / BEATS;
             fresh = false;
         }

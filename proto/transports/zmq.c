@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <zmq.h>
 
 #include "proto/bind.h"
+#include "proto/clock.h"
 #include "proto/curve.h"
 #include "proto/frame.h"
 #include "proto/watch.h"
@@ -322,9 +322,8 @@ void ps_zmq_link_close(struct ps_link *link)
     if (link == NULL)
         return;
     zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops what is queued within moments */
-    const struct timespec nap = {.tv_nsec = 100000};
     while (atomic_load_explicit(&link->lent->n, memory_order_acquire) > 0)
-        nanosleep(&nap, NULL);
+        ps_sleep_us(100);
     free(link->lent);
     free(link);
 }

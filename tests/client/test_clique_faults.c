@@ -7,6 +7,7 @@
 
 #include "client/cliques/rendezvous.h"
 #include "client/cliques/ring.h"
+#include "proto/clock.h"
 #include "tests/client/clique_rig.h"
 
 /* One member at a time ends up here with its failure. */
@@ -517,7 +518,7 @@ static void *be_hostile(void *arg)
                             .links = 1,
                             .segment_bytes = 65536,
                             .timeout_ms = 5000,
-                            .deadline_s = psc_clock_s() + 5,
+                            .deadline_s = ps_now_s() + 5,
                             .stop_fd = -1};
     struct psc_collective barrier = {.kind = PSC_BARRIER};
     struct ps_error err;
@@ -530,7 +531,7 @@ static void *be_hostile(void *arg)
     ring.job = m.job;
     ck_assert_msg(psc_ring_join(&ring, m.listen_fd, m.next, m.deadline_s, &err) == PSC_OK, "%s", err.text);
     ck_assert_int_eq(psc_ring_run(&ring, &barrier, &err), PSC_OK);
-    psc_send_all(ring.link[0].next, hostile[row].bytes, hostile[row].len, psc_clock_s() + 1, -1);
+    psc_send_all(ring.link[0].next, hostile[row].bytes, hostile[row].len, ps_now_s() + 1, -1);
     unit_nap_ms(hostile[row].len < 48 ? 0 : 300);
     close(ring.link[0].next);
     close(ring.link[0].prev);
