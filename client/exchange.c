@@ -257,7 +257,7 @@ static void wait_for_news(struct psc *c)
     if (carry->links.transport != NULL)
         carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
     else
-        poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
 }
 
 /* Whether everything that is on its way waits at the server for other workers (rounds): it is not lost, and

@@ -64,3 +64,8 @@ int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t un
                                    .tv_nsec = (long)(until_ns % PS_NS_PER_S)};
     return -pthread_cond_timedwait(cond, mutex, &until);
 }
+
+int ps_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    return poll(fds, n, timeout_ms);
+}

@@ -1,9 +1,10 @@
 /* clock.h: the only clock. Whatever decides by time asks it: nothing else reads the system's clocks, sleeps
  * or waits for a condition with a limit. So a program that brings these functions itself drives time
- * (tests/support/driven_clock.h). Waits for descriptors have limits of their own. */
+ * (tests/support/driven_clock.h). Only libzmq, and epoll, wait with limits of their own. */
 #ifndef PS_CLOCK_H
 #define PS_CLOCK_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -29,5 +30,8 @@ void ps_cond_init(pthread_cond_t *cond);
 /* As pthread_cond_wait: with the mutex held, and it may return for nothing. -ETIMEDOUT at ps_now_ns of
  * until_ns. */
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns);
+
+/* As poll. */
+int ps_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 
 #endif

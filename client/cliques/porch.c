@@ -90,7 +90,7 @@ int psc_porch_wait(struct psc_porch *p, double deadline_s, int *fd, struct psc_h
         polls[1] = (struct pollfd){.fd = p->n < PSC_PORCH_ROOM ? p->listen_fd : -1, .events = POLLIN};
         for (size_t i = 0; i < p->n; i++)
             polls[i + 2] = (struct pollfd){.fd = p->guests[i].fd, .events = POLLIN};
-        if (poll(polls, (nfds_t)p->n + 2, ms) < 0 && errno != EINTR)
+        if (ps_poll(polls, (nfds_t)p->n + 2, ms) < 0 && errno != EINTR)
             return -errno;
         if (polls[0].revents != 0)
             return -ECANCELED;

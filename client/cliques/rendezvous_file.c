@@ -117,7 +117,7 @@ static int await_reply(const struct post *p, int fd, const struct note *at, doub
     for (;;) {
         double look = ps_now_s() + look_s;
         struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = p->m->stop_fd, .events = POLLIN}};
-        if (poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
+        if (ps_poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
             return ps_fail(err, -errno, "poll: %s", strerror(errno));
         if (polls[1].revents != 0)
             return ps_fail(err, -ECANCELED, "the meeting was given up");
@@ -186,7 +186,7 @@ static int join(const struct post *p, const struct note *at, struct ps_error *er
 static int nap(const struct psc_meeting *m)
 {
     struct pollfd stop = {.fd = m->stop_fd, .events = POLLIN};
-    return poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
+    return ps_poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
 }
 
 /* One try to join whoever leads, or to lead. -EAGAIN and -ESTALE: another is due. */

@@ -54,7 +54,7 @@ static int wait_for_peers(struct psc_ring *r)
         return rc;
     double end = r->moved_s + patience_s(r);
     list_waits(r, &w);
-    int n = poll(w.fds, w.n, psc_ms_until(r->beat_s < end ? r->beat_s : end, 1 << 30));
+    int n = ps_poll(w.fds, w.n, psc_ms_until(r->beat_s < end ? r->beat_s : end, 1 << 30));
     if (n < 0 && errno != EINTR)
         return psc_ring_fail(r, "poll: %s", strerror(errno));
     if (n <= 0)

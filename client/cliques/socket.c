@@ -163,7 +163,7 @@ static int wait_for(int fd, short events, double deadline_s, int stop_fd)
     struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = stop_fd, .events = POLLIN}};
     int n;
     do
-        n = poll(p, 2, psc_ms_until(deadline_s, 1 << 30));
+        n = ps_poll(p, 2, psc_ms_until(deadline_s, 1 << 30));
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;

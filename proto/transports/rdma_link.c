@@ -173,7 +173,7 @@ int ps_rdma_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int
     nfds_t n_link = n_fds;
     if (extra_fd >= 0)
         fds[n_fds++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    int rc = poll(fds, n_fds, timeout_ms);
+    int rc = ps_poll(fds, n_fds, timeout_ms);
     if (rc <= 0)
         return rc < 0 ? -errno : -ETIMEDOUT;
     for (nfds_t i = 0; i < n_link; i++) {

@@ -36,7 +36,7 @@ static int next_event(struct ps_link *link, uint64_t until_us, struct note *note
         uint64_t now = ps_now_us();
         if (now >= until_us)
             return -ETIMEDOUT;
-        poll(&fd, 1, (int)((until_us - now + 999) / 1000));
+        ps_poll(&fd, 1, (int)((until_us - now + 999) / 1000));
     }
     note->kind = event->event;
     note->status = event->status;

@@ -183,7 +183,7 @@ static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_r
         int ms = left_ms(end_ns);
         if (ms == 0)
             return ps_fail(err, -ETIMEDOUT, "%s: the lane did not answer within %d ms", url, PS_ATTACH_MS);
-        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
     }
     int rc = ps_shm_reply_parse(r, bytes, err);
     if (rc < 0)
@@ -473,7 +473,7 @@ int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
     nfds_t n_links = used;
     if (extra_fd >= 0)
         fds[used++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    rc = doze(links, n) ? poll(fds, used, timeout_ms) : 1;
+    rc = doze(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
     int why = errno;
     for (nfds_t i = 0; i < n_links; i++)
         if (fds[i].revents != 0)

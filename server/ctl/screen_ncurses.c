@@ -79,7 +79,7 @@ static void show(struct ctl_top *top, double interval_s)
             next_s = ps_now_s() + interval_s;
             draw(top);
         }
-        poll(&terminal, 1, KEY_WAIT_MS);
+        ps_poll(&terminal, 1, KEY_WAIT_MS);
         if (terminal.revents & (POLLHUP | POLLERR | POLLNVAL))
             return; /* the terminal has gone */
         for (int key; (key = getch()) != ERR;) {
