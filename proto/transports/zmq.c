@@ -7,12 +7,12 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
 #include "proto/bind.h"
-#include "proto/clock.h"
 #include "proto/curve.h"
 #include "proto/frame.h"
 #include "proto/watch.h"
@@ -323,7 +323,7 @@ void ps_zmq_link_close(struct ps_link *link)
         return;
     zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops what is queued within moments */
     while (atomic_load_explicit(&link->lent->n, memory_order_acquire) > 0)
-        ps_sleep_us(100);
+        sched_yield();
     free(link->lent);
     free(link);
 }
