@@ -287,16 +287,81 @@ START_TEST(a_time_that_has_passed_is_not_waited_for)
 }
 END_TEST
 
-static int is_late(void *arg)
+/* Two threads that play ball: each has it for 30 ms, asleep, and waits 100 ms for it, n times; the last who
+ * has it keeps it. */
+struct player {
+    int in, out, n;
+    bool begins, was_late;
+    uint64_t ended_ms;
+    pthread_t thread;
+    bool joined;
+};
+
+static void *play(void *arg)
 {
-    return ps_now_ms() >= *(const uint64_t *)arg;
+    struct player *p = arg;
+    char ball = 'o';
+    for (int i = 0; i < p->n; i++) {
+        struct pollfd fd = {.fd = p->in, .events = POLLIN};
+        if (i > 0 || !p->begins) {
+            p->was_late = ps_poll(&fd, 1, 100) == 0;
+            if (p->was_late || read(p->in, &ball, 1) != 1)
+                break;
+        }
+        unit_nap_ms(i % 3 == 0 ? 20 : 0); /* a slow machine */
+        ps_sleep_us(30000);
+        if (i + 1 < p->n && write(p->out, &ball, 1) != 1)
+            break;
+    }
+    p->ended_ms = ps_now_ms();
+    return NULL;
 }
 
-START_TEST(time_goes_on_until_a_thing_is_done)
+static int players(void *arg)
 {
-    uint64_t end_ms = ps_now_ms() + 95;
-    test_clock_advance_until(is_late, &end_ms, 10);
-    ck_assert_uint_eq(ps_now_ms(), end_ms + 5);
+    struct player *p = arg;
+    int n = 0;
+    for (int i = 0; i < 2; i++) {
+        p[i].joined = p[i].joined || pthread_tryjoin_np(p[i].thread, NULL) == 0;
+        n += !p[i].joined;
+    }
+    return n;
+}
+
+START_TEST(time_goes_on_when_nobody_does_anything)
+{
+    enum { N = 20 };
+    int there[2], back[2];
+    uint64_t begin_ms = ps_now_ms();
+    ck_assert(pipe(there) == 0 && pipe(back) == 0);
+    struct player p[] = {{.in = back[0], .out = there[1], .n = N, .begins = true},
+                         {.in = there[0], .out = back[1], .n = N}};
+    for (int i = 0; i < 2; i++)
+        pthread_create(&p[i].thread, NULL, play, &p[i]);
+    test_clock_drive(players, p);
+    ck_assert_uint_eq(p[0].ended_ms, begin_ms + (2 * N - 1) * 30);
+    ck_assert_uint_eq(p[1].ended_ms, p[0].ended_ms + 70); /* 100 since it gave the ball away */
+    ck_assert(!p[0].was_late && p[1].was_late);
+    ck_assert_uint_eq(ps_now_ms(), p[1].ended_ms);
+}
+END_TEST
+
+START_TEST(idle_is_who_waits_for_time_alone)
+{
+    int there[2], back[2];
+    ck_assert(pipe(there) == 0 && pipe(back) == 0);
+    struct player p[] = {{.in = back[0], .out = there[1], .n = 3, .begins = true},
+                         {.in = there[0], .out = back[1], .n = 3}};
+    for (int i = 0; i < 2; i++)
+        pthread_create(&p[i].thread, NULL, play, &p[i]);
+    test_clock_await_idle(players, p); /* the one asleep with the ball, the other waiting for it */
+    ck_assert_int_eq(test_clock_waiters(), 2);
+    test_clock_advance_ms(30);
+    test_clock_await_idle(players, p); /* the other one has it */
+    struct pollfd still_there = {.fd = there[0], .events = POLLIN};
+    ck_assert_int_eq(poll(&still_there, 1, 0), 0);
+    ck_assert_int_eq(test_clock_waiters(), 2);
+    test_clock_drive(players, p);
 }
 END_TEST
 
@@ -312,7 +377,8 @@ int main(void)
     tcase_add_loop_test(tc, who_waits_wakes_at_its_time, 0, WAYS);
     tcase_add_test(tc, what_is_waited_for_wakes_before_its_time);
     tcase_add_test(tc, a_time_that_has_passed_is_not_waited_for);
-    tcase_add_test(tc, time_goes_on_until_a_thing_is_done);
+    tcase_add_test(tc, time_goes_on_when_nobody_does_anything);
+    tcase_add_test(tc, idle_is_who_waits_for_time_alone);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -11,7 +11,8 @@
 
 /* BEGIN_S: no time that was never set looks like now. A thread that waits for what else may wake it looks at
  * the clock every SLICE_MS of real time. */
-enum { BEGIN_S = 1000000, MAX_WAITERS = 256, MAX_LOOPS = 64, MAX_TIMERS = 256, SLICE_MS = 1, HANG_S = 60 };
+enum { BEGIN_S = 1000000, MAX_WAITERS = 256, MAX_LOOPS = 64, MAX_TIMERS = 256, SLICE_MS = 1, HANG_S = 100 };
+enum { QUIET_SLICES = 3 }; /* what was sent has arrived by then, also over tcp */
 
 static const uint64_t wall_begin_us = UINT64_C(1767225600) * 1000000, /* 2026-01-01 */
     ns_per_ms = 1000000;
@@ -26,6 +27,15 @@ struct driven_loop {
     struct driven_timer *firing; /* it is the loop's thread's turn */
 };
 
+/* A thread that waits by the clock. */
+struct waiter {
+    uint64_t until_ns; /* 0: a free place */
+    /* Of one that something else may wake: slices in which nothing has, begun after so many events. */
+    bool may_wake;
+    uint64_t events;
+    int quiet_slices;
+};
+
 struct driven_timer {
     struct psd_timer *timer; /* NULL: a free place */
     struct driven_loop *loop;
@@ -38,7 +48,8 @@ static _Atomic uint64_t now_ns = BEGIN_S * PS_NS_PER_S;
 /* Guards what follows. `changed`: any of it, or the time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static uint64_t waits_until[MAX_WAITERS]; /* 0: a free place */
+static struct waiter waiters[MAX_WAITERS];
+static uint64_t n_events; /* beginnings and ends of waits */
 static struct driven_loop loops[MAX_LOOPS];
 static struct driven_timer timers[MAX_TIMERS];
 static uint64_t n_started;
@@ -75,42 +86,59 @@ uint64_t ps_ns_after(double seconds)
     return ps_now_ns() + (seconds > 0 ? (uint64_t)((seconds < 1e9 ? seconds : 1e9) * 1e9) : 0);
 }
 
-/* With the lock held. */
-static uint64_t *take_place(uint64_t until_ns)
+/* With the lock held, as end_wait. */
+static struct waiter *begin_wait(uint64_t until_ns, bool may_wake)
 {
-    for (int i = 0; i < MAX_WAITERS; i++)
-        if (waits_until[i] == 0) {
-            waits_until[i] = until_ns;
-            pthread_cond_broadcast(&changed);
-            return &waits_until[i];
-        }
-    ck_abort_msg("more than %d threads wait", MAX_WAITERS);
-}
-
-static uint64_t *begin_wait(uint64_t until_ns)
-{
-    pthread_mutex_lock(&lock);
-    uint64_t *place = take_place(until_ns);
-    pthread_mutex_unlock(&lock);
-    return place;
-}
-
-static void end_wait(uint64_t *place)
-{
-    pthread_mutex_lock(&lock);
-    *place = 0;
+    int i = 0;
+    while (i < MAX_WAITERS && waiters[i].until_ns != 0)
+        i++;
+    ck_assert_msg(i < MAX_WAITERS, "more than %d threads wait", MAX_WAITERS);
+    waiters[i] = (struct waiter){.until_ns = until_ns, .may_wake = may_wake};
+    n_events++;
     pthread_cond_broadcast(&changed);
+    return &waiters[i];
+}
+
+static void end_wait(struct waiter *w)
+{
+    w->until_ns = 0;
+    n_events++;
+    pthread_cond_broadcast(&changed);
+}
+
+static struct waiter *begin_slices(uint64_t until_ns)
+{
+    pthread_mutex_lock(&lock);
+    struct waiter *w = begin_wait(until_ns, true);
+    w->events = n_events;
+    pthread_mutex_unlock(&lock);
+    return w;
+}
+
+/* A slice has gone by in which nothing woke it. */
+static void note_quiet(struct waiter *w)
+{
+    pthread_mutex_lock(&lock);
+    w->quiet_slices = w->events == n_events ? w->quiet_slices + 1 : 0;
+    w->events = n_events;
+    pthread_mutex_unlock(&lock);
+}
+
+static void end_slices(struct waiter *w)
+{
+    pthread_mutex_lock(&lock);
+    end_wait(w);
     pthread_mutex_unlock(&lock);
 }
 
 void ps_sleep_us(uint64_t us)
 {
     pthread_mutex_lock(&lock);
-    uint64_t until_ns = ps_now_ns() + us * 1000, *place = take_place(until_ns);
+    uint64_t until_ns = ps_now_ns() + us * 1000;
+    struct waiter *w = begin_wait(until_ns, false);
     while (ps_now_ns() < until_ns)
         pthread_cond_wait(&changed, &lock);
-    *place = 0;
-    pthread_cond_broadcast(&changed);
+    end_wait(w);
     pthread_mutex_unlock(&lock);
 }
 
@@ -136,13 +164,14 @@ void ps_cond_init(pthread_cond_t *cond)
 
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
 {
-    uint64_t *place = begin_wait(until_ns);
+    struct waiter *w = begin_slices(until_ns);
     int rc = ETIMEDOUT;
     while (rc == ETIMEDOUT && ps_now_ns() < until_ns) {
         struct timespec slice = real_after(SLICE_MS);
-        rc = pthread_cond_timedwait(cond, mutex, &slice);
+        if ((rc = pthread_cond_timedwait(cond, mutex, &slice)) == ETIMEDOUT)
+            note_quiet(w);
     }
-    end_wait(place);
+    end_slices(w);
     return -rc;
 }
 
@@ -150,11 +179,13 @@ int ps_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
     if (timeout_ms <= 0)
         return poll(fds, n, timeout_ms);
-    uint64_t until_ns = ps_now_ns() + (uint64_t)timeout_ms * ns_per_ms, *place = begin_wait(until_ns);
+    uint64_t until_ns = ps_now_ns() + (uint64_t)timeout_ms * ns_per_ms;
+    struct waiter *w = begin_slices(until_ns);
     int rc = 0;
     while (rc == 0 && ps_now_ns() < until_ns)
-        rc = poll(fds, n, SLICE_MS);
-    end_wait(place);
+        if ((rc = poll(fds, n, SLICE_MS)) == 0)
+            note_quiet(w);
+    end_slices(w);
     return rc;
 }
 
@@ -317,7 +348,7 @@ static struct driven_timer *next_due(uint64_t until_ns)
 static bool has_sleepers_due(void)
 {
     for (int i = 0; i < MAX_WAITERS; i++)
-        if (waits_until[i] != 0 && waits_until[i] <= ps_now_ns())
+        if (waiters[i].until_ns != 0 && waiters[i].until_ns <= ps_now_ns())
             return true;
     return false;
 }
@@ -345,17 +376,21 @@ static void fire_at_its_loop(struct driven_timer *t)
         await_change(begin_s, "a loop whose timer is due does not run");
 }
 
-void test_clock_advance_ms(uint64_t ms)
+static void advance_to(uint64_t end_ns)
 {
     struct driven_timer *t;
-    pthread_mutex_lock(&lock);
-    uint64_t end_ns = ps_now_ns() + ms * ns_per_ms;
     while ((t = next_due(end_ns)) != NULL) {
         go_to(t->due_ns > ps_now_ns() ? t->due_ns : ps_now_ns());
         if (t->active && t->due_ns <= ps_now_ns()) /* who woke may have stopped it */
             fire_at_its_loop(t);
     }
     go_to(end_ns);
+}
+
+void test_clock_advance_ms(uint64_t ms)
+{
+    pthread_mutex_lock(&lock);
+    advance_to(ps_now_ns() + ms * ns_per_ms);
     pthread_mutex_unlock(&lock);
 }
 
@@ -363,7 +398,7 @@ static int count_waiters(void)
 {
     int n = 0;
     for (int i = 0; i < MAX_WAITERS; i++)
-        n += waits_until[i] != 0;
+        n += waiters[i].until_ns != 0;
     return n;
 }
 
@@ -384,11 +419,55 @@ void test_clock_await_waiters(int n)
     pthread_mutex_unlock(&lock);
 }
 
-void test_clock_advance_until(int (*done)(void *arg), void *arg, uint64_t ms)
+/* Whoever could have woken another waits itself since before the other's slices began. */
+static bool are_idle(int threads)
 {
-    for (double begin_s = unit_now_s(); !done(arg);) {
-        ck_assert_msg(unit_now_s() < begin_s + HANG_S, "however far time goes, it is not done");
-        unit_nap_ms(SLICE_MS);
-        test_clock_advance_ms(ms);
+    for (int i = 0; i < MAX_WAITERS; i++) {
+        const struct waiter *w = &waiters[i];
+        if (w->until_ns != 0 && w->may_wake && (w->events != n_events || w->quiet_slices < QUIET_SLICES))
+            return false;
     }
+    return count_waiters() >= threads;
+}
+
+static uint64_t first_time(void)
+{
+    const struct driven_timer *t = next_due(UINT64_MAX);
+    uint64_t first_ns = t != NULL ? t->due_ns : UINT64_MAX;
+    for (int i = 0; i < MAX_WAITERS; i++)
+        if (waiters[i].until_ns != 0 && waiters[i].until_ns < first_ns)
+            first_ns = waiters[i].until_ns;
+    return first_ns;
+}
+
+/* With the lock held: when its threads are idle, or none is left. Their number. */
+static int await_idle(test_clock_threads_fn *threads, void *arg)
+{
+    for (double begin_s = unit_now_s();;) {
+        pthread_mutex_unlock(&lock);
+        int n = threads(arg);
+        pthread_mutex_lock(&lock);
+        if (n == 0 || are_idle(n))
+            return n;
+        pthread_mutex_unlock(&lock);
+        unit_nap_ms(SLICE_MS);
+        pthread_mutex_lock(&lock);
+        ck_assert_msg(unit_now_s() < begin_s + HANG_S, "of %d threads that run, %d wait by the clock", n,
+                      count_waiters());
+    }
+}
+
+void test_clock_await_idle(test_clock_threads_fn *threads, void *arg)
+{
+    pthread_mutex_lock(&lock);
+    await_idle(threads, arg);
+    pthread_mutex_unlock(&lock);
+}
+
+void test_clock_drive(test_clock_threads_fn *threads, void *arg)
+{
+    pthread_mutex_lock(&lock);
+    while (await_idle(threads, arg) > 0)
+        advance_to(first_time());
+    pthread_mutex_unlock(&lock);
 }

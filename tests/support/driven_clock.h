@@ -21,8 +21,14 @@ int test_clock_waiters(void);
 /* Returns when there are so many at least; fails the test when it never happens. So a test knows that a
  * thread has come to where it waits, and advances. */
 void test_clock_await_waiters(int n);
-/* Advances in steps of ms until done(arg) says so, with a moment of real time between them for the threads;
- * fails the test when it never does. For what waits many times before it ends. */
-void test_clock_advance_until(int (*done)(void *arg), void *arg, uint64_t ms);
+
+/* How many threads of the test run now: those that shall wait by the clock when they have nothing to do. */
+typedef int test_clock_threads_fn(void *arg);
+/* Returns when threads(arg) of them wait by the clock and nothing is on its way that wakes one: nobody does
+ * anything before time goes on. What is on its way is in this process. */
+void test_clock_await_idle(test_clock_threads_fn *threads, void *arg);
+/* Until threads(arg) is 0: whenever nobody does anything, goes on to the first time that one waits for. So
+ * time passes as for a machine that is infinitely fast, whatever this one is. */
+void test_clock_drive(test_clock_threads_fn *threads, void *arg);
 
 #endif
