@@ -33,11 +33,17 @@ static double patience_s(const struct psc_ring *r)
     return r->timeout_ms * 1e-3;
 }
 
+/* When a silence is too long. */
+static double end_s(const struct psc_ring *r)
+{
+    return r->moved_s + patience_s(r);
+}
+
 /* Nothing can come or go now. */
 static int grow_impatient(struct psc_ring *r)
 {
     double now = ps_now_s();
-    if (now - r->moved_s >= patience_s(r))
+    if (now >= end_s(r))
         return psc_ring_fail(r, "rank %u has been silent for %u ms", r->blamed, r->timeout_ms);
     if (now >= r->beat_s) {
         psc_ring_say_waiting(r);
@@ -52,9 +58,8 @@ static int wait_for_peers(struct psc_ring *r)
     int rc = grow_impatient(r);
     if (rc < 0)
         return rc;
-    double end = r->moved_s + patience_s(r);
     list_waits(r, &w);
-    int n = ps_poll(w.fds, w.n, psc_ms_until(r->beat_s < end ? r->beat_s : end, 1 << 30));
+    int n = ps_poll(w.fds, w.n, psc_ms_until(r->beat_s < end_s(r) ? r->beat_s : end_s(r), 1 << 30));
     if (n < 0 && errno != EINTR)
         return psc_ring_fail(r, "poll: %s", strerror(errno));
     if (n <= 0)
