@@ -216,7 +216,7 @@ static void receive(struct cut_rig *c)
         }
 }
 
-static void turn(struct cut_rig *c, uint32_t ms)
+static void turn(struct cut_rig *c)
 {
     for (uint32_t i = 0; i < RIG_SLOTS; i++) {
         send_what_may(c, i);
@@ -225,18 +225,19 @@ static void turn(struct cut_rig *c, uint32_t ms)
     }
     receive(c);
     hear(c);
-    test_clock_advance_ms(ms);
-}
-
-static void turn_and_rest(struct cut_rig *c)
-{
-    turn(c, 1);
-    nanosleep(&(struct timespec){.tv_nsec = MOMENT_US * 1000}, NULL);
 }
 
 void cut_turn(struct cut_rig *c)
 {
-    turn(c, 1);
+    turn(c);
+    if (c->d.cuts.lanes_under_way == 0)
+        test_clock_advance_ms(1);
+}
+
+static void turn_and_rest(struct cut_rig *c)
+{
+    cut_turn(c);
+    nanosleep(&(struct timespec){.tv_nsec = MOMENT_US * 1000}, NULL);
 }
 
 void cut_turns(struct cut_rig *c, uint32_t n)
@@ -247,8 +248,10 @@ void cut_turns(struct cut_rig *c, uint32_t n)
 
 void cut_pass_ms(struct cut_rig *c, uint32_t ms)
 {
-    for (uint32_t step; ms > 0; ms -= step)
-        turn(c, step = ms < 100 ? ms : 100);
+    for (uint32_t step; ms > 0; ms -= step) {
+        turn(c);
+        test_clock_advance_ms(step = ms < 100 ? ms : 100);
+    }
 }
 
 /* The while of those that wait for what the lanes do. */

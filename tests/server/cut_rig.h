@@ -1,7 +1,8 @@
 /* cut_rig.h: the loop's cuts (server/cuts.c) over real lanes, and clients that send exchanges as libpsclient
  * does: to all lanes at once, a window of chunks in flight in each, one exchange after the other. Messages
- * are whole numbers under rule add, so that the center says which were applied. The loop's time goes on by a
- * millisecond a turn, whatever the machine takes for it. */
+ * are whole numbers under rule add, so that the center says which were applied. The loop's time is driven:
+ * while a round is open it goes on by a millisecond a turn; while one is under way it stands still, however
+ * long the lanes take, and goes on by cut_pass_ms. */
 #ifndef TEST_CUT_RIG_H
 #define TEST_CUT_RIG_H
 
