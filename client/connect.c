@@ -7,18 +7,11 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/buffers.h"
 #include "client/halves/halves.h"
-
-double psc_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "proto/clock.h"
 
 int psc_fail(struct psc *c, int result, const char *fmt, ...)
 {
@@ -129,12 +122,8 @@ bool psc_is_open(const struct psc *c)
 
 static int shared_init(struct psc *c)
 {
-    pthread_condattr_t attr;
     pthread_mutex_init(&c->shared.lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->shared.changed, &attr);
-    pthread_condattr_destroy(&attr);
+    ps_cond_init(&c->shared.changed);
     c->shared_ready = true;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->command_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -159,12 +148,8 @@ static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
     struct psc_shared *s = &c->shared;
     int result = PSC_OK;
     pthread_mutex_lock(&s->lock);
-    while (!done(s) && s->state != PSC_STATE_ENDED) {
-        struct timespec soon;
-        clock_gettime(CLOCK_MONOTONIC, &soon);
-        soon.tv_sec += 1;
-        pthread_cond_timedwait(&s->changed, &s->lock, &soon);
-    }
+    while (!done(s) && s->state != PSC_STATE_ENDED)
+        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(1));
     if (!done(s) || s->state == PSC_STATE_ENDED)
         result = psc_fail(c, s->result, "%s", s->why.text);
     pthread_mutex_unlock(&s->lock);
@@ -193,7 +178,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
         return PSC_ENOMEM;
     c->wake_fd = c->command_fd = -1;
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
-        c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_now_s() * 1e9) ^ (uintptr_t)c;
+        c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)

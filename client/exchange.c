@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "client/transfer.h"
+#include "proto/clock.h"
 
 enum { MAX_BACKOFF = 8 };
 
@@ -224,7 +225,7 @@ static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
 /* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
 static double own_sleep_s(const struct psc *c, double *looked_s)
 {
-    double now = psc_now_s(), passed = now - *looked_s;
+    double now = ps_now_s(), passed = now - *looked_s;
     *looked_s = now;
     return passed > SLEPT_S + c->opt.retry_ms / 1e3 ? passed : 0;
 }
@@ -232,12 +233,12 @@ static double own_sleep_s(const struct psc *c, double *looked_s)
 /* Looks for a small vector's answers for a moment. */
 static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
 {
-    double end = psc_now_s() + LINGER_US * 1e-6;
+    double end = ps_now_s() + LINGER_US * 1e-6;
     int rc = PSC_OK;
     do {
         sched_yield();
         rc = psc_pieces_pump(c, t, progress);
-    } while (rc == PSC_OK && !psc_pieces_all_answered(c) && psc_now_s() < end);
+    } while (rc == PSC_OK && !psc_pieces_all_answered(c) && ps_now_s() < end);
     return rc;
 }
 
@@ -256,7 +257,7 @@ static void wait_for_news(struct psc *c)
     if (carry->links.transport != NULL)
         carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
     else
-        poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
 }
 
 /* Whether everything that is on its way waits at the server for other workers (rounds): it is not lost, and
@@ -280,7 +281,7 @@ static bool is_parked(struct psc *c)
 static int run(struct psc *c, struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
-    double last_progress_s = psc_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
+    double last_progress_s = ps_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
     double looked_s = last_progress_s;
     uint32_t backoff = 1;
     bool joined, moved;
@@ -298,7 +299,7 @@ static int run(struct psc *c, struct psc_transfer *t)
             return rc;
         wait_for_news(c);
         if (progress) {
-            last_progress_s = psc_now_s();
+            last_progress_s = ps_now_s();
             backoff = 1;
             next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
         }
@@ -306,7 +307,7 @@ static int run(struct psc *c, struct psc_transfer *t)
             return rc;
         double slept_s = own_sleep_s(c, &looked_s);
         last_progress_s += slept_s;
-        double now = psc_now_s();
+        double now = ps_now_s();
         if (is_parked(c)) {
             last_progress_s = now;
             next_retry_s = now + c->opt.retry_ms / 1e3;

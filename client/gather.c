@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/halves/halves.h"
+#include "proto/clock.h"
 
 static void put(struct psc *c, const struct ps_segment *s, float *sum, const float *x, const float *g)
 {
@@ -67,10 +68,10 @@ static int take_words(struct psc *c)
 int psc_sum_finish(struct psc *c, float *sum)
 {
     struct psc_group *p = &c->group;
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     int rc = p->size > 1 ? psc_clique_wait(p->q, PSC_ALL) : PSC_OK;
     p->pending = false;
-    c->exchange_s += psc_now_s() - begin;
+    c->exchange_s += ps_now_s() - begin;
     if (rc != PSC_OK)
         return psc_fail(c, rc, "%s", psc_clique_error(p->q));
     if ((rc = take_words(c)) != PSC_OK || (p->rank > 0 && psc_group_sums_to_leader(c)))

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/halves/halves.h"
 #include "client/orders.h"
+#include "proto/clock.h"
 
 #define PATIENCE_S 0.2
 
@@ -56,13 +56,8 @@ static void *keep(void *arg)
     struct psc_keeper *k = &c->group.keeper;
     pthread_mutex_lock(&k->lock);
     while (!k->stop) {
-        struct timespec soon;
-        clock_gettime(CLOCK_MONOTONIC, &soon);
-        soon.tv_nsec += (long)(PATIENCE_S * 1e9);
-        soon.tv_sec += soon.tv_nsec / 1000000000;
-        soon.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&k->changed, &k->lock, &soon);
-        if (!k->stop && k->busy && psc_now_s() - k->busy_since_s > PATIENCE_S)
+        ps_cond_wait_until(&k->changed, &k->lock, ps_ns_after(PATIENCE_S));
+        if (!k->stop && k->busy && ps_now_s() - k->busy_since_s > PATIENCE_S)
             psc_orders_wait(c); /* a failure is met again by the caller's thread */
     }
     pthread_mutex_unlock(&k->lock);
@@ -72,12 +67,8 @@ static void *keep(void *arg)
 static int keeper_start(struct psc *c)
 {
     struct psc_keeper *k = &c->group.keeper;
-    pthread_condattr_t attr;
     pthread_mutex_init(&k->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    ps_cond_init(&k->changed);
     int rc = pthread_create(&k->thread, NULL, keep, c);
     k->runs = rc == 0;
     if (k->runs)
@@ -94,7 +85,7 @@ void psc_group_busy(struct psc *c)
         return;
     pthread_mutex_lock(&k->lock);
     k->busy = true;
-    k->busy_since_s = psc_now_s();
+    k->busy_since_s = ps_now_s();
     pthread_mutex_unlock(&k->lock);
 }
 

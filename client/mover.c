@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
 #include "client/halves/halves.h"
+#include "proto/clock.h"
 
 static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
 {
@@ -65,17 +65,13 @@ static void finish(struct psc_mover *m)
 int psc_mover_start(struct psc *c)
 {
     struct psc_mover *m = &c->mover;
-    pthread_condattr_t attr;
     if (m->runs)
         return PSC_OK;
     if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for started transfers");
     pthread_mutex_init(&m->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->queued, &attr);
-    pthread_cond_init(&m->landed, &attr);
-    pthread_condattr_destroy(&attr);
+    ps_cond_init(&m->queued);
+    ps_cond_init(&m->landed);
     int rc = pthread_create(&m->thread, NULL, carry, c);
     m->runs = rc == 0;
     if (rc != 0)
@@ -86,12 +82,8 @@ int psc_mover_start(struct psc *c)
 /* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent. */
 static void await(struct psc_mover *m, uint64_t ticket)
 {
-    while (m->finished < ticket) {
-        struct timespec soon;
-        clock_gettime(CLOCK_MONOTONIC, &soon);
-        soon.tv_sec += 1;
-        pthread_cond_timedwait(&m->landed, &m->lock, &soon);
-    }
+    while (m->finished < ticket)
+        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(1));
 }
 
 uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
@@ -113,11 +105,11 @@ uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_o
 
 void psc_mover_await(struct psc *c, uint64_t ticket)
 {
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     pthread_mutex_lock(&c->mover.lock);
     await(&c->mover, ticket);
     pthread_mutex_unlock(&c->mover.lock);
-    c->exchange_s += psc_now_s() - begin;
+    c->exchange_s += ps_now_s() - begin;
 }
 
 static bool is_idle(struct psc_mover *m)
@@ -137,9 +129,9 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
     if (!is_idle(&c->mover)) {
         psc_mover_await(c, psc_mover_put(c, t, &out));
     } else {
-        double begin = psc_now_s();
+        double begin = ps_now_s();
         out.rc = psc_transfer_run(c, t);
-        c->exchange_s += psc_now_s() - begin;
+        c->exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
             out.error = c->carriage.error;
     }
@@ -203,7 +195,7 @@ static int outcome_of(struct psc *c, uint64_t ticket)
 int psc_wait(struct psc *c, uint64_t ticket)
 {
     struct psc_mover *m = &c->mover;
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     int rc = PSC_OK;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
@@ -220,7 +212,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
         pthread_mutex_unlock(&m->lock);
-        c->exchange_s += psc_now_s() - begin;
+        c->exchange_s += ps_now_s() - begin;
     }
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
 }

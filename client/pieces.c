@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/buffers.h"
 #include "client/transfer.h"
+#include "proto/clock.h"
 
 enum { REASON_S = 1 };
 
@@ -108,7 +108,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     const struct ps_codec *codec = psc_wire_codec(c, t);
     unsigned char head[PS_FRAME_BYTES];
 
-    if (carry->refused && psc_now_s() < carry->refused_end_s)
+    if (carry->refused && ps_now_s() < carry->refused_end_s)
         return;
     carry->refused = false;
     bool in_place = psc_pieces_in_place(c, t);
@@ -146,13 +146,11 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
 static bool is_told_why(struct psc *c)
 {
     struct psc_shared *s = &c->shared;
-    struct timespec end;
+    uint64_t end_ns = ps_ns_after(REASON_S);
     int rc = 0;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += REASON_S;
     pthread_mutex_lock(&s->lock);
     while (rc == 0 && s->state != PSC_STATE_ENDED)
-        rc = pthread_cond_timedwait(&s->changed, &s->lock, &end);
+        rc = ps_cond_wait_until(&s->changed, &s->lock, end_ns);
     bool told = s->state == PSC_STATE_ENDED;
     pthread_mutex_unlock(&s->lock);
     return told;
@@ -170,7 +168,7 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
     p->in_flight -= p->in_flight > 0;
     p->next = (uint32_t)k < p->next ? (uint32_t)k : p->next;
     carry->refused = true;
-    carry->refused_end_s = psc_now_s() + (carry->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
+    carry->refused_end_s = ps_now_s() + (carry->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
     return PSC_OK;
 }
 

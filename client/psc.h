@@ -455,6 +455,4 @@ bool psc_is_open(const struct psc *c);
 int psc_result_of_code(uint32_t code);
 int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-double psc_now_s(void);
-
 #endif

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include "client/words.h"
+#include "proto/clock.h"
 #include "proto/control.h"
 
 enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
@@ -26,13 +26,6 @@ struct service {
     bool sent_on;        /* this is there */
     uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void psc_say(struct psc *c, const char *sentence)
 {
@@ -89,7 +82,7 @@ static void connect_anew(struct service *v)
     struct psc_place place;
     struct ps_error trouble = {""};
 
-    v->hello_ms = now_ms();
+    v->hello_ms = ps_now_ms();
     psc_line_close(&v->line, 0);
     int rc = psc_place_find(v->c->opt.server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
     v->sent_on = v->elsewhere[0] != 0;
@@ -285,7 +278,7 @@ static void receive(struct service *v)
             return;
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
         zmq_msg_close(&msg);
-        v->last_heard_ms = now_ms();
+        v->last_heard_ms = ps_now_ms();
         if (m == NULL)
             end_session(v->c, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");
         else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
@@ -373,7 +366,7 @@ static void beat(struct service *v)
     struct psc_shared *s = &v->c->shared;
     Ps__Heartbeat m = PS__HEARTBEAT__INIT;
     char way[sizeof s->way], why[sizeof s->way_why];
-    v->last_beat_ms = now_ms();
+    v->last_beat_ms = ps_now_ms();
     pthread_mutex_lock(&s->lock);
     m.client = s->road.client;
     m.incarnation = s->road.incarnation;
@@ -392,7 +385,7 @@ static void beat(struct service *v)
  * count as the server's silence. */
 static void forgive_own_sleep(struct service *v)
 {
-    uint64_t now = now_ms(), slept_ms = now - v->looked_ms;
+    uint64_t now = ps_now_ms(), slept_ms = now - v->looked_ms;
     v->looked_ms = now;
     if (slept_ms > SLEPT_MS + v->c->opt.heartbeat_ms)
         v->last_heard_ms += slept_ms;
@@ -402,7 +395,7 @@ static void forgive_own_sleep(struct service *v)
 static void keep_time(struct service *v, enum psc_state state, bool draining)
 {
     const struct psc_options *opt = &v->c->opt;
-    uint64_t now = now_ms();
+    uint64_t now = ps_now_ms();
     char sentence[800];
 
     uint64_t silent_ms = now > v->last_heard_ms ? now - v->last_heard_ms : 0;
@@ -429,7 +422,7 @@ static void *run(void *arg)
     struct service v = {.c = c, .context = zmq_ctx_new()};
     enum psc_state state = PSC_STATE_CONNECTING;
 
-    v.last_heard_ms = v.looked_ms = now_ms();
+    v.last_heard_ms = v.looked_ms = ps_now_ms();
     if (v.context == NULL)
         end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
     else

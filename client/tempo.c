@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/psc.h"
+#include "proto/clock.h"
 
 /* A step that took this many times the median one was held up (a stopped process, a state that was saved). */
 enum { HELD_UP = 8, FEWEST = 4 };
@@ -83,7 +84,7 @@ static double speed_of(const struct psc_tempo *t)
 void psc_tempo_measure(struct psc *c)
 {
     struct psc_tempo *t = &c->tempo;
-    double now_s = psc_now_s(), took_s = now_s - t->ended_s - (c->exchange_s - t->waited_s);
+    double now_s = ps_now_s(), took_s = now_s - t->ended_s - (c->exchange_s - t->waited_s);
     bool first = t->ended_s == 0;
     t->ended_s = now_s;
     t->waited_s = c->exchange_s;

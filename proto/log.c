@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
+
 /* Set once at start, before any thread exists: the one exception to "no mutable globals", as stderr itself
  * is. */
 static struct {
@@ -45,12 +47,11 @@ static void make_ascii(char *sentence)
     json_decref(text);
 }
 
-static void write_json(const struct timespec *now, enum ps_log_level level, const char *event, char *sentence)
+static void write_json(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence)
 {
     make_ascii(sentence);
-    json_t *line =
-        json_pack("{s:f, s:s, s:s, s:s, s:s}", "ts", (double)now->tv_sec + 1e-9 * (double)now->tv_nsec,
-                  "level", level_names[level], "prog", setup.program, "event", event, "msg", sentence);
+    json_t *line = json_pack("{s:f, s:s, s:s, s:s, s:s}", "ts", 1e-6 * (double)now_us, "level",
+                             level_names[level], "prog", setup.program, "event", event, "msg", sentence);
     char *text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     if (text != NULL)
         fprintf(stderr, "%s\n", text);
@@ -58,20 +59,20 @@ static void write_json(const struct timespec *now, enum ps_log_level level, cons
     json_decref(line);
 }
 
-static void write_text(const struct timespec *now, enum ps_log_level level, const char *event, char *sentence)
+static void write_text(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence)
 {
+    const time_t now_s = (time_t)(now_us / 1000000);
     struct tm tm;
     char clock[16];
-    localtime_r(&now->tv_sec, &tm);
+    localtime_r(&now_s, &tm);
     strftime(clock, sizeof clock, "%H:%M:%S", &tm);
-    fprintf(stderr, "%s.%03ld %s %-5s %s: %s\n", clock, now->tv_nsec / 1000000, setup.program,
+    fprintf(stderr, "%s.%03u %s %-5s %s: %s\n", clock, (unsigned)(now_us / 1000 % 1000), setup.program,
             level_names[level], event, sentence);
 }
 
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
 {
     char sentence[1024];
-    struct timespec now;
     va_list ap;
 
     if (level < setup.lowest)
@@ -79,6 +80,5 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    clock_gettime(CLOCK_REALTIME, &now);
-    (setup.json ? write_json : write_text)(&now, level, event, sentence);
+    (setup.json ? write_json : write_text)(ps_wall_us(), level, event, sentence);
 }

@@ -8,8 +8,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "proto/clock.h"
 
 enum { BACKLOG = 128, LOCK_TRIES = 100, LOCK_PAUSE_MS = 10 };
 
@@ -20,12 +21,11 @@ _Static_assert(PS_UNIX_PATH_MAX == sizeof((struct sockaddr_un *)0)->sun_path - 1
  * stop us. -1: not held. */
 static int hold_directory(const char *path)
 {
-    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
     char copy[PS_UNIX_PATH_MAX + 1];
     strcpy(copy, path);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
-        nanosleep(&pause, NULL);
+        ps_sleep_us(LOCK_PAUSE_MS * 1000);
     return fd;
 }
 

@@ -237,7 +237,7 @@ static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_sessi
     } else if (d->state >= PSD_STATE_DRAINING) {
         psd_control_refuse(d, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
     } else {
-        psd_meetings_take(&d->meetings, peer, m->meet, uv_now(&d->loop));
+        psd_meetings_take(&d->meetings, peer, m->meet, psd_loop_now_ms(&d->loop));
     }
 }
 
@@ -343,7 +343,7 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
             refuse_unnamed(d, peer, client, incarnation);
             return;
         }
-        s->last_heard_ms = uv_now(&d->loop);
+        s->last_heard_ms = psd_loop_now_ms(&d->loop);
     }
     handlers[m->what_case].handle(d, peer, s, m);
 }

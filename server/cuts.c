@@ -97,7 +97,7 @@ static int by_rank(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void on_timer(uv_timer_t *timer);
+static void on_timer(struct psd_timer *timer);
 
 /* The first n candidates make the open round. */
 static void close_round(struct psd *d, uint32_t n)
@@ -125,7 +125,7 @@ static void close_round(struct psd *d, uint32_t n)
     }
     k->n = 0;
     k->grace_is_over = false;
-    uv_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
+    psd_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
 }
 
 /* Closes the open round if it may be. */
@@ -141,14 +141,14 @@ static void consider(struct psd *d)
         p += d->sessions.slots[d->membership.members.ranks[i]].state == PSD_SESSION_ACTIVE;
     uint32_t needs = admission->needs(h, p);
     if (k->n == 0 || k->n < needs) {
-        uv_timer_stop(&k->timer);
+        psd_timer_stop(&k->timer);
         k->grace_is_over = false;
     } else if (!admission->takes_more) {
         close_round(d, needs);
     } else if (k->n >= p || h->grace_ms == 0 || k->grace_is_over) {
         close_round(d, k->n);
-    } else if (!uv_is_active((uv_handle_t *)&k->timer)) {
-        uv_timer_start(&k->timer, on_timer, h->grace_ms, 0);
+    } else if (!psd_timer_is_active(&k->timer)) {
+        psd_timer_start(&k->timer, on_timer, h->grace_ms, 0);
     }
 }
 
@@ -214,11 +214,11 @@ static void look(struct psd *d)
     }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_timer(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!has_cuts(d)) {
-        uv_timer_stop(timer);
+        psd_timer_stop(timer);
     } else if (d->cuts.lanes_under_way != 0) {
         look(d);
     } else {
@@ -235,8 +235,7 @@ int psd_cuts_init(struct psd *d)
     k->candidates = calloc(n, sizeof *k->candidates);
     k->cut.ranks = calloc(n, sizeof *k->cut.ranks);
     k->cut.seqs = calloc(n, sizeof *k->cut.seqs);
-    uv_timer_init(&d->loop, &k->timer);
-    k->timer.data = d;
+    psd_timer_init(&d->loop, &k->timer, d);
     return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
 }
 
@@ -251,7 +250,7 @@ void psd_cuts_finish(struct psd *d)
 void psd_cuts_reset(struct psd *d)
 {
     struct psd_cuts *k = &d->cuts;
-    uv_timer_stop(&k->timer);
+    psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         k->clients[i] = (struct psd_cut_client){.dropped = k->clients[i].dropped};
     k->n = k->cut.n = 0;
@@ -312,7 +311,7 @@ void psd_cuts_over(struct psd *d, const struct psd_lane *lane, uint64_t round)
     k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
     if (k->lanes_under_way != 0)
         return;
-    uv_timer_stop(&k->timer);
+    psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < k->cut.n; i++)
         k->clients[k->cut.ranks[i]].in_cut = false;
     consider(d);

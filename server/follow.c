@@ -1,5 +1,6 @@
 /* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
  * on the loop. */
+#include "proto/clock.h"
 #include "server/psd.h"
 
 #include <errno.h>
@@ -89,7 +90,7 @@ static void enlist(struct psd *d)
     m.saved = saved;
     m.n_saved = psd_checkpoint_versions(d->saver.directory, m.manifest_hash, saved, PSD_MAX_SAVED);
     send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
-    f->said_ms = uv_now(&d->loop);
+    f->said_ms = psd_loop_now_ms(&d->loop);
     free(configuration);
 }
 
@@ -109,7 +110,7 @@ static void send_news(struct psd *d, const Ps__Note *note, bool with_counters)
         m.n_lanes = d->n_own;
     send_message(d, PS__TO_SERVER__WHAT_NEWS, &m);
     psd_news_free(m.lanes, d->n_own);
-    f->said_ms = uv_now(&d->loop);
+    f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
 static void begin_again(struct psd *d, bool resume, uint64_t version)
@@ -304,7 +305,7 @@ static bool receive_one(struct psd *d)
     zmq_msg_close(&msg);
     if (m == NULL)
         return true;
-    f->heard_ms = uv_now(&d->loop);
+    f->heard_ms = psd_loop_now_ms(&d->loop);
     if (m->what_case == PS__TO_CLIENT__WHAT_PLACE)
         on_place(d, m->place);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ORDERS)
@@ -334,11 +335,11 @@ static void on_prepare(uv_prepare_t *prepare)
 }
 
 /* Looks again, whatever ZeroMQ's descriptor has told; and says what is due. */
-static void on_timer(uv_timer_t *timer)
+static void on_timer(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     struct psd_follow *f = &d->follow;
-    uint64_t now = uv_now(&d->loop);
+    uint64_t now = psd_loop_now_ms(&d->loop);
     receive(d);
     bool silent = now > f->heard_ms + SILENT_MS;
     if (f->placed && !silent)
@@ -355,14 +356,15 @@ void psd_follow_tick(struct psd *d)
     struct ps_error err;
     char why[700];
     bool stopping =
-        f->stop[0] != 0 && (!f->placed || uv_now(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
+        f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
     if (stopping && d->state != PSD_STATE_STOPPING) { /* without the head: its own part, and the end */
         d->state = PSD_STATE_STOPPING;
         psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0);
     }
     if (stopping && !d->saver.busy)
         uv_stop(&d->loop);
-    if (f->served || f->placed || uv_now(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
+    if (f->served || f->placed ||
+        psd_loop_now_ms(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
         return;
     snprintf(why, sizeof why,
              "the head (servers.head: %.256s) has not taken this server in within %u s%s%.300s",
@@ -375,7 +377,7 @@ void psd_follow_stop(struct psd *d, const char *why)
 {
     struct psd_follow *f = &d->follow;
     if (f->stop[0] == 0)
-        d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
+        d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
     snprintf(f->stop, sizeof f->stop, "%s", why);
     ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
     if (f->placed)
@@ -456,15 +458,15 @@ int psd_follow_open(struct psd *d, struct ps_error *err)
     if (d->auth.curve && ps_curve_connect(f->socket, &d->auth.pair, d->auth.pair.public_key) != 0)
         return ps_fail(err, -EINVAL, "auth.key: no pair to show the head");
     if (getrandom(&f->run, sizeof f->run, GRND_NONBLOCK) < 0 || f->run == 0)
-        f->run = uv_hrtime() ^ (uint64_t)getpid() << 32;
-    f->poll.data = f->prepare.data = f->timer.data = d;
-    f->began_ms = uv_now(&d->loop);
+        f->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
+    f->poll.data = f->prepare.data = d;
+    f->began_ms = psd_loop_now_ms(&d->loop);
     uv_poll_init(&d->loop, &f->poll, fd);
     uv_poll_start(&f->poll, UV_READABLE, on_readable);
     uv_prepare_init(&d->loop, &f->prepare);
     uv_prepare_start(&f->prepare, on_prepare);
-    uv_timer_init(&d->loop, &f->timer);
-    uv_timer_start(&f->timer, on_timer, 0, NEWS_MS);
+    psd_timer_init(&d->loop, &f->timer, d);
+    psd_timer_start(&f->timer, on_timer, 0, NEWS_MS);
     return 0;
 }
 
@@ -474,7 +476,7 @@ void psd_follow_close(struct psd *d)
     if (f->poll.data != NULL) {
         uv_close((uv_handle_t *)&f->poll, NULL);
         uv_close((uv_handle_t *)&f->prepare, NULL);
-        uv_close((uv_handle_t *)&f->timer, NULL);
+        psd_timer_close(&f->timer, NULL);
     }
     if (f->socket != NULL)
         zmq_close(f->socket);

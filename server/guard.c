@@ -1,3 +1,4 @@
+#include "proto/clock.h"
 #include "server/psd.h"
 
 #include <errno.h>
@@ -6,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <xxhash.h>
 #include <zmq.h>
 
@@ -25,15 +25,14 @@ struct psd_guard_watch {
 void psd_guard_turned_away(struct psd *d, const char *address, const char *why)
 {
     struct psd_guard *g = &d->guard;
-    struct timespec now;
+    uint64_t now_s = ps_now_ns() / PS_NS_PER_S;
     uint64_t who = XXH64(address, strlen(address), XXH64(why, strlen(why), 0));
     size_t at = who % PSD_GUARD_SEEN;
-    clock_gettime(CLOCK_MONOTONIC, &now);
     d->rejected_control[PS__CODE__AUTH]++;
-    if (g->seen[at].who == who && (uint64_t)now.tv_sec < g->seen[at].until_s)
+    if (g->seen[at].who == who && now_s < g->seen[at].until_s)
         return;
     g->seen[at].who = who;
-    g->seen[at].until_s = (uint64_t)now.tv_sec + AGAIN_S;
+    g->seen[at].until_s = now_s + AGAIN_S;
     if (psd_log_allows(&g->log_limit, "auth.refused", "handshakes"))
         ps_log(PS_LOG_WARN, "auth.refused", "%s: %s (told once a minute)", address, why);
 }

@@ -28,7 +28,7 @@ static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer
 {
     s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
     memcpy(s->peer, peer->id, s->peer_bytes);
-    s->last_heard_ms = uv_now(&d->loop);
+    s->last_heard_ms = psd_loop_now_ms(&d->loop);
     psd_copy_text(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
     psd_copy_text(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
@@ -121,7 +121,7 @@ static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *pee
     struct psd_sessions *t = &d->sessions;
     if (m->observer || m->any_rank) {
         const uint64_t *ranks = m->observer ? NULL : psd_auth_ranks(peer);
-        struct psd_session *s = psd_sessions_vacant(t, m->observer, ranks, uv_now(&d->loop));
+        struct psd_session *s = psd_sessions_vacant(t, m->observer, ranks, psd_loop_now_ms(&d->loop));
         if (s == NULL && ranks != NULL)
             refusef(d, peer, PS__CODE__RANK_TAKEN,
                     "all ranks that %s may have (ranks= of the allow-list) are taken", peer->identity);
@@ -213,7 +213,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     s->token = m->token;
     psd_roads_new_pass(s);
     s->state = PSD_SESSION_JOINING;
-    s->joined_ms = uv_now(&d->loop);
+    s->joined_ms = psd_loop_now_ms(&d->loop);
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     psd_job_update_rates(d);
@@ -264,7 +264,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     s->token = 0;
     psd_roads_new_pass(s);
     s->state = PSD_SESSION_ACTIVE;
-    s->joined_ms = uv_now(&d->loop);
+    s->joined_ms = psd_loop_now_ms(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     set_peer(d, s, peer, m);
     if (m->center_version > d->resumed_version && m->center_version - d->resumed_version > d->lost_updates)

@@ -131,13 +131,13 @@ static double recent_staleness(struct psd *d)
  * never jumps: records stay in order and intervals true, whatever is done to the system's time. */
 static double now_s(const struct psd *d)
 {
-    return (double)(d->started_unix_ms + uv_now(&d->loop) - d->started_ms) / 1e3;
+    return (double)(d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3;
 }
 
 void psd_history_add(struct psd *d, const char *event)
 {
     struct psd_history *h = &d->history;
-    uint64_t now_ms = uv_now(&d->loop), version = psd_version(d);
+    uint64_t now_ms = psd_loop_now_ms(&d->loop), version = psd_version(d);
     bool fresh = d->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
     struct psd_record r = {
         .t_s = now_s(d),
@@ -167,7 +167,7 @@ void psd_history_add(struct psd *d, const char *event)
 void psd_history_tick(struct psd *d)
 {
     const struct psd_history *h = &d->history;
-    if (uv_now(&d->loop) - h->last_ms >= EVERY_MS &&
+    if (psd_loop_now_ms(&d->loop) - h->last_ms >= EVERY_MS &&
         (psd_version(d) != h->last_version || d->evaluation.fresh))
         psd_history_add(d, NULL);
 }

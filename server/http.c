@@ -1,4 +1,4 @@
-/* libmicrohttpd without a thread of its own: a uv_poll handle watches its epoll descriptor and a uv_timer its
+/* libmicrohttpd without a thread of its own: a uv_poll handle watches its epoll descriptor and a timer its
  * next timeout; both call MHD_run, which calls the handlers. One daemon per listening socket, because what it
  * serves depends on the socket. */
 #include "server/http.h"
@@ -14,6 +14,7 @@
 
 #include "proto/unix_socket.h"
 #include "server/http_socket.h"
+#include "server/loop/timer.h"
 
 #define MAX_BODY_BYTES  (64 * 1024) /* of a request; read and ignored */
 #define MAX_CONNECTIONS 64          /* per socket */
@@ -25,7 +26,7 @@ struct face {
     struct MHD_Daemon *daemon;
     bool read_only;
     uv_poll_t poll;
-    uv_timer_t timer;
+    struct psd_timer timer;
 };
 
 struct psd_http {
@@ -197,7 +198,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
     *state = NULL;
 }
 
-static void on_timer(uv_timer_t *timer);
+static void on_timer(struct psd_timer *timer);
 
 static void run_face(struct face *f)
 {
@@ -205,12 +206,12 @@ static void run_face(struct face *f)
 
     MHD_run(f->daemon);
     if (MHD_get_timeout(f->daemon, &timeout_ms) == MHD_YES)
-        uv_timer_start(&f->timer, on_timer, timeout_ms, 0);
+        psd_timer_start(&f->timer, on_timer, timeout_ms, 0);
     else
-        uv_timer_stop(&f->timer);
+        psd_timer_stop(&f->timer);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_timer(struct psd_timer *timer)
 {
     run_face(timer->data);
 }
@@ -222,11 +223,20 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     run_face(poll->data);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void close_one(struct psd_http *h)
 {
-    struct psd_http *h = ((struct face *)handle->data)->http;
     if (--h->n_open == 0)
         free(h);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    close_one(((struct face *)handle->data)->http);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    close_one(((struct face *)((struct psd_timer *)handle->data)->data)->http);
 }
 
 /* Serves listen_fd, which libmicrohttpd closes from now on. */
@@ -248,9 +258,8 @@ static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool re
         MHD_stop_daemon(f->daemon);
         return ps_fail(err, -ENOMEM, "status server: its descriptor cannot be watched");
     }
-    uv_timer_init(loop, &f->timer);
+    psd_timer_init(loop, &f->timer, f);
     f->poll.data = f;
-    f->timer.data = f;
     h->n_open += 2;
     h->n_faces++;
     uv_poll_start(&f->poll, UV_READABLE, on_poll);
@@ -300,7 +309,7 @@ void psd_http_destroy(struct psd_http *h)
     for (int i = 0; i < h->n_faces; i++) {
         uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */
         MHD_stop_daemon(h->faces[i].daemon);
-        uv_close((uv_handle_t *)&h->faces[i].poll, on_closed);
-        uv_close((uv_handle_t *)&h->faces[i].timer, on_closed);
+        uv_close((uv_handle_t *)&h->faces[i].poll, on_poll_closed);
+        psd_timer_close(&h->faces[i].timer, on_timer_closed);
     }
 }

@@ -179,7 +179,7 @@ static void become_ready(struct psd *d)
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
-    d->saver.last_ms = d->ready_ms = d->history.last_ms = uv_now(&d->loop);
+    d->saver.last_ms = d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
     unpark(d);
@@ -189,7 +189,7 @@ void psd_job_resume(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     d->center_whole = true;
-    d->ready_ms = d->history.last_ms = uv_now(&d->loop);
+    d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
     hand_out(d);
     ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
            d->resumed_version, d->resumed_from);
@@ -202,7 +202,7 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
            s->incarnation, why);
     s->state = PSD_SESSION_VACANT;
     s->took_part = s->took_part && code != PS__CODE__OK;
-    s->ended_ms = uv_now(&d->loop);
+    s->ended_ms = psd_loop_now_ms(&d->loop);
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
@@ -351,7 +351,7 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
 
 void psd_job_check_silence(struct psd *d)
 {
-    uint64_t now = uv_now(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
+    uint64_t now = psd_loop_now_ms(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
     char why[96];
     forgive_own_sleep(d, now);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
@@ -373,7 +373,7 @@ void psd_job_drain(struct psd *d, const char *why)
            psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
     psd_swap_cancel(d);
     d->state = PSD_STATE_DRAINING;
-    d->drain_deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
+    d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
     psd_control_drain(d, why);
     psd_history_add(d, d->drain_reason);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 
 enum { BATCH = 64, IDLE_MS = 1000 };
@@ -153,7 +154,7 @@ static void *run(void *arg)
         for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
             more = serve(lane, &lane->roads[i]) || more;
         if (!more && !lane->stop && !rest(lane))
-            poll(fds, 1 + lane->n_roads, IDLE_MS);
+            ps_poll(fds, 1 + lane->n_roads, IDLE_MS);
     }
     return NULL;
 }

@@ -62,7 +62,7 @@ static bool expects_some(const struct psd *d)
 {
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_VACANT &&
-            d->sessions.slots[i].reserved_until_ms > uv_now(&d->loop))
+            d->sessions.slots[i].reserved_until_ms > psd_loop_now_ms(&d->loop))
             return true;
     return false;
 }

@@ -100,7 +100,7 @@ static struct psd_munge_nonce *make_nonce(struct psd *d, const struct psd_peer *
         return NULL;
     memcpy(n->peer, peer->id, peer->id_bytes);
     n->peer_bytes = peer->id_bytes;
-    n->given_ms = uv_now(&d->loop);
+    n->given_ms = psd_loop_now_ms(&d->loop);
     return n;
 }
 
@@ -234,7 +234,7 @@ static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge
 void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
-    bool fresh = n != NULL && uv_now(&d->loop) < n->given_ms + NONCE_MS;
+    bool fresh = n != NULL && psd_loop_now_ms(&d->loop) < n->given_ms + NONCE_MS;
     if (m->credential.len == 0 || !fresh)
         challenge(d, peer);
     else if (d->munge.at_work < PSD_MUNGE_AT_WORK) /* else it is said again */

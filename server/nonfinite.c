@@ -1,10 +1,10 @@
 /* The first value of the job that was not finite: a diverging run is recognised by who had it, when and
  * where. None is ever stored; this only remembers. */
+#include "proto/clock.h"
 #include "server/psd.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "proto/log.h"
 
@@ -19,19 +19,17 @@ void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t
                             bool sent)
 {
     struct psd_nonfinite *f = &d->nonfinite;
-    struct timespec now;
     char place[64 + PS_MAX_NAME_BYTES] = "";
 
     if (f->seen)
         return;
-    clock_gettime(CLOCK_REALTIME, &now);
     *f = (struct psd_nonfinite){.seen = true,
                                 .rank = s->client,
                                 .incarnation = s->incarnation,
                                 .clock = clock,
                                 .version = psd_version(d),
                                 .index = index,
-                                .t_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
+                                .t_s = 1e-6 * (double)ps_wall_us(),
                                 .sent = sent};
     snprintf(f->name, sizeof f->name, "%s", s->name);
     snprintf(f->tensor, sizeof f->tensor, "%s", tensor_of(d, index));

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "server/lane.h"
 
 static void say(const char *state)
@@ -62,12 +62,9 @@ void psd_notify_ready(struct psd_notify *n)
 void psd_notify_reloading(struct psd_notify *n)
 {
     char state[80];
-    struct timespec now;
     if (!n->ready)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
-             (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, ps_now_us());
     n->reloading = true;
     say(state);
 }

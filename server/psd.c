@@ -9,9 +9,9 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 #include "proto/memory.h"
 #include "server/endpoint.h"
@@ -114,7 +114,7 @@ static void end_all(struct psd *d, bool observers)
  * is up; then the end. */
 static void stop_when_possible(struct psd *d)
 {
-    bool now = uv_now(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
+    bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
     if (psd_swap_is_closing(d) && !(now && d->state == PSD_STATE_DRAINING))
         return; /* a moment: lanes change hands */
     if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
@@ -130,7 +130,7 @@ static void stop_when_possible(struct psd *d)
     }
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(d)) {
@@ -139,7 +139,7 @@ static void on_tick(uv_timer_t *timer)
     }
     psd_team_tick(d);
     psd_job_check_silence(d);
-    psd_meetings_tick(&d->meetings, uv_now(&d->loop));
+    psd_meetings_tick(&d->meetings, psd_loop_now_ms(&d->loop));
     psd_tempo_plan(d);
     if (!d->membership.started)
         psd_membership_joined(d); /* those who were expected may have had their time */
@@ -150,7 +150,7 @@ static void on_tick(uv_timer_t *timer)
     stop_when_possible(d);
     if (d->notify.reloading && d->swap.phase == PSD_SWAP_NONE)
         psd_notify_ready(&d->notify);
-    psd_notify_watch(&d->notify, d->lanes, d->n_own, uv_now(&d->loop));
+    psd_notify_watch(&d->notify, d->lanes, d->n_own, psd_loop_now_ms(&d->loop));
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
@@ -234,7 +234,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     for (size_t i = 0; i < d->resumed.n_replay; i++)
         if (d->resumed.replay[i].client < d->sessions.n_slots)
             d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
-                uv_now(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+                psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
@@ -273,7 +273,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     }
     /* A worker of an earlier job must not be taken for one of this job's. */
     if (getrandom(&d->sessions.incarnation, sizeof d->sessions.incarnation, GRND_NONBLOCK) < 0)
-        d->sessions.incarnation = (uint32_t)time(NULL) ^ (uint32_t)getpid() << 16;
+        d->sessions.incarnation = (uint32_t)(ps_wall_us() / 1000000) ^ (uint32_t)getpid() << 16;
     d->sessions.incarnation &= INCARNATION_MASK;
     if (start->resume && resume(d, start->version, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
@@ -310,7 +310,7 @@ static int open_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.status", "%s", err.text);
         return PSD_EXIT_BIND;
     }
-    if (psd_notify_init(&d->notify, d->n_own, uv_now(&d->loop)) < 0) {
+    if (psd_notify_init(&d->notify, d->n_own, psd_loop_now_ms(&d->loop)) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "no memory to watch the lanes");
         return PSD_EXIT_SYSTEM;
     }
@@ -325,10 +325,10 @@ static int open_up(struct psd *d, const struct psd_start *start)
 
 static void start_timers(struct psd *d)
 {
-    d->tick.data = d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
-    d->checked_ms = uv_now(&d->loop);
-    uv_timer_init(&d->loop, &d->tick);
-    uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+    d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
+    d->checked_ms = psd_loop_now_ms(&d->loop);
+    psd_timer_init(&d->loop, &d->tick, d);
+    psd_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);
     uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     uv_signal_init(&d->loop, &d->sigint);
@@ -396,7 +396,7 @@ static void settle(struct psd *d)
     d->state = PSD_STATE_STOPPING;
     d->saver.again = 0;
     if (d->tick.data != NULL)
-        uv_timer_stop(&d->tick);
+        psd_timer_stop(&d->tick);
     while (d->saver.busy && d->saver.lanes_left == 0)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
@@ -446,10 +446,8 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     d->reload.source = start->source;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    d->started_unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    d->started_ms = uv_now(&d->loop);
+    d->started_unix_ms = ps_wall_us() / 1000;
+    d->started_ms = psd_loop_now_ms(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
         code = open_up(d, start);

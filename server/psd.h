@@ -16,6 +16,7 @@
 #include "server/guard.h"
 #include "server/http.h"
 #include "server/lane.h"
+#include "server/loop/timer.h"
 #include "server/meeting.h"
 #include "server/notify.h"
 #include "server/munge.h"
@@ -159,7 +160,7 @@ struct psd_cuts {
     uint64_t n_closed;              /* rounds, in this run of psd */
     bool grace_is_over;             /* of the open round */
     uint64_t dropped;               /* exchanges that were late */
-    uv_timer_t timer;               /* of the open round's grace, or of looks at the one under way */
+    struct psd_timer timer;         /* of the open round's grace, or of looks at the one under way */
 };
 
 struct psd {
@@ -199,7 +200,7 @@ struct psd {
     char drain_reason[256]; /* "" : not draining */
     struct psd_http *http;
     int state_lock; /* statedir.h */
-    uv_timer_t tick;
+    struct psd_timer tick;
     struct psd_notify notify;
     uv_signal_t sigterm, sigint, sighup, sigusr1;
     uint64_t started_ms, drain_deadline_ms;

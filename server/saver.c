@@ -1,5 +1,6 @@
 /* Checkpoints of a running job: each lane copies its slice into the preallocated snapshot at a chunk
  * boundary; when all have, a thread of libuv's pool writes it. Everything else runs on the loop. */
+#include "proto/clock.h"
 #include "server/psd.h"
 
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
@@ -21,11 +21,11 @@ static void prepare(struct psd *d, unsigned what)
     v->what = what;
     v->lanes_left = d->n_own;
     if (what & PSD_SAVE_NEWEST)
-        v->last_ms = uv_now(&d->loop);
+        v->last_ms = psd_loop_now_ms(&d->loop);
     s->version = psd_version(d);
     s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     s->incarnation = d->sessions.incarnation;
-    s->saved_at_s = (uint64_t)time(NULL);
+    s->saved_at_s = ps_wall_us() / 1000000;
     s->test_accuracy = v->better.accuracy;
     s->evaluated_version = v->better.version;
 }
@@ -212,7 +212,7 @@ void psd_saver_check_due(struct psd *d)
 {
     uint64_t every_ms = (uint64_t)d->cfg.checkpoint.every_s * 1000;
     if (every_ms == 0 || d->state != PSD_STATE_READY || d->saver.busy ||
-        uv_now(&d->loop) - d->saver.last_ms < every_ms)
+        psd_loop_now_ms(&d->loop) - d->saver.last_ms < every_ms)
         return;
     if (psd_version(d) == d->saver.last_version && d->saver.last_path[0] != 0)
         return; /* nothing has moved */

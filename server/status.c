@@ -184,7 +184,7 @@ static json_t *status_json(struct psd *d)
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
     json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:f}", "name", "psd", "version", PSD_VERSION, "pid",
                           (int)getpid(), "state", state_names[d->state], "uptime_s",
-                          (double)(uv_now(&d->loop) - d->started_ms) / 1e3);
+                          (double)(psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3);
     json_object_set_new(o, "method",
                         json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", d->cfg.method, "rule", d->cfg.rule,
                                   "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
@@ -274,7 +274,7 @@ static void add_road(json_t *o, const struct psd *d, const struct psd_session *s
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
-    uint64_t clock, staleness, now_ms = uv_now(&d->loop);
+    uint64_t clock, staleness, now_ms = psd_loop_now_ms(&d->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     double distance, update;
     client_counters(d, s->client, &clock, &staleness);
@@ -312,7 +312,7 @@ static json_t *ended_json(const struct psd *d, const struct psd_session *s)
 {
     json_t *o = worker_json(d, s);
     json_object_set_new(o, "end", json_string(s->end));
-    json_object_set_new(o, "ended_s", json_real((double)(uv_now(&d->loop) - s->ended_ms) / 1e3));
+    json_object_set_new(o, "ended_s", json_real((double)(psd_loop_now_ms(&d->loop) - s->ended_ms) / 1e3));
     return o;
 }
 

@@ -17,7 +17,7 @@ static void met(struct psd *d, const char *condition, const char *reason)
 void psd_stop_check(struct psd *d)
 {
     const struct psd_evaluation *e = &d->evaluation;
-    const uint64_t version = psd_version(d), trained_ms = uv_now(&d->loop) - d->ready_ms;
+    const uint64_t version = psd_version(d), trained_ms = psd_loop_now_ms(&d->loop) - d->ready_ms;
     char reason[200];
 
     if (d->state != PSD_STATE_READY)

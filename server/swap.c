@@ -47,7 +47,7 @@ static void close_lanes(struct psd *d)
 {
     d->swap.phase = PSD_SWAP_CLOSING;
     d->swap.lanes_left = d->n_lanes;
-    d->swap.deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+    d->swap.deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_CLOSE});
 }
 
@@ -152,7 +152,7 @@ void psd_swap_check(struct psd *d)
 {
     if (d->swap.phase == PSD_SWAP_DUE)
         begin_if_possible(d);
-    if (d->swap.phase == PSD_SWAP_CLOSING && uv_now(&d->loop) > d->swap.deadline_ms)
+    if (d->swap.phase == PSD_SWAP_CLOSING && psd_loop_now_ms(&d->loop) > d->swap.deadline_ms)
         evict_late(d);
     close_or_go_on(d);
 }

@@ -1,4 +1,5 @@
 /* The head's part of a job with several servers: what it tells them and hears from them. Runs on the loop. */
+#include "proto/clock.h"
 #include "server/team_inside.h"
 
 #include <errno.h>
@@ -31,8 +32,8 @@ int psd_team_open(struct psd *d)
     if (!psd_has_team(d))
         return 0;
     if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
-        t->run = uv_hrtime() ^ (uint64_t)getpid() << 32;
-    t->deadline_ms = uv_now(&d->loop) + (uint64_t)d->cfg.servers.wait_s * 1000;
+        t->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
+    t->deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.servers.wait_s * 1000;
     t->servers = calloc(d->cfg.servers.count, sizeof *t->servers);
     for (uint32_t i = 1; t->servers != NULL && i < d->cfg.servers.count; i++)
         if ((t->servers[i].urls = calloc((size_t)PSD_MAX_ROADS * d->n_own, sizeof *t->servers[i].urls)) ==
@@ -187,8 +188,8 @@ bool psd_team_dismiss(struct psd *d)
             psd_team_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
     }
     if (t->dismissed_ms == 0)
-        t->dismissed_ms = uv_now(&d->loop);
-    return !is_behind(d, NULL) || uv_now(&d->loop) > t->dismissed_ms + DISMISS_MS;
+        t->dismissed_ms = psd_loop_now_ms(&d->loop);
+    return !is_behind(d, NULL) || psd_loop_now_ms(&d->loop) > t->dismissed_ms + DISMISS_MS;
 }
 
 bool psd_team_keeps_up(const struct psd *d)
@@ -276,7 +277,7 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
         psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
         return;
     }
-    s->heard_ms = uv_now(&d->loop);
+    s->heard_ms = psd_loop_now_ms(&d->loop);
     s->taken = m->taken > s->taken ? m->taken : s->taken;
     s->version = m->version;
     s->saved_number = m->saved_number;
@@ -305,7 +306,7 @@ static void name_missing(const struct psd *d, char *list, size_t size)
 
 void psd_team_tick(struct psd *d)
 {
-    uint64_t now = uv_now(&d->loop);
+    uint64_t now = psd_loop_now_ms(&d->loop);
     char missing[120], why[200];
     if (!psd_has_team(d))
         return;

@@ -24,6 +24,7 @@
 #include "proto/error.h"
 #include "ps.pb-c.h"
 #include "server/lane.h"
+#include "server/loop/timer.h"
 #include "server/meeting.h"
 
 struct psd;
@@ -112,7 +113,7 @@ struct psd_follow {
     void *context, *socket; /* to the head's control road */
     uv_poll_t poll;
     uv_prepare_t prepare;
-    uv_timer_t timer;
+    struct psd_timer timer;
     bool placed, served; /* now; ever */
     uint64_t run, head_run, call;
     uint64_t taken;

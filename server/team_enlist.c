@@ -28,7 +28,7 @@ static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uin
 {
     s->enlisted = false;
     s->here = begin == PSD_BEGIN_GO_ON;
-    s->heard_ms = uv_now(&d->loop);
+    s->heard_ms = psd_loop_now_ms(&d->loop);
     say_place(d, s, begin, version);
 }
 
@@ -234,7 +234,7 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
 static bool place_is_free(struct psd *d, const struct psd_peer *peer, const struct psd_server *s,
                           uint64_t run)
 {
-    if (!(s->here || s->enlisted) || s->run == run || uv_now(&d->loop) - s->heard_ms > TAKE_OVER_MS)
+    if (!(s->here || s->enlisted) || s->run == run || psd_loop_now_ms(&d->loop) - s->heard_ms > TAKE_OVER_MS)
         return true;
     if (psd_log_allows(&d->team.log_limit, "server.taken", "servers"))
         ps_log(PS_LOG_WARN, "server.taken", "%s says that it is server %u, whose place %s has", peer->address,
@@ -289,7 +289,7 @@ void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlis
         psd_team_lose(d, s,
                       s->run != m->run ? "another process has taken its place" : "its connection broke");
     take_in(d, s, peer, m);
-    s->heard_ms = uv_now(&d->loop);
+    s->heard_ms = psd_loop_now_ms(&d->loop);
     s->enlisted = true;
     if (is_new)
         ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);

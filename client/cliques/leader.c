@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/cliques/porch.h"
+#include "proto/clock.h"
 
 static const double look_s = 0.2;  /* between two looks at the guests and at whether it still leads */
 static const double grace_s = 1.0; /* for the others to come and hear it, once members disagree */
@@ -31,7 +32,7 @@ uint64_t psc_draw(void)
     uint64_t draw = 0;
     while (draw == 0)
         if (getrandom(&draw, sizeof draw, 0) != sizeof draw)
-            draw = (uint64_t)getpid() << 32 ^ (uint64_t)(psc_clock_s() * 1e9);
+            draw = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9);
     return draw;
 }
 
@@ -95,7 +96,7 @@ static void admit(struct leader *l, int fd, const struct psc_hello *h)
         return;
     }
     psc_reply_pack(&(struct psc_reply){.kind = PSC_REPLY_WAIT, .rank = h->rank}, bytes);
-    psc_send_all(fd, bytes, sizeof bytes, psc_clock_s(), -1);
+    psc_send_all(fd, bytes, sizeof bytes, ps_now_s(), -1);
     l->guests[l->n++] = (struct guest){fd, *h};
 }
 
@@ -164,7 +165,7 @@ static void welcome_all(struct leader *l, const uint32_t *by_rank)
         memcpy(reply.next, l->guests[by_rank[(r + 1) % m->members]].hello.address, sizeof reply.next);
         if (g->fd >= 0) {
             psc_reply_pack(&reply, bytes);
-            psc_send_all(g->fd, bytes, sizeof bytes, psc_clock_s(), -1);
+            psc_send_all(g->fd, bytes, sizeof bytes, ps_now_s(), -1);
             close(g->fd);
             continue;
         }
@@ -187,15 +188,15 @@ static double end_of(const struct psc_meeting *m)
 static int gather(struct leader *l, bool (*still_leads)(void *arg), void *arg)
 {
     double deadline = end_of(l->m);
-    while ((l->n < l->m->members || l->verdict.text[0] != 0) && psc_clock_s() < deadline) {
-        double look = psc_clock_s() + look_s;
+    while ((l->n < l->m->members || l->verdict.text[0] != 0) && ps_now_s() < deadline) {
+        double look = ps_now_s() + look_s;
         struct psc_hello h;
         int fd, rc = psc_porch_wait(&l->porch, look < deadline ? look : deadline, &fd, &h);
         if (rc == 0) {
             bool agreed = l->verdict.text[0] == 0;
             admit(l, fd, &h);
-            if (agreed && l->verdict.text[0] != 0 && psc_clock_s() + grace_s < deadline)
-                deadline = psc_clock_s() + grace_s;
+            if (agreed && l->verdict.text[0] != 0 && ps_now_s() + grace_s < deadline)
+                deadline = ps_now_s() + grace_s;
             continue;
         }
         if (rc != -EAGAIN)

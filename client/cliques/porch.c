@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
+
 static const double hello_s = 5; /* what a hello may take */
 
 void psc_porch_init(struct psc_porch *p, int listen_fd, int stop_fd)
@@ -28,7 +30,7 @@ void psc_turn_away(int fd, uint8_t kind, const char *text)
     unsigned char bytes[PSC_REPLY_BYTES];
     snprintf(r.text, sizeof r.text, "%s", text);
     psc_reply_pack(&r, bytes);
-    psc_send_all(fd, bytes, sizeof bytes, psc_clock_s(), -1);
+    psc_send_all(fd, bytes, sizeof bytes, ps_now_s(), -1);
     shutdown(fd, SHUT_WR);
     close(fd);
 }
@@ -44,7 +46,7 @@ static void let_in(struct psc_porch *p)
     while (p->n < PSC_PORCH_ROOM && psc_accept(p->listen_fd, &fd) == 0) {
         p->guests[p->n].fd = fd;
         p->guests[p->n].got = 0;
-        p->guests[p->n].until_s = psc_clock_s() + hello_s;
+        p->guests[p->n].until_s = ps_now_s() + hello_s;
         p->n++;
     }
 }
@@ -55,7 +57,7 @@ static int hear(struct psc_porch *p, size_t i, int *fd, struct psc_hello *hello)
     struct ps_error err;
     ssize_t k = recv(p->guests[i].fd, p->guests[i].bytes + p->guests[i].got,
                      PSC_HELLO_BYTES - p->guests[i].got, MSG_DONTWAIT);
-    if (k < 0 && (errno == EAGAIN || errno == EINTR) && psc_clock_s() < p->guests[i].until_s)
+    if (k < 0 && (errno == EAGAIN || errno == EINTR) && ps_now_s() < p->guests[i].until_s)
         return -EAGAIN;
     if (k <= 0) {
         close(p->guests[i].fd);
@@ -88,7 +90,7 @@ int psc_porch_wait(struct psc_porch *p, double deadline_s, int *fd, struct psc_h
         polls[1] = (struct pollfd){.fd = p->n < PSC_PORCH_ROOM ? p->listen_fd : -1, .events = POLLIN};
         for (size_t i = 0; i < p->n; i++)
             polls[i + 2] = (struct pollfd){.fd = p->guests[i].fd, .events = POLLIN};
-        if (poll(polls, (nfds_t)p->n + 2, ms) < 0 && errno != EINTR)
+        if (ps_poll(polls, (nfds_t)p->n + 2, ms) < 0 && errno != EINTR)
             return -errno;
         if (polls[0].revents != 0)
             return -ECANCELED;

@@ -11,7 +11,7 @@ struct psc_meeting {
     const char *name;  /* of the clique, under PSC_NAME_BYTES long */
     uint32_t members, links, segment_bytes;
     uint32_t timeout_ms;
-    double deadline_s; /* by psc_clock_s */
+    double deadline_s; /* by ps_now_s */
     int32_t rank;      /* wanted; -1: the lowest that is free */
     int listen_fd;     /* where it listens, and how the others reach that; its own until meet returns */
     const struct psc_proof *proof; /* to a psd; NULL: none */

@@ -17,6 +17,7 @@
 
 #include "client/cliques/leader.h"
 #include "client/cliques/socket.h"
+#include "proto/clock.h"
 
 static const double nap_s = 0.02; /* before the file is read again */
 static const double look_s = 0.2; /* between two looks at the file while somebody is to answer */
@@ -114,19 +115,19 @@ static int await_reply(const struct post *p, int fd, const struct note *at, doub
     unsigned char bytes[PSC_REPLY_BYTES];
     struct note now;
     for (;;) {
-        double look = psc_clock_s() + look_s;
+        double look = ps_now_s() + look_s;
         struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = p->m->stop_fd, .events = POLLIN}};
-        if (poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
+        if (ps_poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
             return ps_fail(err, -errno, "poll: %s", strerror(errno));
         if (polls[1].revents != 0)
             return ps_fail(err, -ECANCELED, "the meeting was given up");
         if (polls[0].revents != 0) {
-            int rc = psc_recv_all(fd, bytes, sizeof bytes, psc_clock_s() + call_s, p->m->stop_fd);
+            int rc = psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + call_s, p->m->stop_fd);
             return rc == -ECANCELED ? rc : rc < 0 || psc_reply_parse(out, bytes, err) < 0 ? -ESTALE : 0;
         }
         if (read_note(p->path, &now) && now.nonce != at->nonce)
             return -EAGAIN;
-        if (psc_clock_s() >= until_s)
+        if (ps_now_s() >= until_s)
             return -ETIMEDOUT;
     }
 }
@@ -164,7 +165,7 @@ static int join(const struct post *p, const struct note *at, struct ps_error *er
 {
     struct psc_meeting *m = p->m;
     unsigned char bytes[PSC_HELLO_BYTES];
-    double call = psc_clock_s() + call_s;
+    double call = ps_now_s() + call_s;
     struct psc_reply reply = {0};
     struct psc_hello h;
     int fd, rc = psc_connect(at->address, call < m->deadline_s ? call : m->deadline_s, m->stop_fd, &fd, err);
@@ -185,7 +186,7 @@ static int join(const struct post *p, const struct note *at, struct ps_error *er
 static int nap(const struct psc_meeting *m)
 {
     struct pollfd stop = {.fd = m->stop_fd, .events = POLLIN};
-    return poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
+    return ps_poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
 }
 
 /* One try to join whoever leads, or to lead. -EAGAIN and -ESTALE: another is due. */
@@ -218,7 +219,7 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
         rc = try_once(&p, err);
         if (rc != -EAGAIN && rc != -ESTALE)
             return rc;
-        if (psc_clock_s() >= m->deadline_s)
+        if (ps_now_s() >= m->deadline_s)
             return ps_fail(err, -ETIMEDOUT, "%s: nobody led the meeting to its end within %u ms", p.path,
                            m->timeout_ms);
         if ((rc = nap(m)) < 0)

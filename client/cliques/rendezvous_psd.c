@@ -10,6 +10,7 @@
 #include "client/cliques/leader.h"
 #include "client/cliques/socket.h"
 #include "client/psc.h"
+#include "proto/clock.h"
 #include "proto/control.h"
 
 static const double say_s = 1.0;    /* between two Meets: psd forgets who is silent for five */
@@ -53,7 +54,7 @@ static void say_meet(struct call *c, bool leave)
     const struct psc_meeting *m = c->m;
     Ps__Meet meet = PS__MEET__INIT;
     Ps__ToServer to = PS__TO_SERVER__INIT;
-    double left_s = m->deadline_s - psc_clock_s();
+    double left_s = m->deadline_s - ps_now_s();
 
     left_s -= left_s / 4 < margin_s ? left_s / 4 : margin_s;
     meet.protocol = PS_PROTOCOL_VERSION;
@@ -71,7 +72,7 @@ static void say_meet(struct call *c, bool leave)
     to.what_case = PS__TO_SERVER__WHAT_MEET;
     to.meet = &meet;
     ps_control_send(c->line.socket, &to.base); /* what does not go is said again */
-    c->said_s = psc_clock_s();
+    c->said_s = ps_now_s();
 }
 
 /* Whether psd's answer is one for this member: psd's bytes, too, are only bytes. */
@@ -144,7 +145,7 @@ static int ask(struct call *c, struct ps_error *err)
 {
     for (;;) {
         int rc;
-        double now = psc_clock_s();
+        double now = ps_now_s();
         if (now >= c->m->deadline_s)
             return ps_fail(err, -ETIMEDOUT, "psd at %.200s did not answer within %u ms%s%s", c->m->place,
                            c->m->timeout_ms, c->trouble.text[0] != 0 ? ": " : "", c->trouble.text);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/cliques/rendezvous.h"
+#include "proto/clock.h"
 
 static const double farewell_s = 0.2; /* for the others to read what broke a clique before it is closed */
 
@@ -143,7 +144,7 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
                             .links = r->links,
                             .segment_bytes = r->segment_bytes,
                             .timeout_ms = r->timeout_ms,
-                            .deadline_s = psc_clock_s() + r->timeout_ms * 1e-3,
+                            .deadline_s = ps_now_s() + r->timeout_ms * 1e-3,
                             .rank = opt->rank,
                             .stop_fd = r->stop_fd};
     struct ps_error why = {""};

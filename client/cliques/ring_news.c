@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "client/cliques/ring.h"
+#include "proto/clock.h"
 
 static const double news_s = 0.3; /* for telling; a neighbour that cannot hear for so long is on its own */
 
@@ -38,7 +39,7 @@ static void finish_segment(struct psc_ring_link *l, double deadline)
 static void tell(struct psc_ring *r)
 {
     unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
-    double deadline = psc_clock_s() + news_s;
+    double deadline = ps_now_s() + news_s;
     psc_head_pack(
         &(struct psc_head){
             .type = PSC_HEAD_NEWS, .rank = (int32_t)r->rank, .seq = r->seq, .bytes = PSC_NEWS_BYTES},
@@ -76,8 +77,7 @@ static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_
         n = sizeof text;
     if (n > 0)
         memcpy(text, got, n);
-    psc_recv_all(fd, text + n, sizeof text - n, psc_clock_s() + news_s,
-                 -1); /* a part says more than nothing */
+    psc_recv_all(fd, text + n, sizeof text - n, ps_now_s() + news_s, -1); /* a part says more than nothing */
     psc_news_clean(text, r->err);
     tell(r);
     return PSC_ECLIQUE;
@@ -91,7 +91,7 @@ int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
     ssize_t k = recv(l->next, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    int rc = k > 0 ? psc_recv_all(l->next, bytes, sizeof bytes, psc_clock_s() + news_s, -1)
+    int rc = k > 0 ? psc_recv_all(l->next, bytes, sizeof bytes, ps_now_s() + news_s, -1)
                    : (k < 0 ? -errno : -ECONNRESET);
     if (rc == 0) {
         if (psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
@@ -116,7 +116,7 @@ static bool has_heard(struct psc_ring *r, int *rc)
         if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK) != sizeof bytes ||
             psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
             continue;
-        psc_recv_all(fd, bytes, sizeof bytes, psc_clock_s() + news_s, -1);
+        psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + news_s, -1);
         *rc = take_news(r, fd, NULL, 0);
         return true;
     }
@@ -177,7 +177,7 @@ int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l)
     if (theirs.seq == r->seq && theirs.rank < (int32_t)r->members && theirs.rank != (int32_t)r->rank &&
         r->blamed != (uint32_t)theirs.rank) {
         r->blamed = (uint32_t)theirs.rank;
-        r->beat_s = psc_clock_s(); /* pass it on */
+        r->beat_s = ps_now_s(); /* pass it on */
     }
     return 0;
 }

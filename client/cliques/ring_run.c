@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/cliques/ring.h"
+#include "proto/clock.h"
 
 enum { BEATS = 4 }; /* WAITING is said so often before a silence is too long */
 
@@ -32,11 +33,17 @@ static double patience_s(const struct psc_ring *r)
     return r->timeout_ms * 1e-3;
 }
 
+/* When a silence is too long. */
+static double end_s(const struct psc_ring *r)
+{
+    return r->moved_s + patience_s(r);
+}
+
 /* Nothing can come or go now. */
 static int grow_impatient(struct psc_ring *r)
 {
-    double now = psc_clock_s();
-    if (now - r->moved_s >= patience_s(r))
+    double now = ps_now_s();
+    if (now >= end_s(r))
         return psc_ring_fail(r, "rank %u has been silent for %u ms", r->blamed, r->timeout_ms);
     if (now >= r->beat_s) {
         psc_ring_say_waiting(r);
@@ -51,9 +58,8 @@ static int wait_for_peers(struct psc_ring *r)
     int rc = grow_impatient(r);
     if (rc < 0)
         return rc;
-    double end = r->moved_s + patience_s(r);
     list_waits(r, &w);
-    int n = poll(w.fds, w.n, psc_ms_until(r->beat_s < end ? r->beat_s : end, 1 << 30));
+    int n = ps_poll(w.fds, w.n, psc_ms_until(r->beat_s < end_s(r) ? r->beat_s : end_s(r), 1 << 30));
     if (n < 0 && errno != EINTR)
         return psc_ring_fail(r, "poll: %s", strerror(errno));
     if (n <= 0)
@@ -94,7 +100,7 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     int rc = psc_flow_begin(r, op);
     while (rc >= 0 && !ended) {
         if ((rc = move(r, &ended)) > 0 || fresh) {
-            r->moved_s = psc_clock_s();
+            r->moved_s = ps_now_s();
             r->beat_s = r->moved_s + patience_s(r) / BEATS;
             fresh = false;
         }

@@ -11,24 +11,18 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "proto/clock.h"
 
 static const char tcp_scheme[] = "tcp://", unix_scheme[] = "unix:";
 
 /* Every member may call at once. */
 enum { BACKLOG = PSC_MAX_MEMBERS + PSC_MAX_LINKS };
 
-double psc_clock_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 int psc_ms_until(double deadline_s, int most_ms)
 {
-    double ms = ceil((deadline_s - psc_clock_s()) * 1e3);
+    double ms = ceil((deadline_s - ps_now_s()) * 1e3);
     return ms <= 0 ? 0 : ms < most_ms ? (int)ms : most_ms;
 }
 
@@ -169,7 +163,7 @@ static int wait_for(int fd, short events, double deadline_s, int stop_fd)
     struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = stop_fd, .events = POLLIN}};
     int n;
     do
-        n = poll(p, 2, psc_ms_until(deadline_s, 1 << 30));
+        n = ps_poll(p, 2, psc_ms_until(deadline_s, 1 << 30));
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
@@ -315,7 +309,7 @@ static bool discard(int fd)
 
 void psc_close_gently(int *fds, size_t n, double seconds)
 {
-    double deadline = psc_clock_s() + seconds;
+    double deadline = ps_now_s() + seconds;
     for (size_t i = 0; i < n; i++)
         if (fds[i] >= 0)
             shutdown(fds[i], SHUT_WR);

@@ -8,7 +8,6 @@
 
 #include "client/cliques/wire.h"
 
-double psc_clock_s(void); /* monotonic */
 /* Milliseconds until then, for poll: 0 to `most_ms`, rounded up. */
 int psc_ms_until(double deadline_s, int most_ms);
 

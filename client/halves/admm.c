@@ -9,6 +9,7 @@
  * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
  * and the center before is the answer. */
 #include "client/halves/halves.h"
+#include "proto/clock.h"
 
 #include <math.h>
 #include <string.h>
@@ -61,11 +62,11 @@ static void land_anew(struct psc *c, struct ps_range r, const float *answer, flo
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    double begin = psc_now_s(), eta = psc_rate(c), pull = eta * c->hyper.rho;
+    double begin = ps_now_s(), eta = psc_rate(c), pull = eta * c->hyper.rho;
     psc_gradient_decay(c, x, g);
     c->admm = (struct psc_admm){g, (float)eta, (float)pull, (float)(1 / (1 + pull))};
     make_message(c, x);
-    c->update_s += psc_now_s() - begin;
+    c->update_s += ps_now_s() - begin;
     struct psc_transfer t = psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE], x, n_samples);
     t.landed = land;
     int rc = psc_move(c, &t);

@@ -8,6 +8,7 @@
  * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
  * beginning of the next message. */
 #include "client/halves/halves.h"
+#include "proto/clock.h"
 
 /* What the exchange covers that is due. */
 static struct ps_range part_of(const struct psc *c)
@@ -105,7 +106,7 @@ static void take_over(struct psc *c, float *x)
     float *own = psc_own_x(c, x), *start = c->kept[PSC_KEPT_START];
     const float *answer = c->kept[PSC_KEPT_AHEAD];
     struct ps_range part = c->ahead.part;
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
          p = psc_next_part(p, part)) {
         uint64_t at = p.range.begin;
@@ -116,7 +117,7 @@ static void take_over(struct psc *c, float *x)
     }
     c->ahead.landed = false;
     c->pulled = true;
-    c->update_s += psc_now_s() - begin;
+    c->update_s += ps_now_s() - begin;
     psc_own_look(c, x, part);
 }
 

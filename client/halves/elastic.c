@@ -4,6 +4,7 @@
  * With overlap the exchange of a step starts at the end of the one before: x is the same, and so are the
  * bits. */
 #include "client/halves/halves.h"
+#include "proto/clock.h"
 
 /* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
@@ -63,7 +64,7 @@ static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
 static void take_over(struct psc *c, float *x)
 {
     const float *brought = brought_to(c);
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
@@ -74,7 +75,7 @@ static void take_over(struct psc *c, float *x)
     }
     c->ahead.landed = false;
     c->pulled = true;
-    c->update_s += psc_now_s() - begin;
+    c->update_s += ps_now_s() - begin;
 }
 
 static bool exchange_is_due(const struct psc *c)

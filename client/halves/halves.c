@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "proto/clock.h"
+
 const struct psc_half *psc_half_of(const struct ps_rule_info *rule, enum ps_clique_mode mode)
 {
     static const struct psc_half *const halves[] = {
@@ -78,7 +80,7 @@ static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
 
 void psc_own_step(struct psc *c, float *at, const float *g)
 {
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     float eta = (float)psc_rate(c);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
@@ -87,7 +89,7 @@ void psc_own_step(struct psc *c, float *at, const float *g)
         if (s->role == PS_ROLE_PARAM)
             c->optimizer->step(c->vec, &p, eta, (float)c->hyper.momentum);
     }
-    c->update_s += psc_now_s() - begin;
+    c->update_s += ps_now_s() - begin;
 }
 
 void psc_own_look(struct psc *c, float *at, struct ps_range r)
@@ -95,7 +97,7 @@ void psc_own_look(struct psc *c, float *at, struct ps_range r)
     const float *own = c->kept[PSC_KEPT_X];
     if (own == NULL)
         return;
-    double begin = psc_now_s();
+    double begin = ps_now_s();
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         struct psc_point point = point_of(c, p.range, at);
         if (p.segment->role == PS_ROLE_PARAM)
@@ -103,7 +105,7 @@ void psc_own_look(struct psc *c, float *at, struct ps_range r)
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(at + p.range.begin, own + p.range.begin, p.range.count);
     }
-    c->update_s += psc_now_s() - begin;
+    c->update_s += ps_now_s() - begin;
 }
 
 double psc_rate(const struct psc *c)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nets/worker/score.h"
+#include "proto/clock.h"
 #include "proto/log.h"
 
 #define LEAVE_S 5.0 /* workers of a draining job leave within a step */
@@ -34,7 +35,7 @@ static int evaluate_center(struct evaluation *e)
 {
     struct psc_info info = {.size = sizeof info};
     struct psc_metrics m = {.size = sizeof m, .loss = NAN, .accuracy = NAN, .samples_per_second = NAN};
-    double t = cnn_now() - e->started;
+    double t = ps_now_s() - e->started;
     psc_info(e->job->psc, &info);
     m.center_version = info.center_version;
     int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
@@ -48,8 +49,8 @@ static int evaluate_center(struct evaluation *e)
 /* The last center is the one that the last worker has left. */
 static void wait_for_workers(struct cnn_job *job)
 {
-    double end = cnn_now() + LEAVE_S;
-    while (psc_size(job->psc) > 0 && cnn_now() < end && !cnn_stop_wait(job->stop, LOOK_S))
+    double end = ps_now_s() + LEAVE_S;
+    while (psc_size(job->psc) > 0 && ps_now_s() < end && !cnn_stop_wait(job->stop, LOOK_S))
         continue;
 }
 
@@ -58,7 +59,7 @@ static void wait_for_workers(struct cnn_job *job)
 static int loop(struct evaluation *e, bool last)
 {
     struct cnn_job *job = e->job;
-    double next = cnn_now();
+    double next = ps_now_s();
     last |= job->args->once;
     for (;;) {
         int rc = pull(e);
@@ -79,7 +80,7 @@ static int loop(struct evaluation *e, bool last)
         if (rc != CNN_EXIT_OK || last)
             return rc;
         next += job->args->every_s;
-        double now = cnn_now();
+        double now = ps_now_s();
         next = next < now ? now : next;
         last = cnn_stop_wait(job->stop, next - now);
     }
@@ -87,7 +88,7 @@ static int loop(struct evaluation *e, bool last)
 
 int cnn_evaluate(struct cnn_job *job, bool drained)
 {
-    struct evaluation e = {.job = job, .started = cnn_now()};
+    struct evaluation e = {.job = job, .started = ps_now_s()};
     int rc = cnn_scorer_open(&e.scorer, job);
     if (rc == CNN_EXIT_OK)
         rc = loop(&e, drained);

@@ -2,17 +2,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "nets/worker/local.h"
 #include "proto/log.h"
-
-double cnn_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void log_sentence(void *arg, const char *sentence)
 {

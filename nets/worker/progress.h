@@ -7,9 +7,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "proto/clock.h"
+
 /* Means over the steps since it was last started. */
 struct cnn_meter {
-    double since; /* cnn_now() */
+    double since; /* ps_now_s() */
     double loss_sum;
     uint64_t steps, images, correct;
 };
@@ -37,7 +39,7 @@ struct cnn_progress {
     FILE *out;
     bool terminal, json;
     double interval_s;
-    double last; /* cnn_now() of the last line */
+    double last; /* ps_now_s() of the last line */
 };
 
 void cnn_progress_init(struct cnn_progress *p, FILE *out, bool json, double now);

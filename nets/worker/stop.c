@@ -1,8 +1,9 @@
 #include "nets/worker/stop.h"
 
 #include <errno.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "proto/clock.h"
 
 static void *take_signals(void *arg)
 {
@@ -22,7 +23,6 @@ static void *take_signals(void *arg)
 
 int cnn_stop_init(struct cnn_stop *stop)
 {
-    pthread_condattr_t attr;
     int rc;
 
     stop->asked = false;
@@ -30,10 +30,7 @@ int cnn_stop_init(struct cnn_stop *stop)
     sigaddset(&stop->signals, SIGINT);
     sigaddset(&stop->signals, SIGTERM);
     pthread_mutex_init(&stop->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&stop->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    ps_cond_init(&stop->wake);
     pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);
     rc = pthread_create(&stop->thread, NULL, take_signals, stop);
     if (rc == 0)
@@ -59,16 +56,11 @@ bool cnn_stop_asked(struct cnn_stop *stop)
 
 bool cnn_stop_wait(struct cnn_stop *stop, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    long long ns = until.tv_nsec + (long long)(seconds * 1e9);
-    until.tv_sec += ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
-
+    uint64_t until_ns = ps_ns_after(seconds);
     pthread_mutex_lock(&stop->lock);
     int rc = 0;
-    while (seconds > 0 && !stop->asked && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&stop->wake, &stop->lock, &until);
+    while (seconds > 0 && !stop->asked && rc != -ETIMEDOUT)
+        rc = ps_cond_wait_until(&stop->wake, &stop->lock, until_ns);
     bool asked = stop->asked;
     pthread_mutex_unlock(&stop->lock);
     return asked;

@@ -10,6 +10,7 @@
 #include "nets/worker/exam.h"
 #include "nets/worker/place.h"
 #include "nets/worker/progress.h"
+#include "proto/clock.h"
 #include "proto/log.h"
 
 enum { MAX_BAD_IN_A_ROW = 10 };
@@ -35,7 +36,7 @@ struct training {
 /* The clock of training. */
 static double now_of(const struct training *t)
 {
-    return cnn_now() - t->aside_s;
+    return ps_now_s() - t->aside_s;
 }
 
 static bool is_alone(const struct training *t)
@@ -159,7 +160,7 @@ static int training_init(struct training *t, struct cnn_job *job)
         return rc;
     /* Workers of one job drop different elements. */
     cnn_net_seed(job->net, job->args->seed + ((uint64_t)cnn_job_rank(job) << 32), t->draws);
-    t->started = cnn_now();
+    t->started = ps_now_s();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
     cnn_meter_start(&t->whole, t->started);
@@ -236,7 +237,7 @@ static int start_over(struct training *t, const char *what)
 /* The rest of the time that a gradient is to take, unless a signal asks to stop. */
 static void linger(const struct training *t, double begun)
 {
-    double left_s = (double)t->job->args->step_ms / 1e3 - (cnn_now() - begun);
+    double left_s = (double)t->job->args->step_ms / 1e3 - (ps_now_s() - begun);
     if (left_s > 0)
         cnn_stop_wait(t->job->stop, left_s);
 }
@@ -246,9 +247,9 @@ static int train_step(struct training *t)
 {
     struct cnn_job *job = t->job;
     struct cnn_score score;
-    double t0 = cnn_now();
+    double t0 = ps_now_s();
     int n = cnn_stream_next(t->stream, t->images, t->labels);
-    double t1 = cnn_now();
+    double t1 = ps_now_s();
     if (n < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
         t->data_failed = true;
@@ -261,7 +262,7 @@ static int train_step(struct training *t)
     }
     t->draws++;
     linger(t, t1);
-    double t2 = cnn_now();
+    double t2 = ps_now_s();
     t->data_s += t1 - t0;
     t->compute_s += t2 - t1;
     if (!isfinite(score.loss) && !cnn_job_is_shared(job))
@@ -311,9 +312,9 @@ static int examine(struct training *t, bool last)
 {
     if (!examines(t))
         return CNN_EXIT_OK;
-    double begin = cnn_now();
+    double begin = ps_now_s();
     int rc = cnn_exam_take(&t->exam, t->step, now_of(t) - t->started, last);
-    t->aside_s += cnn_now() - begin;
+    t->aside_s += ps_now_s() - begin;
     return rc;
 }
 

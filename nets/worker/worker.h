@@ -58,6 +58,4 @@ uint32_t cnn_job_rank(const struct cnn_job *job);
 /* Whether others go on with this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
 
-double cnn_now(void); /* seconds, monotonic */
-
 #endif

@@ -92,7 +92,6 @@ void ps_rdma_end_event(struct ps_rdma_end *end);
 /* Of both ends: false is a road without write-with-immediate, or a device that is none. */
 bool ps_rdma_device_serves(const struct ibv_context *verbs);
 int ps_rdma_unblock(int fd);
-uint64_t ps_rdma_now_us(void);
 
 /* What a message's storage holds: of a client that is attached to a port, or of a link. */
 struct ps_rdma_client;

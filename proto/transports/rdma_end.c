@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "proto/transports/rdma.h"
@@ -13,13 +12,6 @@ enum { PAGE_BYTES = 4096, ACK_EVENTS = 64 };
 
 /* What a completion is of: its wr_id. For writes the number of them that it tells of. */
 enum { OF_ARRIVAL = 0 };
-
-uint64_t ps_rdma_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 int ps_rdma_unblock(int fd)
 {

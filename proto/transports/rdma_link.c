@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clock.h"
+
 #include "proto/transports/rdma_link.h"
 
 enum {
@@ -143,11 +145,11 @@ static void take_events(struct ps_link *link)
 /* Polls for a moment, then arms every link's queue and looks once more. True: one may be readable. */
 static bool ready_before_sleep(struct ps_link *const *links, size_t n)
 {
-    uint64_t end = ps_rdma_now_us() + REST_US;
+    uint64_t end = ps_now_us() + REST_US;
     do {
         if (any_has_something(links, n))
             return true;
-    } while (ps_rdma_now_us() < end);
+    } while (ps_now_us() < end);
     for (size_t i = 0; i < n; i++)
         if (links[i] != NULL && !links[i]->failed)
             links[i]->failed = ps_rdma_end_arm(&links[i]->end) < 0;
@@ -171,7 +173,7 @@ int ps_rdma_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int
     nfds_t n_link = n_fds;
     if (extra_fd >= 0)
         fds[n_fds++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    int rc = poll(fds, n_fds, timeout_ms);
+    int rc = ps_poll(fds, n_fds, timeout_ms);
     if (rc <= 0)
         return rc < 0 ? -errno : -ETIMEDOUT;
     for (nfds_t i = 0; i < n_link; i++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "proto/clock.h"
 #include "proto/transports/rdma_link.h"
 
 /* How long the other end's silence is waited for: 4.096 us * 2^17 = 0.54 s, eight times. Devices may take up
@@ -32,10 +33,10 @@ static int next_event(struct ps_link *link, uint64_t until_us, struct note *note
     while (rdma_get_cm_event(link->channel, &event) != 0) {
         if (errno != EAGAIN)
             return -errno;
-        uint64_t now = ps_rdma_now_us();
+        uint64_t now = ps_now_us();
         if (now >= until_us)
             return -ETIMEDOUT;
-        poll(&fd, 1, (int)((until_us - now + 999) / 1000));
+        ps_poll(&fd, 1, (int)((until_us - now + 999) / 1000));
     }
     note->kind = event->event;
     note->status = event->status;
@@ -170,11 +171,11 @@ static int open_once(struct ps_hub *hub, const char *url, struct sockaddr *at,
         return ps_fail(err, -ENOMEM, "no memory for a link to %.200s", url);
     link->hub = hub;
     int rc = find_route(link, url, at, until_us, err);
-    uint64_t begin = ps_rdma_now_us();
+    uint64_t begin = ps_now_us();
     if (rc == 0)
         rc = make_slots(link, limits, err);
     if (rc == 0) /* to register gigabytes takes its time, which is no waiting */
-        rc = attach(link, url, until_us + (ps_rdma_now_us() - begin), err);
+        rc = attach(link, url, until_us + (ps_now_us() - begin), err);
     if (rc < 0) {
         ps_rdma_link_close(link);
         return rc;
@@ -194,7 +195,7 @@ int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_
     rc = -ETIMEDOUT;
     for (int i = 0; i < TRIES && rc == -ETIMEDOUT; i++)
         rc = open_once(hub, url, (struct sockaddr *)&at, limits,
-                       ps_rdma_now_us() + PS_ATTACH_MS * UINT64_C(1000) / TRIES, out, err);
+                       ps_now_us() + PS_ATTACH_MS * UINT64_C(1000) / TRIES, out, err);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 #include "proto/transports/rdma_port.h"
 
@@ -177,7 +178,7 @@ void ps_rdma_port_expel(struct ps_port *port, uint32_t client)
 static void say_refused(struct ps_port *port, const struct rdma_cm_id *id, const char *why)
 {
     char address[64];
-    uint64_t now = ps_rdma_now_us();
+    uint64_t now = ps_now_us();
     port->refused++;
     if (port->said_us != 0 && now - port->said_us < LOG_EVERY_US)
         return;
@@ -330,8 +331,8 @@ static void put_to_sleep(struct ps_rdma_client *c)
 
 bool ps_rdma_port_rest(struct ps_port *port)
 {
-    uint64_t end = port->n_awake > 0 ? ps_rdma_now_us() + REST_US : 0;
-    while (port->arrived.first == NULL && port->n_awake > 0 && ps_rdma_now_us() < end)
+    uint64_t end = port->n_awake > 0 ? ps_now_us() + REST_US : 0;
+    while (port->arrived.first == NULL && port->n_awake > 0 && ps_now_us() < end)
         poll_awake(port);
     while (port->arrived.first == NULL && port->n_awake > 0)
         put_to_sleep(port->awake[port->n_awake - 1]);

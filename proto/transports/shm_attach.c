@@ -1,5 +1,6 @@
 /* How clients come to a port of shm. On the lane's thread, so nothing here waits: who says its hello in
  * pieces is heard in pieces, until its time is up. */
+#include "proto/clock.h"
 #include "proto/transports/shm.h"
 
 #include <errno.h>
@@ -45,11 +46,11 @@ static void refused(const struct ps_shm_half *half, const char *why)
 void ps_shm_halves_expire(struct ps_port *port)
 {
     uint64_t now = 0;
-    if (port->deaf_until_ns != 0 && ps_shm_now_ns() >= port->deaf_until_ns)
+    if (port->deaf_until_ns != 0 && ps_now_ns() >= port->deaf_until_ns)
         ps_shm_listen(port);
     for (size_t i = 0; i < PS_SHM_HALVES; i++) {
         struct ps_shm_half *h = &port->halves[i];
-        if (!h->used || (now == 0 ? (now = ps_shm_now_ns()) : now) < h->deadline_ns)
+        if (!h->used || (now == 0 ? (now = ps_now_ns()) : now) < h->deadline_ns)
             continue;
         refused(h, "it took too long to say hello");
         ps_shm_half_end(port, h);
@@ -80,7 +81,7 @@ static void begin_half(struct ps_port *port, int fd)
     h->socket = fd;
     h->got = 0;
     h->n_files = 0;
-    h->deadline_ns = ps_shm_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    h->deadline_ns = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
     h->peer = (struct ucred){.pid = 0};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &h->peer, &size) < 0 ||
         (h->peer.uid != geteuid() && h->peer.uid != 0)) {
@@ -106,7 +107,7 @@ void ps_shm_accept(struct ps_port *port)
             return;
         ps_log(PS_LOG_WARN, "shm.accept", "%s: cannot accept: %s", port->url, strerror(errno));
         ps_shm_unwatch(port, port->file.fd); /* it would wake this thread again and again */
-        port->deaf_until_ns = ps_shm_now_ns() + DEAF_MS * UINT64_C(1000000);
+        port->deaf_until_ns = ps_now_ns() + DEAF_MS * UINT64_C(1000000);
         return;
     }
 }

@@ -1,4 +1,5 @@
 /* A link of shm: attaches to a port, copies bodies into slots of its region, and waits for answers. */
+#include "proto/clock.h"
 #include "proto/transports/shm.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -40,14 +40,9 @@ struct ps_link {
     uint32_t n_buffers;
 };
 
-static void nap(long us)
-{
-    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
-}
-
 static int left_ms(uint64_t end_ns)
 {
-    uint64_t now = ps_shm_now_ns();
+    uint64_t now = ps_now_ns();
     return now < end_ns ? (int)((end_ns - now) / 1000000) + 1 : 0;
 }
 
@@ -77,7 +72,7 @@ static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_erro
     while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) {
         int why = errno;
         if ((why == EAGAIN || why == EINTR) && left_ms(end_ns) > 0) {
-            nap(RETRY_MS * 1000L);
+            ps_sleep_us(RETRY_MS * 1000L);
             continue;
         }
         close(fd);
@@ -188,7 +183,7 @@ static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_r
         int ms = left_ms(end_ns);
         if (ms == 0)
             return ps_fail(err, -ETIMEDOUT, "%s: the lane did not answer within %d ms", url, PS_ATTACH_MS);
-        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
     }
     int rc = ps_shm_reply_parse(r, bytes, err);
     if (rc < 0)
@@ -228,7 +223,7 @@ static int settle(struct ps_link *link, const char *url, const struct ps_shm_rep
 int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
-    uint64_t end = ps_shm_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    uint64_t end = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
     int files[FILES] = {-1, -1, -1}, rc;
     struct ps_shm_reply reply;
     struct ps_link *link = calloc(1, sizeof *link);
@@ -256,15 +251,15 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_l
 /* Until the port works in no vector of ours any more; a port that died does not. */
 static void await_release(struct ps_link *link)
 {
-    uint64_t end = ps_shm_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    uint64_t end = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
     struct ps_shm_side *port = &link->region.control->port;
-    while (ps_shm_now_ns() < end) {
+    while (ps_now_ns() < end) {
         char byte;
         bool hung_up = recv(link->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
         bool detached = atomic_load(&port->detached) != 0;
         if (detached ? atomic_load(&port->in_place) == 0 : hung_up)
             return;
-        nap(CLOSE_NAP_US);
+        ps_sleep_us(CLOSE_NAP_US);
     }
 }
 
@@ -432,8 +427,8 @@ static bool may_spin(struct ps_link *const *links, size_t n)
 
 static bool spin(struct ps_link *const *links, size_t n)
 {
-    uint64_t end = ps_shm_now_ns() + SPIN_NS;
-    while (may_spin(links, n) && ps_shm_now_ns() < end)
+    uint64_t end = ps_now_ns() + SPIN_NS;
+    while (may_spin(links, n) && ps_now_ns() < end)
         for (int i = 0; i < SPINS_A_LOOK; i++) {
             if (any_readable(links, n))
                 return true;
@@ -478,7 +473,7 @@ int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
     nfds_t n_links = used;
     if (extra_fd >= 0)
         fds[used++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    rc = doze(links, n) ? poll(fds, used, timeout_ms) : 1;
+    rc = doze(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
     int why = errno;
     for (nfds_t i = 0; i < n_links; i++)
         if (fds[i].revents != 0)

@@ -1,5 +1,6 @@
 /* A port of shm: rings of the clients that were heard lately are looked at in turn; the others ring its
  * epoll. */
+#include "proto/clock.h"
 #include "proto/transports/shm.h"
 
 #include <errno.h>
@@ -335,8 +336,8 @@ static bool anything(const struct ps_port *port)
 
 bool ps_shm_port_rest(struct ps_port *port)
 {
-    uint64_t end = port->n_active > 0 ? ps_shm_now_ns() + SPIN_NS : 0;
-    while (may_spin(port) && ps_shm_now_ns() < end)
+    uint64_t end = port->n_active > 0 ? ps_now_ns() + SPIN_NS : 0;
+    while (may_spin(port) && ps_now_ns() < end)
         for (int i = 0; i < SPINS_A_LOOK; i++) {
             if (anything(port))
                 return true;

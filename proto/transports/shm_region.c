@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(struct ps_shm_entry) == 128, "two cache lines");
@@ -121,11 +120,4 @@ uint32_t ps_shm_cpu(void)
 {
     int cpu = sched_getcpu();
     return cpu < 0 ? 0 : (uint32_t)cpu;
-}
-
-uint64_t ps_shm_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }

@@ -92,7 +92,6 @@ static inline bool ps_shm_doze(struct ps_shm_side *mine, const struct ps_shm_rin
 
 /* Where this thread runs. */
 uint32_t ps_shm_cpu(void);
-uint64_t ps_shm_now_ns(void);
 
 #if defined __x86_64__ || defined __i386__
 #define PS_SHM_PAUSE() __builtin_ia32_pause()

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <zmq.h>
 
 #include "proto/bind.h"
@@ -322,9 +322,8 @@ void ps_zmq_link_close(struct ps_link *link)
     if (link == NULL)
         return;
     zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops what is queued within moments */
-    const struct timespec nap = {.tv_nsec = 100000};
     while (atomic_load_explicit(&link->lent->n, memory_order_acquire) > 0)
-        nanosleep(&nap, NULL);
+        sched_yield();
     free(link->lent);
     free(link);
 }

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "proto/clock.h"
 #include "proto/curve.h"
 #include "server/ctl/client.h"
 #include "server/ctl/keygen.h"
@@ -40,7 +40,7 @@ struct call {
     bool json, once;
     double interval_s;
     uint32_t timeout_s; /* of all of it */
-    struct timespec started;
+    double started_s;
 };
 
 struct command {
@@ -74,18 +74,13 @@ static int complain(int status, const char *fmt, ...)
 /* What is left of the call's time; 0: nothing. */
 static uint32_t left_ms(const struct call *call)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double passed_ms = 1e3 * (double)(now.tv_sec - call->started.tv_sec) +
-                       1e-6 * (double)(now.tv_nsec - call->started.tv_nsec);
-    double left = 1e3 * call->timeout_s - passed_ms;
+    double left = 1e3 * (call->timeout_s - (ps_now_s() - call->started_s));
     return left >= 1 ? (uint32_t)left : 0;
 }
 
 static void pause_between_polls(void)
 {
-    const struct timespec t = {.tv_nsec = POLL_MS * 1000000L};
-    nanosleep(&t, NULL);
+    ps_sleep_us(POLL_MS * 1000);
 }
 
 /* psd's own sentence, as {"error": …}; it may quote a peer. */
@@ -449,7 +444,7 @@ static int run(struct call *call)
 
     if (command->run != NULL)
         return command->run(call);
-    clock_gettime(CLOCK_MONOTONIC, &call->started);
+    call->started_s = ps_now_s();
     snprintf(path, sizeof path, "%s%s%s%s%s", command->path, call->argument != NULL ? "?" : "",
              call->argument != NULL ? command->query : "", call->argument != NULL ? "=" : "",
              call->argument != NULL ? call->argument : "");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/clock.h"
 #include "server/ctl/text.h"
 
 /* Nulls, and what the method does not use. */
@@ -104,7 +105,7 @@ static void print_checkpoint(FILE *out, const json_t *status)
     bool busy = json_is_true(json_object_get(c, "in_progress"));
 
     if (ctl_is_known(c, "last_path")) {
-        double age = (double)time(NULL) - json_number_value(json_object_get(c, "last_unix_s"));
+        double age = 1e-6 * (double)ps_wall_us() - json_number_value(json_object_get(c, "last_unix_s"));
         fprintf(out, "checkpoint  %s, version %s, %s ago%s\n", ctl_get(c, "last_path").s,
                 ctl_get(c, "last_version").s, ctl_duration(age > 0 ? age : 0).s,
                 busy ? "; another is being written" : "");

@@ -6,9 +6,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "server/ctl/top.h"
 
 enum { KEY_WAIT_MS = 100 };
@@ -21,13 +21,6 @@ static volatile sig_atomic_t ended_by; /* a handler has no other place for it */
 static void on_ending(int signal_number)
 {
     ended_by = signal_number;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int attributes_of(enum ctl_style style)
@@ -81,12 +74,12 @@ static void show(struct ctl_top *top, double interval_s)
     struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
     double next_s = 0;
     while (ended_by == 0) {
-        if (now_s() >= next_s) {
+        if (ps_now_s() >= next_s) {
             ctl_top_look(top, &err);
-            next_s = now_s() + interval_s;
+            next_s = ps_now_s() + interval_s;
             draw(top);
         }
-        poll(&terminal, 1, KEY_WAIT_MS);
+        ps_poll(&terminal, 1, KEY_WAIT_MS);
         if (terminal.revents & (POLLHUP | POLLERR | POLLNVAL))
             return; /* the terminal has gone */
         for (int key; (key = getch()) != ERR;) {

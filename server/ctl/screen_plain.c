@@ -1,13 +1,11 @@
 /* psctl top without ncurses: a frame of text after each look. It ends with the signal that ends psctl. */
 #include <errno.h>
-#include <time.h>
 
+#include "proto/clock.h"
 #include "server/ctl/top.h"
 
 int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err)
 {
-    const struct timespec pause = {.tv_sec = (time_t)interval_s,
-                                   .tv_nsec = (long)((interval_s - (double)(time_t)interval_s) * 1e9)};
     for (;;) {
         ctl_top_look(top, err);
         const struct ctl_frame *f = ctl_top_frame(top, 0);
@@ -16,6 +14,6 @@ int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err)
         printf("\n");
         if (fflush(stdout) != 0)
             return ps_fail(err, -EPIPE, "cannot write the view");
-        nanosleep(&pause, NULL);
+        ps_sleep_us((uint64_t)(interval_s * 1e6));
     }
 }

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "proto/clock.h"
 #include "server/ctl/text.h"
 
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
@@ -50,13 +50,6 @@ struct ctl_top {
     int room;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void look_finish(struct look *l)
 {
     json_decref(l->status);
@@ -71,7 +64,7 @@ int ctl_top_create(struct ctl_client *client, uint32_t timeout_ms, struct ctl_to
         return ps_fail(err, -ENOMEM, "no memory for the view");
     top->client = client;
     top->timeout_ms = timeout_ms;
-    top->gone_since_s = now_s();
+    top->gone_since_s = ps_now_s();
     strcpy(top->trouble, "not asked yet");
     *out = top;
     return 0;
@@ -149,7 +142,7 @@ static void add_derived(const struct look *before, struct look *now)
 
 int ctl_top_look(struct ctl_top *top, struct ps_error *err)
 {
-    struct look l = {.at_s = now_s()};
+    struct look l = {.at_s = ps_now_s()};
     json_t *answer = NULL;
     int rc = ask(top, "/status", &l.status, err);
     if (rc == 0 && (rc = ask(top, "/workers", &answer, err)) == 0)
@@ -157,7 +150,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
     json_decref(answer);
     if (rc < 0) {
         if (top->gone_since_s == 0)
-            top->gone_since_s = now_s();
+            top->gone_since_s = ps_now_s();
         ctl_copy_printable(top->trouble, sizeof top->trouble, err->text);
         look_finish(&l);
         return rc;
@@ -241,7 +234,7 @@ static void print_job(const struct ctl_top *top, FILE *out)
             ctl_get(e, "test_accuracy").s, ctl_get(e, "test_loss").s, ctl_get(e, "center_version").s,
             ctl_get(s, "center_norm").s);
     if (ctl_is_known(c, "last_path")) {
-        double age = (double)time(NULL) - number(c, "last_unix_s");
+        double age = 1e-6 * (double)ps_wall_us() - number(c, "last_unix_s");
         fprintf(out, "checkpoint  version %s, %s ago%s\n", ctl_get(c, "last_version").s,
                 ctl_duration(age > 0 ? age : 0).s,
                 ctl_is_known(c, "last_error") ? "; the next one FAILED" : "");
@@ -254,7 +247,7 @@ static void print_frame(const struct ctl_top *top, FILE *out)
 {
     const json_t *s = top->now.status;
     if (s == NULL) {
-        fprintf(out, "psctl top: waiting for psd, for %s\n", ctl_duration(now_s() - top->gone_since_s).s);
+        fprintf(out, "psctl top: waiting for psd, for %s\n", ctl_duration(ps_now_s() - top->gone_since_s).s);
         fprintf(out, "%s\n", top->trouble);
         return;
     }
@@ -263,7 +256,7 @@ static void print_frame(const struct ctl_top *top, FILE *out)
             ctl_get(s, "pid").s, ctl_get(s, "listen").s);
     print_job(top, out);
     if (top->gone_since_s != 0)
-        fprintf(out, "no answer for %s: %s; looking again\n", ctl_duration(now_s() - top->gone_since_s).s,
+        fprintf(out, "no answer for %s: %s; looking again\n", ctl_duration(ps_now_s() - top->gone_since_s).s,
                 top->trouble);
     else
         fprintf(out, "workers     %s active, %s observers   sorted by %s\n",
@@ -336,11 +329,10 @@ const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines)
 
 int ctl_top_once(struct ctl_top *top, FILE *out, struct ps_error *err)
 {
-    const struct timespec pause = {.tv_nsec = ONCE_PAUSE_MS * 1000000L};
     int rc = ctl_top_look(top, err);
     if (rc < 0)
         return rc;
-    nanosleep(&pause, NULL);
+    ps_sleep_us(ONCE_PAUSE_MS * 1000);
     if ((rc = ctl_top_look(top, err)) < 0)
         return rc;
     const struct ctl_frame *f = ctl_top_frame(top, 0);

@@ -8,10 +8,10 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/psclique.h"
+#include "proto/clock.h"
 #include "tests/bench/allreduce.h"
 #include "tests/bench/gradient.h"
 
@@ -23,13 +23,6 @@ struct page {
     int rc[MAX_RANKS];
     char error[MAX_RANKS][600];
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int sum_parts(struct psc_clique *q, const char *codec, const struct bench_parts *parts, float *x)
 {
@@ -65,11 +58,11 @@ static int repeat(const struct bench_crowd *c, struct psc_clique *q, const struc
         memcpy(x, from, total * sizeof *x);
         if ((rc = psc_barrier(q)) != PSC_OK)
             break;
-        double begin = now_s();
+        double begin = ps_now_s();
         for (int call = 0; call < (k < 0 ? 1 : c->calls) && rc == PSC_OK; call++)
             rc = sum_parts(q, c->codec, parts, x);
         if (k >= 0)
-            page->seconds[rank][k] = (now_s() - begin) / c->calls;
+            page->seconds[rank][k] = (ps_now_s() - begin) / c->calls;
         if (k == -1 && rank == 0)
             measure_error(c, x, total, page);
     }

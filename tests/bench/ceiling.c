@@ -8,20 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "proto/vec.h"
 #include "tests/bench/streams.h"
 
 enum { MAX_CONNECTIONS = 64 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 struct echo {
     int client, server;
@@ -64,8 +57,8 @@ static void *serve(void *arg)
 static void *ask(void *arg)
 {
     struct echo *e = arg;
-    double end = now_s() + e->seconds;
-    while (now_s() < end) {
+    double end = ps_now_s() + e->seconds;
+    while (ps_now_s() < end) {
         size_t sent = 0, back = 0;
         while (back < e->bytes) {
             while (sent < e->bytes && sent - back < e->window * e->chunk) {
@@ -131,7 +124,7 @@ double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, ui
             return NAN;
         }
     }
-    begin = now_s();
+    begin = ps_now_s();
     for (uint32_t i = 0; i < n_connections; i++) {
         pthread_create(&echoes[i].threads[0], NULL, serve, &echoes[i]);
         pthread_create(&echoes[i].threads[1], NULL, ask, &echoes[i]);
@@ -144,7 +137,7 @@ double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, ui
         moved += echoes[i].moved;
     }
     free(vector);
-    return moved * 1e-9 / (now_s() - begin);
+    return moved * 1e-9 / (ps_now_s() - begin);
 }
 
 static int by_value(const void *a, const void *b)
@@ -157,16 +150,16 @@ double limit_tcp_p50_us(size_t bytes, double seconds)
 {
     enum { MAX_TRIPS = 200000 };
     struct echo e = {.bytes = bytes, .chunk = bytes, .window = 1};
-    double *trips = malloc(MAX_TRIPS * sizeof *trips), end = now_s() + seconds, p50 = NAN;
+    double *trips = malloc(MAX_TRIPS * sizeof *trips), end = ps_now_s() + seconds, p50 = NAN;
     char *buffer = calloc(1, bytes);
     size_t n = 0;
     if (connect_pair(&e)) {
         pthread_create(&e.threads[0], NULL, serve, &e);
-        while (n < MAX_TRIPS && now_s() < end) {
-            double begin = now_s();
+        while (n < MAX_TRIPS && ps_now_s() < end) {
+            double begin = ps_now_s();
             if (!all(e.client, buffer, bytes, true) || !all(e.client, buffer, bytes, false))
                 break;
-            trips[n++] = now_s() - begin;
+            trips[n++] = ps_now_s() - begin;
         }
         shutdown(e.client, SHUT_RDWR);
         pthread_join(e.threads[0], NULL);
@@ -189,14 +182,14 @@ double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds)
         center[i] = 1;
     for (size_t i = 0; i < chunk; i++)
         m[i] = 1;
-    double begin = now_s();
-    while (now_s() - begin < seconds)
+    double begin = ps_now_s();
+    while (ps_now_s() - begin < seconds)
         for (size_t at = 0; at < n_floats; at += chunk) {
             size_t n = n_floats - at < chunk ? n_floats - at : chunk;
             vec->exchange_elastic(center + at, m, 0.1f, n);
             moved += n;
         }
-    double elapsed = now_s() - begin;
+    double elapsed = ps_now_s() - begin;
     free(center);
     free(m);
     return (double)moved * sizeof(float) * 1e-9 / elapsed;
@@ -222,12 +215,12 @@ double limit_elastic(size_t n_floats, double seconds)
         x[i] = 1;
         y[i] = 2;
     }
-    double begin = now_s();
-    while (now_s() - begin < seconds) {
+    double begin = ps_now_s();
+    while (ps_now_s() - begin < seconds) {
         loops->elastic(x, y, 0.1f, n_floats);
         moved += n_floats;
     }
-    double elapsed = now_s() - begin;
+    double elapsed = ps_now_s() - begin;
     free(x);
     free(y);
     return 2 * (double)moved * sizeof(float) * 1e-9 / elapsed;

@@ -1,5 +1,6 @@
 /* codec.c: every codec's speed beside memcpy's, one message's largest error, and that of sums that are
  * encoded at each hop, as a ring does. */
+#include "proto/clock.h"
 #include "tests/bench/codec.h"
 
 #include <getopt.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/codec.h"
 #include "proto/codecs/kernels.h"
@@ -31,13 +31,6 @@ struct result {
     double one, sum; /* the largest error: of the block's largest value, of the sum of the members' */
     double sum_bound;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool parse_count(const char *option, const char *text, size_t min, size_t max, size_t *out)
 {
@@ -109,11 +102,11 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
     for (int k = 0; k < 4; k++)
         fine = (took[k] = malloc(opt->rounds * sizeof **took)) != NULL && fine;
     for (size_t i = 0; fine && i < opt->rounds; i++) {
-        double t[5] = {now_s()};
-        c->encode(payload, x, opt->floats), t[1] = now_s();
-        c->decode(y, payload, opt->floats), t[2] = now_s();
-        c->add(y, payload, opt->floats), t[3] = now_s();
-        memcpy(y, x, opt->floats * sizeof *x), t[4] = now_s();
+        double t[5] = {ps_now_s()};
+        c->encode(payload, x, opt->floats), t[1] = ps_now_s();
+        c->decode(y, payload, opt->floats), t[2] = ps_now_s();
+        c->add(y, payload, opt->floats), t[3] = ps_now_s();
+        memcpy(y, x, opt->floats * sizeof *x), t[4] = ps_now_s();
         for (int k = 0; k < 4; k++)
             took[k][i] = t[k + 1] - t[k];
     }

@@ -1,5 +1,6 @@
 /* data.c: images/s of a training stream, made when asked for and made ahead, in turn so that a noisy
  * neighbour meets both; medians. The reader takes batches and does nothing else. */
+#include "proto/clock.h"
 #include "tests/bench/data.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "nets/data/data.h"
 
@@ -24,13 +24,6 @@ struct options {
     double seconds;
     bool json;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void usage(FILE *out)
 {
@@ -112,14 +105,14 @@ static int by_value(const void *a, const void *b)
 /* Images/s over one block; negative errno. */
 static double run_block(struct cnn_stream *s, float *images, uint8_t *labels)
 {
-    double start = now(), end = start;
+    double start = ps_now_s(), end = start;
     uint64_t n_images = 0;
     do {
         int n = cnn_stream_next(s, images, labels);
         if (n < 0)
             return n;
         n_images += (uint32_t)n;
-        end = now();
+        end = ps_now_s();
     } while (end - start < BLOCK_S);
     return (double)n_images / (end - start);
 }
@@ -129,9 +122,9 @@ static double run_block(struct cnn_stream *s, float *images, uint8_t *labels)
 static bool measure(const struct options *o, struct cnn_stream *const streams[2], float *images,
                     uint8_t *labels, double rates[2], struct cnn_error *err)
 {
-    double all[2][MAX_BLOCKS], end = now() + o->seconds;
+    double all[2][MAX_BLOCKS], end = ps_now_s() + o->seconds;
     int n = 0;
-    while (n < MAX_BLOCKS && (n < 3 || now() < end)) {
+    while (n < MAX_BLOCKS && (n < 3 || ps_now_s() < end)) {
         for (int way = 0; way < 2; way++) {
             all[way][n] = run_block(streams[way], images, labels);
             if (all[way][n] < 0) {

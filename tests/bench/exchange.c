@@ -1,4 +1,5 @@
 /* exchange.c: worker processes exchange a vector with a real psd as fast as they can. */
+#include "proto/clock.h"
 #include "tests/bench/exchange.h"
 
 #include <signal.h>
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/psclient.h"
@@ -37,13 +37,6 @@ struct worker {
     struct result result;
     double *latencies;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool write_all(int fd, const void *p, size_t n)
 {
@@ -88,7 +81,7 @@ static int join(const struct bench_exchange_options *opt, const char *server, st
 
 static void compute(double ms)
 {
-    for (double end = now_s() + ms * 1e-3; ms > 0 && now_s() < end;)
+    for (double end = ps_now_s() + ms * 1e-3; ms > 0 && ps_now_s() < end;)
         ;
 }
 
@@ -99,10 +92,10 @@ static int exchange(const struct bench_exchange_options *opt, struct psc *c, flo
                     double *took_s)
 {
     struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
-    double begin = now_s();
+    double begin = ps_now_s();
     if (!opt->in_place) {
         int rc = psc_exchange(c, x, other, 1);
-        *took_s = now_s() - begin;
+        *took_s = ps_now_s() - begin;
         return rc;
     }
     psc_info(c, &before);
@@ -115,9 +108,9 @@ static int exchange(const struct bench_exchange_options *opt, struct psc *c, flo
 static void exchange_all(const struct bench_exchange_options *opt, struct psc *c, float *x, float *other,
                          struct result *r, double *latencies)
 {
-    double end = now_s() + opt->seconds, took_s, busy_s = 0;
-    r->begin_s = now_s();
-    while (r->rc == PSC_OK && (opt->count > 0 ? r->exchanges < opt->count : now_s() < end)) {
+    double end = ps_now_s() + opt->seconds, took_s, busy_s = 0;
+    r->begin_s = ps_now_s();
+    while (r->rc == PSC_OK && (opt->count > 0 ? r->exchanges < opt->count : ps_now_s() < end)) {
         compute(opt->compute_ms);
         r->rc = exchange(opt, c, x, other, &took_s);
         busy_s += took_s;
@@ -125,7 +118,7 @@ static void exchange_all(const struct bench_exchange_options *opt, struct psc *c
             latencies[r->n_latencies++] = took_s;
         r->exchanges++;
     }
-    r->end_s = opt->in_place || opt->compute_ms > 0 ? r->begin_s + busy_s : now_s();
+    r->end_s = opt->in_place || opt->compute_ms > 0 ? r->begin_s + busy_s : ps_now_s();
 }
 
 static void worker_main(const struct bench_exchange_options *opt, const char *server, struct worker *w)

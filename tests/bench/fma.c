@@ -1,10 +1,10 @@
 /* fma.c: twelve independent chains hide the latency of the multiply-add on every core we know. */
+#include "proto/clock.h"
 #include "tests/bench/fma.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define CHAINS 12
 
@@ -80,19 +80,12 @@ static void *work(void *arg)
     return NULL;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double bench_fma_gflops(uint32_t threads)
 {
     struct job *jobs = calloc(threads, sizeof *jobs);
     pthread_t *ids = calloc(threads, sizeof *ids);
     uint32_t n = 0;
-    double start = now(), flops = 0;
+    double start = ps_now_s(), flops = 0;
 
     for (; jobs != NULL && ids != NULL && n < threads; n++) {
         jobs[n] = (struct job){.isa = pick(), .rounds = 8000000};
@@ -102,7 +95,7 @@ double bench_fma_gflops(uint32_t threads)
     }
     for (uint32_t i = 0; i < n; i++)
         pthread_join(ids[i], NULL);
-    double seconds = now() - start;
+    double seconds = ps_now_s() - start;
     free(jobs);
     free(ids);
     return flops / seconds * 1e-9;

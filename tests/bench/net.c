@@ -1,6 +1,7 @@
 /* net.c: times a training step and its parts in turn, many short repetitions of each, so that a noisy
  * neighbour meets all of them; reports medians. GFLOP/s
  * count the multiply-adds of dense passes: a backend that skips zeros may seem to beat its convolutions. */
+#include "proto/clock.h"
 #include "tests/bench/net.h"
 
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "nets/net.h"
 #include "nets/plan.h"
@@ -131,13 +131,6 @@ static bool parse(int argc, char **argv, struct options *o)
     return true;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* v <- mu v - eta g; x <- x + v */
 static void update(size_t n, float *restrict x, float *restrict v, const float *restrict g)
 {
@@ -180,13 +173,13 @@ static int convolve(struct bench *b)
 /* Seconds a call over n calls; negative errno when one failed. */
 static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double *out)
 {
-    double start = now();
+    double start = ps_now_s();
     for (size_t i = 0; i < n; i++) {
         int rc = call(b);
         if (rc < 0)
             return rc;
     }
-    *out = (now() - start) / (double)n;
+    *out = (ps_now_s() - start) / (double)n;
     return 0;
 }
 
@@ -215,7 +208,8 @@ static int measure(struct bench *b)
         if ((rc = timed(b, step, 1, &once)) < 0)
             return rc;
     size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
-    for (end = now() + b->opt.seconds; (now() < end || b->n_samples < 3) && b->n_samples < MAX_REPETITIONS;) {
+    for (end = ps_now_s() + b->opt.seconds;
+         (ps_now_s() < end || b->n_samples < 3) && b->n_samples < MAX_REPETITIONS;) {
         struct sample *s = &b->samples[b->n_samples];
         if ((rc = repeat(b, steps, s)) < 0)
             return rc;

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/psclique.h"
+#include "proto/clock.h"
 #include "tests/bench/plan.h"
 
 enum { MEMBERS = 2, MAX_TURNS = 200, LEAST_TURNS = 5, TIMEOUT_MS = 20000 };
@@ -27,13 +27,6 @@ static size_t size_of(double n_floats, size_t i)
     return n > 0 ? n : 1;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -43,11 +36,11 @@ static int by_value(const void *a, const void *b)
 /* Rank 0 says with a flag before each sum whether there is one more, so that both make the same calls. */
 static int time_size(struct psc_clique *q, float *x, size_t n, double seconds, double *median)
 {
-    double times[MAX_TURNS], end = now() + seconds;
+    double times[MAX_TURNS], end = ps_now_s() + seconds;
     int turns = 0, rc;
 
     for (;;) {
-        uint8_t more = turns < MAX_TURNS && (turns < LEAST_TURNS || now() < end);
+        uint8_t more = turns < MAX_TURNS && (turns < LEAST_TURNS || ps_now_s() < end);
         if ((rc = psc_broadcast(q, &more, 1, 0)) != PSC_OK)
             return rc;
         if (!more)
@@ -55,11 +48,11 @@ static int time_size(struct psc_clique *q, float *x, size_t n, double seconds, d
         memset(x, 0, n * sizeof *x);
         if ((rc = psc_barrier(q)) != PSC_OK)
             return rc;
-        double begin = now();
+        double begin = ps_now_s();
         if ((rc = psc_allreduce(q, x, n, NULL)) != PSC_OK)
             return rc;
         if (turns < MAX_TURNS)
-            times[turns++] = now() - begin;
+            times[turns++] = ps_now_s() - begin;
     }
     qsort(times, (size_t)turns, sizeof *times, by_value);
     *median = times[turns / 2];

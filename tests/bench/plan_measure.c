@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "nets/net.h"
+#include "proto/clock.h"
 #include "proto/codec.h"
 #include "tests/bench/net.h"
 #include "tests/bench/plan.h"
@@ -17,13 +17,6 @@ struct passes {
     float *x, *y;
     void *payload;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void encode(const struct passes *p)
 {
@@ -51,14 +44,14 @@ static void time_passes(const struct passes *p, double seconds, double *medians)
 {
     static void (*const run[])(const struct passes *p) = {encode, decode, add};
     static double times[3][MAX_TURNS];
-    double end = now() + seconds;
+    double end = ps_now_s() + seconds;
     size_t n = 0;
 
-    for (; n < MAX_TURNS && (n < LEAST_TURNS || now() < end); n++)
+    for (; n < MAX_TURNS && (n < LEAST_TURNS || ps_now_s() < end); n++)
         for (size_t k = 0; k < 3; k++) {
-            double begin = now();
+            double begin = ps_now_s();
             run[k](p);
-            times[k][n] = (now() - begin) / FLOATS;
+            times[k][n] = (ps_now_s() - begin) / FLOATS;
         }
     for (size_t k = 0; k < 3; k++) {
         qsort(times[k], n, sizeof times[k][0], by_value);

@@ -14,6 +14,7 @@
 
 #include "client/psclient.h"
 #include "client/psclique.h"
+#include "proto/clock.h"
 #include "tests/support/daemon.h"
 
 /* Periods before what is measured; of long ones a few steps. */
@@ -47,13 +48,6 @@ struct crew {
     struct page *page;
     pid_t pids[SIM_REAL_MAX_WORKERS];
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void nap(double seconds)
 {
@@ -143,10 +137,10 @@ static int step_some(const struct crew *w, struct psc *c, float *x, const float 
 {
     int rc = PSC_OK;
     for (uint32_t i = 0; i < steps && rc == PSC_OK; i++) {
-        double begin = now_s();
+        double begin = ps_now_s();
         if (w->job->sleep_s > 0)
             nap(w->job->sleep_s);
-        *slept_s += now_s() - begin;
+        *slept_s += ps_now_s() - begin;
         rc = psc_step(c, x, g, 1);
     }
     return rc;
@@ -164,10 +158,10 @@ static void measure(const struct crew *w, struct worker *me, struct psc *c, floa
         nap(0.0005);
     psc_info(c, &before);
     struct threads from = threads_of(getpid());
-    me->begin_s = now_s();
+    me->begin_s = ps_now_s();
     if (me->rc == PSC_OK)
         me->rc = step_some(w, c, x, g, w->job->steps, &me->slept_s);
-    me->end_s = now_s();
+    me->end_s = ps_now_s();
     me->cpu = since(from, threads_of(getpid()));
     psc_info(c, &after);
     me->exchange_s = after.exchange_seconds - before.exchange_seconds;
@@ -228,9 +222,9 @@ static bool all(const struct crew *w, bool ended)
 
 static bool wait_for(const struct crew *w, bool ended, double seconds)
 {
-    double deadline = now_s() + seconds;
+    double deadline = ps_now_s() + seconds;
     while (!all(w, ended)) {
-        if (now_s() > deadline) {
+        if (ps_now_s() > deadline) {
             fprintf(stderr, "psbench plan: %s: the real workers did not %s within %.0f s\n", w->job->method,
                     ended ? "end" : "begin", seconds);
             return false;

@@ -1,13 +1,68 @@
-/* What can go wrong in a ring is told to every member, within the deadline, with both sides named. */
+/* What can go wrong in a ring is told to every member, within the deadline, with both sides named. Time is
+ * driven: it passes when nobody does anything, so that a deadline is met by whom it concerns and not by a
+ * slow machine. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 
 #include "client/cliques/rendezvous.h"
 #include "client/cliques/ring.h"
+#include "proto/clock.h"
 #include "tests/client/clique_rig.h"
+#include "tests/support/driven_clock.h"
+
+/* Who waits by the clock: the threads, but those that stepped aside to wait for the test, and strangers. */
+static struct crowd {
+    pthread_t threads[RIG_MAX_MEMBERS];
+    bool ended[RIG_MAX_MEMBERS];
+    int n;
+    _Atomic int aside, strangers;
+} crowd;
+
+static int acting(void *arg)
+{
+    int living = 0;
+    (void)arg;
+    for (int i = 0; i < crowd.n; i++) {
+        crowd.ended[i] = crowd.ended[i] || pthread_tryjoin_np(crowd.threads[i], NULL) == 0;
+        living += !crowd.ended[i];
+    }
+    return living > crowd.aside ? living - crowd.aside + crowd.strangers : 0;
+}
+
+static void join_crowd(pthread_t thread)
+{
+    crowd.threads[crowd.n++] = thread;
+}
+
+static void start(struct rig *r, int i)
+{
+    rig_start(r, i);
+    join_crowd(r->member[i].thread);
+}
+
+/* Until all have ended, but those that are aside. */
+static void drive(void)
+{
+    test_clock_drive(acting, NULL);
+    crowd.n = crowd.aside > 0 ? crowd.n : 0;
+    if (crowd.n == 0)
+        memset(crowd.ended, 0, sizeof crowd.ended);
+}
+
+static void run(const struct rig_kind *kind, int members, void (*body)(struct rig_member *m), void *arg)
+{
+    struct rig r;
+    rig_init(&r, kind, members, body, arg);
+    for (int i = 0; i < members; i++)
+        start(&r, i);
+    drive();
+    rig_finish(&r);
+}
 
 /* One member at a time ends up here with its failure. */
 static void expect_failure(struct rig_member *m, int rc, const char *const *says, size_t n)
@@ -78,7 +133,7 @@ START_TEST(members_that_call_differently_are_named)
 {
     for (int p = 3; p <= 4; p++)
         for (size_t k = 0; k < ROWS(rig_kinds); k++)
-            rig_run(&rig_kinds[k], p, differ, (void *)(uintptr_t)&differences[_i]);
+            run(&rig_kinds[k], p, differ, (void *)(uintptr_t)&differences[_i]);
 }
 END_TEST
 
@@ -98,11 +153,13 @@ static void skip_a_call(struct rig_member *m)
 
 START_TEST(a_skipped_call_is_noticed)
 {
-    rig_run(&rig_kinds[0], 3, skip_a_call, NULL);
+    run(&rig_kinds[0], 3, skip_a_call, NULL);
 }
 END_TEST
 
-/* Rank 2 comes and then never calls. */
+/* Rank 2 comes and then never calls: it waits until the others have ended. */
+static sem_t released;
+
 static void fall_silent(struct rig_member *m)
 {
     static const char *const says[] = {"rank 2 has been silent for 1200 ms"};
@@ -110,11 +167,14 @@ static void fall_silent(struct rig_member *m)
     float *x = calloc(n + 1, sizeof *x);
     rig_ok(m, m->rc);
     if (m->index == 2) {
-        unit_nap_ms(3000);
+        crowd.aside++;
+        sem_wait(&released);
+        crowd.aside--;
     } else {
-        double begin = unit_now_s();
+        double begin = ps_now_s();
         int rc = psc_allreduce(m->q, x, n, NULL);
-        ck_assert_double_lt(unit_now_s() - begin, 2.8); /* timeout_ms, and what telling takes */
+        ck_assert_double_ge(ps_now_s() - begin, 1.199);
+        ck_assert_double_lt(ps_now_s() - begin, 2.2); /* timeout_ms, and what telling takes */
         expect_failure(m, rc, says, 1);
     }
     free(x);
@@ -123,15 +183,19 @@ static void fall_silent(struct rig_member *m)
 START_TEST(a_silent_member_is_named_by_all)
 {
     static const size_t sizes[] = {0, 1000, 4000000}; /* the last clogs the sockets */
+    sem_init(&released, 0, 0);
     for (size_t k = 0; k < 2; k++)
         for (size_t s = 0; s < ROWS(sizes); s++) {
             struct rig r;
             rig_init(&r, &rig_kinds[k], 4, fall_silent, (void *)(uintptr_t)&sizes[s]);
             for (int i = 0; i < 4; i++) {
                 r.member[i].opt.timeout_ms = 1200;
-                rig_start(&r, i);
+                start(&r, i);
             }
-            rig_join(&r, 4);
+            drive();
+            sem_post(&released);
+            pthread_join(r.member[2].thread, NULL);
+            crowd = (struct crowd){0};
             rig_finish(&r);
         }
 }
@@ -163,7 +227,7 @@ START_TEST(a_member_that_leaves_is_named_by_all)
     for (int started = 0; started < 2; started++)
         for (int p = 2; p <= 5; p++)
             for (size_t k = 0; k < ROWS(rig_kinds); k++)
-                rig_run(&rig_kinds[k], p, leave, &started);
+                run(&rig_kinds[k], p, leave, &started);
 }
 END_TEST
 
@@ -186,13 +250,14 @@ START_TEST(missing_ranks_are_named)
     struct rig r;
     rig_init(&r, &rig_kinds[_i], 4, expect_refusal, (void *)(uintptr_t)says);
     r.member[1].opt.rank = 2;
-    double begin = unit_now_s();
+    double begin = ps_now_s();
     for (int i = 0; i < 2; i++) {
         r.member[i].opt.timeout_ms = 1000;
-        rig_start(&r, i);
+        start(&r, i);
     }
-    rig_join(&r, 2);
-    ck_assert_double_lt(unit_now_s() - begin, 2.5);
+    drive();
+    ck_assert_double_ge(ps_now_s() - begin, 0.899); /* the leader ends a little early */
+    ck_assert_double_lt(ps_now_s() - begin, 1.001);
     rig_finish(&r);
 }
 END_TEST
@@ -222,10 +287,10 @@ START_TEST(members_that_disagree_are_named_to_all)
         o->segment_bytes = odd_ones[_i].segment_bytes;
         o->rank = odd_ones[_i].rank;
         for (int i = 0; i < 3; i++) {
-            rig_start(&r, i);
-            unit_nap_ms(50);
+            start(&r, i);
+            test_clock_await_idle(acting, NULL); /* in this order */
         }
-        rig_join(&r, 3);
+        drive();
         rig_finish(&r);
     }
 }
@@ -249,8 +314,8 @@ START_TEST(ranks_are_given_to_those_who_want_any)
         for (int i = 0; i < 5; i++)
             r.member[i].opt.rank = i == 3 ? wanted : -1;
         for (int i = 0; i < 5; i++)
-            rig_start(&r, i);
-        rig_join(&r, 5);
+            start(&r, i);
+        drive();
         for (int i = 0; i < 5; i++)
             ck_assert_int_eq(seen[i], 1);
         rig_finish(&r);
@@ -271,11 +336,10 @@ static void *be_strange(void *arg)
     struct stranger *s = arg;
     int calls[64], n = 0;
     while (!s->stop) {
-        int fd = accept(s->fd, NULL, NULL);
-        if (fd < 0) {
-            unit_nap_ms(5);
+        struct pollfd listening = {.fd = s->fd, .events = POLLIN};
+        int fd = ps_poll(&listening, 1, 1000) > 0 ? accept(s->fd, NULL, NULL) : -1;
+        if (fd < 0)
             continue;
-        }
         if (s->manner == 2) {
             char nonsense[2000];
             memset(nonsense, 'x', sizeof nonsense);
@@ -301,13 +365,16 @@ static void stranger_start(struct stranger *s, int manner)
     getsockname(s->fd, (struct sockaddr *)&at, &len);
     ck_assert_int_eq(listen(s->fd, 16), 0);
     snprintf(s->address, sizeof s->address, "tcp://127.0.0.1:%u", ntohs(at.sin_port));
+    crowd.strangers++;
     pthread_create(&s->thread, NULL, be_strange, s);
 }
 
 static void stranger_stop(struct stranger *s)
 {
     s->stop = true;
+    shutdown(s->fd, SHUT_RDWR); /* ends its wait */
     pthread_join(s->thread, NULL);
+    crowd.strangers--;
     close(s->fd);
 }
 
@@ -333,8 +400,8 @@ static void meet_over(const char *text)
     rig_init(&r, &rig_kinds[0], 3, meet_all_the_same, NULL);
     leave_file(&r, text);
     for (int i = 0; i < 3; i++)
-        rig_start(&r, i);
-    rig_join(&r, 3);
+        start(&r, i);
+    drive();
     rig_finish(&r);
 }
 
@@ -369,18 +436,14 @@ START_TEST(strangers_at_the_door_hold_nobody_up)
     char path[200], text[300] = "";
     int fds[40], port = 0;
     rig_init(&r, &rig_kinds[0], 3, meet_all_the_same, NULL);
-    rig_start(&r, 0);
+    start(&r, 0);
+    test_clock_await_idle(acting, NULL);
     snprintf(path, sizeof path, "%.150s.0", r.place + strlen("file:"));
-    for (int tries = 0; port == 0 && tries < 1000; tries++) {
-        FILE *f = fopen(path, "r");
-        if (f != NULL) {
-            if (fgets(text, sizeof text, f) != NULL)
-                sscanf(text, "psd-ring %*s tcp://127.0.0.1:%d", &port);
-            fclose(f);
-        }
-        unit_nap_ms(2);
-    }
-    ck_assert_int_gt(port, 0);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    fclose(f);
+    ck_assert_int_eq(sscanf(text, "psd-ring %*s tcp://127.0.0.1:%d", &port), 1);
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
     for (size_t i = 0; i < ROWS(fds); i++) {
@@ -390,9 +453,9 @@ START_TEST(strangers_at_the_door_hold_nobody_up)
         ck_assert_int_eq(connect(fds[i], (struct sockaddr *)&at, sizeof at), 0);
         send(fds[i], bytes, i % 4 == 0 ? 0 : i % 4 == 1 ? 100 : sizeof bytes, MSG_NOSIGNAL);
     }
-    rig_start(&r, 1);
-    rig_start(&r, 2);
-    rig_join(&r, 3);
+    start(&r, 1);
+    start(&r, 2);
+    drive();
     for (size_t i = 0; i < ROWS(fds); i++)
         close(fds[i]);
     rig_finish(&r);
@@ -506,6 +569,9 @@ static const struct {
     {"rank 0 is gone", 20, {'p', 's', 'd', 'R', 1, 0, 1, 0}},
 };
 
+/* The other one has met them: only then does a connection end that says nothing else. */
+static sem_t suffered;
+
 static void *be_hostile(void *arg)
 {
     struct rig *r = arg;
@@ -517,7 +583,7 @@ static void *be_hostile(void *arg)
                             .links = 1,
                             .segment_bytes = 65536,
                             .timeout_ms = 5000,
-                            .deadline_s = psc_clock_s() + 5,
+                            .deadline_s = ps_now_s() + 5,
                             .stop_fd = -1};
     struct psc_collective barrier = {.kind = PSC_BARRIER};
     struct ps_error err;
@@ -530,8 +596,12 @@ static void *be_hostile(void *arg)
     ring.job = m.job;
     ck_assert_msg(psc_ring_join(&ring, m.listen_fd, m.next, m.deadline_s, &err) == PSC_OK, "%s", err.text);
     ck_assert_int_eq(psc_ring_run(&ring, &barrier, &err), PSC_OK);
-    psc_send_all(ring.link[0].next, hostile[row].bytes, hostile[row].len, psc_clock_s() + 1, -1);
-    unit_nap_ms(hostile[row].len < 48 ? 0 : 300);
+    psc_send_all(ring.link[0].next, hostile[row].bytes, hostile[row].len, ps_now_s() + 1, -1);
+    if (hostile[row].len == 48) {
+        crowd.aside++;
+        sem_wait(&suffered);
+        crowd.aside--;
+    }
     close(ring.link[0].next);
     close(ring.link[0].prev);
     close(m.listen_fd);
@@ -545,6 +615,7 @@ static void suffer(struct rig_member *m)
     rig_ok(m, m->rc);
     ck_assert_int_eq(psc_allreduce(m->q, x, 100, NULL), PSC_ECLIQUE);
     assert_says(psc_clique_error(m->q), hostile[row].says);
+    sem_post(&suffered);
 }
 
 START_TEST(hostile_bytes_are_an_error)
@@ -553,10 +624,11 @@ START_TEST(hostile_bytes_are_an_error)
     pthread_t thread;
     int row = _i;
     rig_init(&r, &rig_kinds[1], 2, suffer, &row);
+    sem_init(&suffered, 0, 0);
     pthread_create(&thread, NULL, be_hostile, &r);
-    rig_start(&r, 1);
-    pthread_join(r.member[1].thread, NULL);
-    pthread_join(thread, NULL);
+    join_crowd(thread);
+    start(&r, 1);
+    drive();
     rig_finish(&r);
 }
 END_TEST

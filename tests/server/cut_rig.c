@@ -1,12 +1,14 @@
 #include "tests/server/cut_rig.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "tests/support/driven_clock.h"
 #include "tests/support/unit.h"
 
-enum { PATIENCE_S = 20 };
+/* PATIENCE_S ends a hang. MOMENT_US: for the lanes' threads. */
+enum { PATIENCE_S = 100, MOMENT_US = 200 };
 
 static float vectors[RIG_SLOTS][CUT_N];
 /* The same, encoded: all values of a message are alike, so that a shorter one is its beginning. */
@@ -35,7 +37,6 @@ static void hear(struct cut_rig *c)
             else
                 ck_abort_msg("lane %u says %d", i, note.kind);
         }
-    uv_run(&c->d.loop, UV_RUN_NOWAIT);
 }
 
 /* Of an exchange, or of the pull before the first. */
@@ -215,7 +216,7 @@ static void receive(struct cut_rig *c)
         }
 }
 
-void cut_turn(struct cut_rig *c)
+static void turn(struct cut_rig *c)
 {
     for (uint32_t i = 0; i < RIG_SLOTS; i++) {
         send_what_may(c, i);
@@ -226,22 +227,70 @@ void cut_turn(struct cut_rig *c)
     hear(c);
 }
 
-void cut_await(struct cut_rig *c, uint32_t client)
+void cut_turn(struct cut_rig *c)
 {
-    double deadline = unit_now_s() + PATIENCE_S;
-    while (!cut_is_done(c, client)) {
-        ck_assert_msg(unit_now_s() < deadline, "the exchange of client %u does not end", client);
-        cut_turn(c);
-        poll(NULL, 0, 1);
-    }
+    turn(c);
+    if (c->d.cuts.lanes_under_way == 0)
+        test_clock_advance_ms(1);
+}
+
+static void turn_and_rest(struct cut_rig *c)
+{
+    cut_turn(c);
+    nanosleep(&(struct timespec){.tv_nsec = MOMENT_US * 1000}, NULL);
 }
 
 void cut_turns(struct cut_rig *c, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        cut_turn(c);
-        poll(NULL, 0, 1);
+    for (uint32_t i = 0; i < n; i++)
+        turn_and_rest(c);
+}
+
+void cut_pass_ms(struct cut_rig *c, uint32_t ms)
+{
+    for (uint32_t step; ms > 0; ms -= step) {
+        turn(c);
+        test_clock_advance_ms(step = ms < 100 ? ms : 100);
     }
+}
+
+/* The while of those that wait for what the lanes do. */
+#define TURN_WHILE(c, condition, ...)                                                                        \
+    for (double deadline = unit_now_s() + PATIENCE_S; (condition); turn_and_rest(c))                         \
+    ck_assert_msg(unit_now_s() < deadline, __VA_ARGS__)
+
+void cut_await(struct cut_rig *c, uint32_t client)
+{
+    TURN_WHILE(c, !cut_is_done(c, client), "the exchange of client %u does not end", client);
+}
+
+void cut_await_applied(struct cut_rig *c, uint32_t client, uint32_t n)
+{
+    TURN_WHILE(c, c->clients[client].n_applied < n, "of client %u's exchange, %u chunks are not applied",
+               client, n);
+    ck_assert_uint_eq(c->clients[client].n_applied, n);
+}
+
+void cut_await_candidates(struct cut_rig *c, uint32_t n)
+{
+    TURN_WHILE(c, c->d.cuts.n < n, "%u exchanges are not candidates", n);
+    ck_assert_uint_eq(c->d.cuts.n, n);
+}
+
+static uint32_t leave_who_are_done(struct cut_rig *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < RIG_SLOTS; i++) {
+        if (c->clients[i].in_job && cut_is_done(c, i))
+            cut_leave(c, i);
+        n += c->clients[i].in_job;
+    }
+    return n;
+}
+
+void cut_await_all_and_leave(struct cut_rig *c)
+{
+    TURN_WHILE(c, leave_who_are_done(c) > 0, "some exchange does not end");
 }
 
 void cut_assert_sums(struct cut_rig *c)

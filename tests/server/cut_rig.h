@@ -1,6 +1,8 @@
 /* cut_rig.h: the loop's cuts (server/cuts.c) over real lanes, and clients that send exchanges as libpsclient
  * does: to all lanes at once, a window of chunks in flight in each, one exchange after the other. Messages
- * are whole numbers under rule add, so that the center says which were applied. */
+ * are whole numbers under rule add, so that the center says which were applied. The loop's time is driven:
+ * while a round is open it goes on by a millisecond a turn; while one is under way it stands still, however
+ * long the lanes take, and goes on by cut_pass_ms. */
 #ifndef TEST_CUT_RIG_H
 #define TEST_CUT_RIG_H
 
@@ -44,8 +46,16 @@ void cut_turn(struct cut_rig *c);
 bool cut_is_done(const struct cut_rig *c, uint32_t client);
 /* Turns until it is; fails the test when it does not end. */
 void cut_await(struct cut_rig *c, uint32_t client);
-/* So many turns, a moment apart. */
+/* So many turns, a moment apart: for what must not happen. */
 void cut_turns(struct cut_rig *c, uint32_t n);
+/* Turns of at most 100 ms of the loop's time each, which together take ms. */
+void cut_pass_ms(struct cut_rig *c, uint32_t ms);
+/* Turns until n chunks of the client's exchange have been answered as applied. */
+void cut_await_applied(struct cut_rig *c, uint32_t client, uint32_t n);
+/* Turns until n exchanges are candidates for the open round. */
+void cut_await_candidates(struct cut_rig *c, uint32_t n);
+/* Turns; each client leaves when its exchange has ended, until nobody is left. */
+void cut_await_all_and_leave(struct cut_rig *c);
 /* The center is what the answers said. */
 void cut_assert_sums(struct cut_rig *c);
 /* What client i's messages are made of. */

@@ -14,7 +14,8 @@ enum { PATIENCE_MS = 5000 };
 static void lane_open(struct rig *r, uint32_t i)
 {
     struct ps_error err = {""};
-    const struct ps_road_limits limits = {.max_body_bytes = RIG_MAX_BODY, .window_chunks = 16};
+    /* One link has in flight what all clients have, and what those had who left. */
+    const struct ps_road_limits limits = {.max_body_bytes = RIG_MAX_BODY, .window_chunks = 16 * RIG_SLOTS};
     const struct psd_lane_options opt = {.index = i, .shared = &r->shared};
     ck_assert_msg(psd_lane_create(&opt, &r->lanes[i], &err) == 0, "%s", err.text);
     ck_assert_msg(psd_lane_add_road(r->lanes[i], r->transport, r->hub, "tcp://127.0.0.1:0", &limits, &err) ==

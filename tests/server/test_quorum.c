@@ -1,11 +1,11 @@
 /* Rounds of the messages that come first, in real lanes under the real loop's decisions: whose make a round,
- * what becomes of the others, and of a member that stops in the middle. */
-#include <poll.h>
+ * what becomes of the others, and of a member that stops in the middle. The loop's time is driven. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/server/cut_rig.h"
+#include "tests/support/driven_clock.h"
 #include "tests/support/unit.h"
 
 static const char *const backup_1[] = {"admission=backup", "backup=1", NULL};
@@ -18,6 +18,8 @@ static const char *const backup_0[] = {"admission=backup", "backup=0", NULL};
 static const char *const quorum_2[] = {"admission=quorum", "quorum=2", "grace_ms=0", NULL};
 static const char *const quorum_3[] = {"admission=quorum", "quorum=3", "grace_ms=0", NULL};
 static const char *const patient[] = {"admission=quorum", "quorum=2", "grace_ms=3600000", NULL};
+
+enum { HANG_S = 100 };
 
 static struct cut_rig c;
 
@@ -147,9 +149,16 @@ END_TEST
 
 START_TEST(the_grace_ends)
 {
-    static const char *const settings[] = {"admission=quorum", "quorum=2", "grace_ms=30", NULL};
+    static const char *const settings[] = {"admission=quorum", "quorum=2", "grace_ms=30000", NULL};
     cut_open(&c, settings, 3);
-    play((const uint32_t[]){0, 1}, 2);
+    begin_all((const uint32_t[]){0, 1}, 2);
+    cut_await_candidates(&c, 2);
+    test_clock_advance_ms(30000 - 2); /* a turn has gone since */
+    ck_assert_uint_eq(c.d.cuts.n_closed, 0);
+    test_clock_advance_ms(1);
+    ck_assert_uint_eq(c.d.cuts.n_closed, 1);
+    cut_await(&c, 0);
+    cut_await(&c, 1);
     play((const uint32_t[]){2}, 1);
     assert_taken(0, 1, 0);
     assert_taken(2, 0, 1);
@@ -163,7 +172,8 @@ START_TEST(a_member_that_dies_is_waited_for_no_longer)
     cut_open(&c, quorum_2, 3);
     c.clients[1].most = 1;
     begin_all((const uint32_t[]){0, 1}, 2);
-    cut_turns(&c, 50);
+    cut_await_applied(&c, 0, 2);
+    cut_turns(&c, 20);
     ck_assert_uint_eq(c.clients[0].n_applied, 2);
     ck_assert(!cut_is_done(&c, 0));
     cut_leave(&c, 1);
@@ -184,7 +194,8 @@ START_TEST(a_round_whose_members_all_die_goes_by)
     cut_open(&c, quorum_2, 3);
     c.clients[0].most = c.clients[1].most = 1;
     begin_all((const uint32_t[]){0, 1}, 2);
-    cut_turns(&c, 50);
+    cut_await_applied(&c, 0, 2);
+    cut_await_applied(&c, 1, 2);
     cut_begin(&c, 2); /* late */
     cut_turns(&c, 20);
     ck_assert(!cut_is_done(&c, 2));
@@ -205,11 +216,15 @@ START_TEST(a_member_that_stops_is_left_behind)
     cut_open(&c, quorum_2, 3);
     c.clients[1].most = 1;
     begin_all((const uint32_t[]){0, 1}, 2);
-    cut_turns(&c, 50);
+    cut_await_applied(&c, 0, 2);
+    cut_await_applied(&c, 1, 2);
     c.clients[1].frozen = true;
+    cut_pass_ms(&c, 2000); /* 20 looks find it silent; the next one is one too many */
     ck_assert(!cut_is_done(&c, 0));
-    cut_await(&c, 0);
+    ck_assert_uint_eq(c.d.cuts.dropped, 0);
+    cut_pass_ms(&c, 200); /* the first of them may have seen what it did before */
     ck_assert_uint_eq(c.d.cuts.dropped, 1);
+    cut_await(&c, 0);
     play((const uint32_t[]){2}, 1); /* made of the center before that round */
     for (int i = 0; i < 3; i++)
         play((const uint32_t[]){0, 2}, 2);
@@ -234,8 +249,8 @@ START_TEST(a_member_that_is_slow_is_waited_for)
     cut_open(&c, quorum_2, 3);
     c.clients[1].most = 1;
     begin_all((const uint32_t[]){0, 1}, 2);
-    for (uint64_t begin_ms = uv_now(&c.d.loop); uv_now(&c.d.loop) < begin_ms + 3000;)
-        cut_turns(&c, 1);
+    cut_await_applied(&c, 0, 2);
+    cut_pass_ms(&c, c.d.cfg.limits.silence_s * 1000 - 1000);
     ck_assert(!cut_is_done(&c, 0));
     ck_assert_uint_eq(c.d.cuts.dropped, 0);
     c.clients[1].most = 0;
@@ -301,7 +316,9 @@ static void soak(const char *const *settings, uint64_t seed)
 {
     struct dice dice = {seed};
     cut_open(&c, settings, RIG_SLOTS);
-    for (int turn = 0; turn < 6000; turn++) {
+    double deadline = unit_now_s() + HANG_S;
+    for (int turn = 0; turn < 6000 || atomic_load(&c.rig.shared.version) <= 50; turn++) {
+        ck_assert_msg(unit_now_s() < deadline, "few rounds come of so many turns");
         uint32_t i = (uint32_t)dice_below(&dice, RIG_SLOTS), what = (uint32_t)dice_below(&dice, 400);
         struct cut_client *k = &c.clients[i];
         if (!k->in_job && what < 40)
@@ -312,7 +329,7 @@ static void soak(const char *const *settings, uint64_t seed)
             k->limps = what < 8;
         if (k->in_job && k->left == 0 && what % 3 > 0)
             cut_begin(&c, i);
-        cut_turns(&c, turn % 8 == 0);
+        cut_turns(&c, turn % 16 == 0);
         cut_turn(&c);
     }
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
@@ -327,17 +344,7 @@ static void soak(const char *const *settings, uint64_t seed)
         }
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         ck_assert_uint_eq(c.clients[i].split, 0);
-    uint64_t version = atomic_load(&c.rig.shared.version);
-    ck_assert_uint_gt(version, 50);
-    for (uint32_t i = 0; i < RIG_SLOTS;
-         i++) { /* some wait for others, who have nothing to send: those leave */
-        cut_turns(&c, 20);
-        if (cut_is_done(&c, i))
-            cut_leave(&c, i);
-    }
-    for (uint32_t i = 0; i < RIG_SLOTS; i++)
-        if (c.clients[i].in_job)
-            cut_await(&c, i);
+    cut_await_all_and_leave(&c); /* some wait for others, who have nothing to send */
     cut_assert_sums(&c);
     cut_close(&c);
 }

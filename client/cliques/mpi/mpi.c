@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/cliques/mpi/watchdog.h"
+#include "proto/clock.h"
 
 /* A piece's floats; as many bytes of a broadcast. Far below INT_MAX, large enough for full speed. */
 #define PIECE ((size_t)1 << 24)
@@ -173,20 +173,13 @@ static void give_up(void *state)
     (void)state;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Says to those who go on that this one does not, and waits for those who close as well, no longer than
  * timeout_ms. False: they were silent, and what they were to answer stays MPI's. */
 /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): it knows MPI_Wait and not MPI_Test */
 static bool say_goodbye(struct mpi *s)
 {
     struct psc_collective nothing = {.n = 0};
-    double until_s = now_s() + s->opt.timeout_ms * 1e-3;
+    double until_s = ps_now_s() + s->opt.timeout_ms * 1e-3;
     int64_t words[N_WORDS];
     struct ps_error err;
     MPI_Request request;
@@ -197,8 +190,8 @@ static bool say_goodbye(struct mpi *s)
     spread(s, words);
     if (MPI_Iallreduce(s->both, s->most, 2 * N_WORDS, MPI_INT64_T, MPI_MAX, s->comm, &request) != MPI_SUCCESS)
         return false;
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done && now_s() < until_s)
-        nanosleep(&(struct timespec){0, NAP_US * 1000}, NULL);
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done && ps_now_s() < until_s)
+        ps_sleep_us(NAP_US);
     if (!done)
         return false;
     psc_watchdog_wait(s->dog, "collective %" PRIu64 ", close", s->number);

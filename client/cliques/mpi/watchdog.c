@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "proto/clock.h"
 
 enum { LOOKS = 8, LOOK_MAX_MS = 1000 }; /* in a timeout; apart */
 
@@ -20,13 +21,6 @@ struct psc_watchdog {
     char what[160];
     uint64_t waited_ms;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static void end_process(const char *sentence)
 {
@@ -58,15 +52,9 @@ static void *watch(void *arg)
     look_ms = look_ms < LOOK_MAX_MS ? look_ms : LOOK_MAX_MS;
 
     pthread_mutex_lock(&w->lock);
-    for (before = now_ms(); !w->stop; before += passed) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)(look_ms / 1000);
-        until.tv_nsec += (long)(look_ms % 1000) * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&w->changed, &w->lock, &until);
-        passed = now_ms() - before;
+    for (before = ps_now_ms(); !w->stop; before += passed) {
+        ps_cond_wait_until(&w->changed, &w->lock, ps_now_ns() + look_ms * 1000000);
+        passed = ps_now_ms() - before;
         w->waited_ms += w->waits ? (passed < 2 * look_ms ? passed : 2 * look_ms) : 0;
         if (w->waits && !w->told && w->waited_ms > w->opt.timeout_ms)
             tell(w);
@@ -78,17 +66,13 @@ static void *watch(void *arg)
 int psc_watchdog_create(const struct psc_mpi_options *opt, const char *who, struct psc_watchdog **out)
 {
     struct psc_watchdog *w = calloc(1, sizeof *w);
-    pthread_condattr_t monotonic;
 
     if (w == NULL)
         return PSC_ENOMEM;
     w->opt = *opt;
     snprintf(w->who, sizeof w->who, "%s", who);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ps_cond_init(&w->changed);
     if (pthread_create(&w->thread, NULL, watch, w) != 0) {
         pthread_cond_destroy(&w->changed);
         pthread_mutex_destroy(&w->lock);
