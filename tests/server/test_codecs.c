@@ -387,7 +387,6 @@ int main(void)
 {
     Suite *suite = suite_create("codecs");
     TCase *tc = tcase_create("lanes");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, coded_exchanges_are_raw_ones_of_what_they_decode_to, 0, N_CODECS * N_CODECS);
     tcase_add_loop_test(tc, a_chunk_that_is_sent_again_lands_once, 0, N_CODECS);
     tcase_add_loop_test(tc, lengths_and_codecs_that_are_not_the_jobs_are_refused, 0, N_CODECS);

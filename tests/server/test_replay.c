@@ -404,7 +404,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-replay");
     TCase *tc = tcase_create("replay");
-    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, chunk_that_landed_lands_once);
     tcase_add_test(tc, older_exchange_is_refused);
     tcase_add_test(tc, retried_push_is_answered_as_a_push);
