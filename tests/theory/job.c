@@ -10,9 +10,10 @@
 #include "client/psclient.h"
 #include "tests/support/daemon.h"
 
-/* What is sent again is answered with the center of that moment, not of its round: another sequence of vectors.
- * Nothing gets lost here, so nobody sends again while a slow machine merely takes its time. */
-enum { TIMEOUT_MS = 600000, RETRY_MS = 240000 };
+/* What is sent again is answered with the center of that moment, not of its round: another sequence of
+ * vectors. Nothing gets lost here, so nobody sends or connects again while a slow machine merely takes its
+ * time. */
+enum { TIMEOUT_MS = 600000, RETRY_MS = 240000, HEARTBEAT_MS = 30000 };
 
 struct crowd {
     const struct job *job;
@@ -75,6 +76,7 @@ static struct psc *join(struct crowd *crowd, int kind, int rank, float *x)
     opt.rank = rank;
     opt.timeout_ms = TIMEOUT_MS;
     opt.retry_ms = RETRY_MS;
+    opt.heartbeat_ms = HEARTBEAT_MS;
     int rc = psc_open(&opt, &c);
     if (rc != PSC_OK)
         fail(crowd, "psc_open", c, rc);
