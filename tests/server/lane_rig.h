@@ -21,7 +21,7 @@ struct rig {
     struct psd_members members; /* as the lanes were told last */
     bool told;                  /* of members, and no hold since */
     uint32_t ranks[RIG_SLOTS];
-    void *context, *raw; /* a bare DEALER at lane 0, for what a link would never send */
+    void *context, *raw; /* rig_raw's */
 };
 
 /* What a lane answered. */
@@ -91,6 +91,8 @@ uint64_t rig_hold(struct rig *r);
 
 /* Whether the road has a bare socket to send over: not the in-process one. */
 bool rig_has_raw(void);
+/* A bare DEALER at lane 0, for what a link would never send; made when it is first asked for. */
+void *rig_raw(struct rig *r);
 /* The same over the bare socket: a header of any length. head NULL: send nothing, only wait. */
 void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 void rig_raw_recv(struct rig *r, struct reply *reply);
