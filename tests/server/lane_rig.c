@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <zmq.h>
@@ -85,15 +86,31 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
         lane_open(r, i);
 }
 
+static void await_taken(struct rig *r, uint32_t lane)
+{
+    const struct psd_ring *in = r->lanes[lane]->in;
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    for (int i = 0; atomic_load(&in->taken) != atomic_load(&in->pushed); i++) {
+        ck_assert_msg(unit_now_s() < deadline, "lane %u takes no notes", lane);
+        if (i < 20)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
 void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note)
 {
     psd_ring_push(r->lanes[lane]->in, note);
+    await_taken(r, lane);
 }
 
 static void tell_all(struct rig *r, const struct psd_note *note)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        rig_tell(r, i, note);
+        psd_ring_push(r->lanes[i]->in, note);
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        await_taken(r, i);
 }
 
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x)

@@ -49,6 +49,8 @@ void rig_swap(struct rig *r, const char *rule, const char *const *settings);
 void rig_close(struct rig *r);
 
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep);
+/* The lane has taken it when this returns: what is sent from now on comes behind it. A lane looks at its
+ * notes once a batch, and may be at a batch. */
 void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note);
 /* The next note of a lane; fails the test when none comes. */
 struct psd_note rig_hear(struct rig *r, uint32_t lane);
