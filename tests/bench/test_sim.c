@@ -408,7 +408,6 @@ int main(void)
 {
     Suite *suite = suite_create("psbench plan --simulate");
     TCase *tcase = tcase_create("model");
-    tcase_set_timeout(tcase, 120); /* sanitizers, on a busy machine */
     tcase_add_test(tcase, one_worker_alone_takes_the_sum_of_its_way);
     tcase_add_test(tcase, the_workers_own_step_depends_on_what_came_before);
     tcase_add_test(tcase, chunks_follow_each_other_through_the_window);

@@ -99,11 +99,21 @@ void rig_client_hub(struct rig_client *c, uint32_t client)
     rdma->hub_pass(c->hub, &pass);
 }
 
+int rig_client_link(struct rig_client *c, const char *url, const struct ps_road_limits *l,
+                    struct ps_error *err)
+{
+    double deadline = unit_now_s() + RIG_PATIENCE_MS / 1e3;
+    int rc;
+    while ((rc = rdma->link_open(c->hub, url, l, &c->link, err)) == -ETIMEDOUT && unit_now_s() < deadline)
+        ;
+    return rc;
+}
+
 void rig_client_open(struct rig_client *c, uint32_t client, const char *url, const struct ps_road_limits *l)
 {
     struct ps_error err = {""};
     rig_client_hub(c, client);
-    int rc = rdma->link_open(c->hub, url, l, &c->link, &err);
+    int rc = rig_client_link(c, url, l, &err);
     ck_assert_msg(rc == 0, "client %u: %s", client, err.text);
 }
 

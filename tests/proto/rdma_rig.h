@@ -11,7 +11,7 @@
 #include "proto/transports/transports.h"
 #include "tests/support/unit.h"
 
-enum { RIG_CHUNK = 65536, RIG_WINDOW = 4, RIG_CLIENTS = 80, RIG_PATIENCE_MS = 20000 };
+enum { RIG_CHUNK = 65536, RIG_WINDOW = 4, RIG_CLIENTS = 80, RIG_PATIENCE_MS = 60000 };
 
 static const struct ps_transport *const rdma = &ps_transport_rdma;
 
@@ -46,6 +46,9 @@ struct rig_client {
 };
 
 void rig_client_hub(struct rig_client *c, uint32_t client);
+/* link_open, and anew when it failed only because either end stood still for longer than it waits. */
+int rig_client_link(struct rig_client *c, const char *url, const struct ps_road_limits *l,
+                    struct ps_error *err);
 void rig_client_open(struct rig_client *c, uint32_t client, const char *url, const struct ps_road_limits *l);
 void rig_client_close(struct rig_client *c);
 /* 0, -ETIMEDOUT or -ECONNRESET. */

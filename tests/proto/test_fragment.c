@@ -141,7 +141,6 @@ int main(void)
 {
     Suite *suite = suite_create("fragment");
     TCase *tc = tcase_create("fragment");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, fragments_cover_the_vector, 0, (int)ROWS(shards));
     tcase_add_test(tc, one_fragment_is_all);
     tcase_add_test(tc, cuts_are_near_tensors_that_are_near);

@@ -191,7 +191,6 @@ int main(void)
     tcase_add_loop_test(tc, urls_are_taken_apart, 0, ROWS(urls));
     tcase_add_test(tc, lanes_listen_beside_the_control_road);
     tcase_add_test(tc, without_a_device_it_says_so);
-    tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -120,7 +120,6 @@ int main(int argc, char **argv)
         return 2;
     node = atoi(argv[1]);
     peer = argv[2];
-    tcase_set_timeout(tc, 200);
     tcase_add_test(tc, messages_come_back_exact);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

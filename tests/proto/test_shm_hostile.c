@@ -15,6 +15,7 @@
 
 /* A link made by hand. */
 struct rogue {
+    double began_s; /* connected */
     int socket, files[3];
     struct ps_shm_reply reply;
     struct ps_shm_region region;
@@ -75,22 +76,40 @@ static int hear_reply(struct rogue *r)
     return (int)r->reply.status;
 }
 
-static int rogue_attach(struct rogue *r, const char *url, const struct ps_shm_hello *h, const int *files,
-                        size_t n)
-{
-    unsigned char bytes[PS_SHM_HELLO_BYTES];
-    *r = (struct rogue){.socket = rogue_connect(url)};
-    ps_shm_hello_pack(h, bytes);
-    send_files(r->socket, bytes, sizeof bytes, files, n);
-    return hear_reply(r);
-}
-
 static void rogue_close(struct rogue *r)
 {
     ps_shm_region_unmap(&r->region);
     for (int i = 0; i < 3; i++)
         ps_shm_close(&r->files[i]);
     ps_shm_close(&r->socket);
+}
+
+static void rogue_open(struct rogue *r, const char *url)
+{
+    *r = (struct rogue){.began_s = unit_now_s(), .files = {-1, -1, -1}};
+    r->socket = rogue_connect(url);
+}
+
+/* Whether the port may have hung up because this process stood still before it had said its hello. */
+static bool rogue_was_slow(const struct rogue *r)
+{
+    return unit_now_s() - r->began_s >= PS_ATTACH_MS * 0.9e-3;
+}
+
+/* hear_reply's result. */
+static int rogue_attach(struct rogue *r, const char *url, const struct ps_shm_hello *h, const int *files,
+                        size_t n)
+{
+    unsigned char bytes[PS_SHM_HELLO_BYTES];
+    ps_shm_hello_pack(h, bytes);
+    for (double end = unit_now_s() + PATIENCE_MS / 1e3;;) {
+        rogue_open(r, url);
+        send_files(r->socket, bytes, sizeof bytes, files, n);
+        int status = hear_reply(r);
+        if (status >= 0 || !rogue_was_slow(r) || unit_now_s() >= end)
+            return status;
+        rogue_close(r);
+    }
 }
 
 static void open_both(struct rig_server *s, struct rig_client *honest)
@@ -132,25 +151,37 @@ START_TEST(garbage_on_the_socket_ends_that_connection_only)
 }
 END_TEST
 
+/* A byte at a time; the port looks at each before the next comes. false: it hung up. */
+static bool is_heard_in_pieces(struct rogue *r, struct rig_client *honest, const unsigned char *bytes)
+{
+    for (size_t i = 0; i < PS_SHM_HELLO_BYTES; i++) {
+        if (send(r->socket, bytes + i, 1, MSG_NOSIGNAL) != 1)
+            return false;
+        rig_trip(honest, i, 100);
+    }
+    return hear_reply(r) == 0;
+}
+
 START_TEST(hello_in_pieces_is_heard_and_silence_has_an_end)
 {
     enum { SILENT = 3 * PS_SHM_HALVES };
     struct rig_server s;
     struct rig_client honest, late;
-    struct rogue r = {.socket = -1};
+    struct rogue r;
     struct ps_shm_hello h = hello_of(1);
     unsigned char bytes[PS_SHM_HELLO_BYTES];
+    double end = unit_now_s() + PATIENCE_MS / 1e3;
     char byte;
     int silent[SILENT];
 
     open_both(&s, &honest);
     ps_shm_hello_pack(&h, bytes);
-    r.socket = rogue_connect(s.url);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        ck_assert_int_eq((int)send(r.socket, bytes + i, 1, MSG_NOSIGNAL), 1);
-        rig_trip(&honest, i, 100);
+    rogue_open(&r, s.url);
+    while (!is_heard_in_pieces(&r, &honest, bytes)) {
+        ck_assert(rogue_was_slow(&r) && unit_now_s() < end);
+        rogue_close(&r);
+        rogue_open(&r, s.url);
     }
-    ck_assert_int_eq(hear_reply(&r), 0);
     rogue_close(&r);
 
     for (int i = 0; i < SILENT; i++) {
@@ -159,10 +190,15 @@ START_TEST(hello_in_pieces_is_heard_and_silence_has_an_end)
     }
     rig_client_open(&late, s.t, s.url, 2); /* gets through at once */
     rig_trip(&late, 1, 100);
-    for (double end = unit_now_s() + PS_ATTACH_MS * 1.2e-3; unit_now_s() < end; unit_nap_ms(10))
-        rig_trip(&late, 2, 100);
     for (int i = 0; i < SILENT; i++) {
-        ck_assert_int_le((int)recv(silent[i], &byte, 1, 0), 0);
+        ssize_t n;
+        end = unit_now_s() + PATIENCE_MS / 1e3;
+        while ((n = recv(silent[i], &byte, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) {
+            ck_assert(unit_now_s() < end);
+            unit_nap_ms(1);
+            rig_trip(&late, 2, 100); /* the port looks at its clock when messages come */
+        }
+        ck_assert_int_le((int)n, 0);
         close(silent[i]);
     }
     rig_client_close(&late);
@@ -376,7 +412,7 @@ static void client_run(struct tally *tally)
     assert_quick(c.t->hub_create(1, &c.hub) == 0);
     c.t->hub_pass(c.hub, &pass);
     assert_quick(c.t->hub_lend(c.hub, &b, &err) == 0);
-    assert_quick(c.t->link_open(c.hub, tally->url, &rig_limits, &c.link, &err) == 0);
+    assert_quick(rig_link_open(c.hub, c.t, tally->url, &rig_limits, &c.link, &err) == 0);
     for (uint64_t n = 0;; n++) {
         uint64_t *x = (uint64_t *)b.base + n % WINDOW * VALUES;
         while (n - atomic_load(&tally->answered) >= WINDOW) {
@@ -435,8 +471,10 @@ START_TEST(killed_at_any_moment_a_message_landed_whole_or_not_at_all)
     struct dice dice = {7};
     unsigned worked = 0;
     pid_t server = start_server(tally);
-    for (double end = unit_now_s() + 10; atomic_load(&tally->ready) == 0 && unit_now_s() < end;)
+    for (double end = unit_now_s() + PATIENCE_MS / 1e3;
+         atomic_load(&tally->ready) == 0 && unit_now_s() < end;)
         unit_nap_ms(1);
+    ck_assert_int_eq(tally->ready, 1);
     unsigned files = count_files(server);
     for (int round = 0; round < 100; round++) {
         memset(tally->center, 0, sizeof tally->center);
@@ -476,7 +514,6 @@ int main(void)
 {
     Suite *suite = suite_create("proto-shm-hostile");
     TCase *tc = tcase_create("hostile");
-    tcase_set_timeout(tc, 100);
     ps_log_setup("test", PS_LOG_ERROR); /* else a line for each refusal */
     tcase_add_test(tc, garbage_on_the_socket_ends_that_connection_only);
     tcase_add_test(tc, hello_in_pieces_is_heard_and_silence_has_an_end);

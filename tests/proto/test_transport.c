@@ -114,6 +114,31 @@ START_TEST(sixty_four_clients_get_their_own_answers)
 }
 END_TEST
 
+/* As rig_answer; counts bodies over the limit. */
+static void count_large(struct rig_server *s, struct ps_message *m, int rc)
+{
+    atomic_fetch_add((atomic_int *)s->arg, m->body_bytes > CHUNK_BYTES);
+    rig_answer(s, m, rc);
+}
+
+/* Sends from `number` on until one is answered: over another connection, as that of the message before ended.
+ * That message would have been answered first. */
+static void await_next_connection(struct rig_client *c, uint64_t number)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    struct ps_message m;
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    int rc = -ETIMEDOUT;
+    for (uint64_t next = number; rc == -ETIMEDOUT && unit_now_s() < deadline; next++) {
+        rig_head(head, next);
+        c->t->link_send(c->link, head, NULL, 0); /* -EAGAIN: those that wait are enough */
+        rc = rig_recv(c, &m, 20);
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_uint_ge(rig_number(&m), number);
+    c->t->message_drop(&m);
+}
+
 START_TEST(body_over_the_limit_harms_its_sender_only)
 {
     static unsigned char big[1 << 20];
@@ -123,11 +148,11 @@ START_TEST(body_over_the_limit_harms_its_sender_only)
     unsigned char head[PS_FRAME_BYTES];
     struct rig_server s;
     struct rig_client honest, rude;
-    struct ps_message m;
     struct ps_error err = {""};
+    atomic_int large = 0;
     if (t == NULL)
         return;
-    rig_server_open(&s, t, NULL, NULL, NULL);
+    rig_server_open(&s, t, NULL, count_large, &large);
     rig_client_open(&honest, t, s.url, 0);
     ck_assert_msg(rig_client_try(&rude, t, s.url, &rude_limits, &pass, &err) == 0, "%s", err.text);
     rig_trip(&honest, 1, 100);
@@ -139,13 +164,16 @@ START_TEST(body_over_the_limit_harms_its_sender_only)
         rig_trip(&rude, 4, 100);
     } else {
         ck_assert_int_eq(rc, 0);
-        ck_assert_int_eq(rig_recv(&rude, &m, 300), -ETIMEDOUT);
+        await_next_connection(&rude, 4);
     }
     rig_trip(&honest, 5, CHUNK_BYTES);
-    ck_assert_int_eq(s.served, rig_attaches(t) ? 4 : 3);
-    rig_client_close(&rude); /* returns although its message was never taken */
+    rig_client_close(&rude);
     rig_client_close(&honest);
     rig_server_close(&s);
+    ck_assert_int_eq(large, 0);
+    ck_assert_int_eq(s.malformed, 0);
+    if (rig_attaches(t))
+        ck_assert_int_eq(s.served, 4);
 }
 END_TEST
 
@@ -186,7 +214,8 @@ START_TEST(slow_reader_is_told_apart)
 }
 END_TEST
 
-/* The window is full when the server does not read; then link_close gives all bodies back at once. */
+/* The window is full when the server does not read; then link_close gives all bodies back, before the server
+ * reads again: one that waited for it would never return. */
 START_TEST(link_close_returns_while_the_server_never_reads)
 {
     const struct ps_transport *t = rig_row(_i);
@@ -206,7 +235,7 @@ START_TEST(link_close_returns_while_the_server_never_reads)
         rc = t->link_send(c.link, head, body, CHUNK_BYTES);
         sent += rc == 0;
         if (rc == -EAGAIN) { /* full now, and still full when an I/O thread had time */
-            unit_nap_ms(50);
+            unit_nap_ms(10);
             if ((rc = t->link_send(c.link, head, body, CHUNK_BYTES)) == -EAGAIN)
                 break;
             sent += rc == 0;
@@ -214,11 +243,9 @@ START_TEST(link_close_returns_while_the_server_never_reads)
     }
     ck_assert_int_eq(rc, -EAGAIN);
     ck_assert_int_ge(sent, WINDOW);
-    double begin = unit_now_s();
     rig_client_close(&c);
     memset(body, 2, CHUNK_BYTES);
     free(body); /* the address sanitizer sees who still reads it */
-    ck_assert_double_lt(unit_now_s() - begin, 2.0);
     rig_server_sleeps(&s, false);
     rig_server_close(&s);
 }
@@ -319,7 +346,6 @@ int main(void)
 {
     Suite *suite = suite_create("proto-transport");
     TCase *tc = tcase_create("rows");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, rows_are_found_by_name_and_url, 0, RIG_ROWS);
     tcase_add_loop_test(tc, sizes_from_nothing_to_a_chunk, 0, RIG_ROWS);
     tcase_add_loop_test(tc, answers_come_in_the_order_of_their_requests, 0, RIG_ROWS);

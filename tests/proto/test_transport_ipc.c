@@ -112,7 +112,6 @@ int main(void)
 {
     Suite *suite = suite_create("proto-transport-ipc");
     TCase *tc = tcase_create("ipc");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, ipc_sockets_are_private_and_removed);
     tcase_add_test(tc, ipc_replaces_a_stale_socket_and_no_other_file);
     tcase_add_test(tc, lanes_listen_beside_the_control_road);

@@ -89,7 +89,6 @@ int main(void)
 {
     Suite *suite = suite_create("proto-transport-tcp");
     TCase *tc = tcase_create("tcp");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, lanes_take_any_port_of_the_control_roads_host);
     tcase_add_test(tc, malformed_part_counts_do_not_disturb);
     tcase_add_test(tc, half_written_messages_do_not_disturb);

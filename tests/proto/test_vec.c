@@ -559,7 +559,6 @@ int main(void)
 {
     Suite *suite = suite_create("proto-vec");
     TCase *tc = tcase_create("rows");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, kernels_compute_what_they_say_at_every_length_and_alignment, 0, MAX_ROWS);
     tcase_add_loop_test(tc, nesterov_computes_what_it_says, 0, MAX_ROWS);
     tcase_add_loop_test(tc, worker_kernels_compute_what_they_say, 0, MAX_ROWS);

@@ -145,11 +145,11 @@ void rig_port_open(struct rig_server *s, const struct ps_transport *t, const cha
     pthread_cond_init(&s->done, NULL);
     rig_any_url(t, any, sizeof any);
     assert_quick(t->hub_create(1, &s->hub) == 0);
-    for (int i = 0; i < 100; i++) { /* an address may take a moment to be free again */
-        if (t->port_open(s->hub, url != NULL ? url : any, &rig_limits, &s->port, &err) == 0)
-            break;
+    /* An address may take a moment to be free again. */
+    for (double end = unit_now_s() + PATIENCE_MS / 1e3;
+         t->port_open(s->hub, url != NULL ? url : any, &rig_limits, &s->port, &err) < 0 &&
+         unit_now_s() < end;)
         unit_nap_ms(20);
-    }
     must(s->port != NULL, "%s", err.text);
     snprintf(s->url, sizeof s->url, "%s", t->port_url(s->port));
     for (uint32_t i = 0; rig_attaches(t) && i < RIG_CLIENTS; i++) {
@@ -206,6 +206,20 @@ void rig_server_do(struct rig_server *s, void (*task)(struct rig_server *s, void
     pthread_mutex_unlock(&s->lock);
 }
 
+int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *url,
+                  const struct ps_road_limits *limits, struct ps_link **out, struct ps_error *err)
+{
+    double end = unit_now_s() + PATIENCE_MS / 1e3, begin;
+    int rc;
+    do {
+        begin = unit_now_s();
+        rc = t->link_open(hub, url, limits, out, err);
+        /* The port may have hung up on who did not speak for so long. */
+    } while ((rc == -ETIMEDOUT || (rc == -EHOSTUNREACH && unit_now_s() - begin >= PS_ATTACH_MS * 0.9e-3)) &&
+             unit_now_s() < end);
+    return rc;
+}
+
 int rig_client_try(struct rig_client *c, const struct ps_transport *t, const char *url,
                    const struct ps_road_limits *limits, const struct ps_pass *pass, struct ps_error *err)
 {
@@ -213,7 +227,7 @@ int rig_client_try(struct rig_client *c, const struct ps_transport *t, const cha
     assert_quick(t->hub_create(1, &c->hub) == 0);
     if (pass != NULL && rig_attaches(t))
         t->hub_pass(c->hub, pass);
-    return t->link_open(c->hub, url, limits, &c->link, err);
+    return rig_link_open(c->hub, t, url, limits, &c->link, err);
 }
 
 void rig_client_open(struct rig_client *c, const struct ps_transport *t, const char *url, uint32_t number)

@@ -19,9 +19,9 @@
 enum {
     CHUNK_BYTES = 65536,
     WINDOW = 4,
-    PATIENCE_MS = 10000,
-    RIG_ROWS = 5,     /* that loop tests are made for; the table may have fewer */
-    RIG_CLIENTS = 64, /* numbers 0 to 63 */
+    PATIENCE_MS = 60000, /* ends a hang, and nothing else */
+    RIG_ROWS = 5,        /* that loop tests are made for; the table may have fewer */
+    RIG_CLIENTS = 64,    /* numbers 0 to 63 */
 };
 
 extern const struct ps_road_limits rig_limits;
@@ -79,9 +79,14 @@ struct rig_client {
 
 /* number: of the client, where it is attached. */
 void rig_client_open(struct rig_client *c, const struct ps_transport *t, const char *url, uint32_t number);
-/* With other limits or another pass (NULL: none); link_open's result. */
+/* With other limits or another pass (NULL: none); link_open's result. After a failure only c->hub is there.
+ */
 int rig_client_try(struct rig_client *c, const struct ps_transport *t, const char *url,
                    const struct ps_road_limits *limits, const struct ps_pass *pass, struct ps_error *err);
+/* link_open, and anew when it failed only because either end stood still for longer than PS_ATTACH_MS: that
+ * is no answer of the port's. */
+int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *url,
+                  const struct ps_road_limits *limits, struct ps_link **out, struct ps_error *err);
 void rig_client_close(struct rig_client *c);
 
 void rig_head(unsigned char *head, uint64_t number);

@@ -1,7 +1,9 @@
 #include "tests/server/lane_rig.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <zmq.h>
@@ -9,7 +11,7 @@
 #include "proto/log.h"
 #include "tests/support/unit.h"
 
-enum { PATIENCE_MS = 5000 };
+enum { PATIENCE_MS = 60000 }; /* ends a hang */
 
 static void lane_open(struct rig *r, uint32_t i)
 {
@@ -32,16 +34,17 @@ bool rig_has_raw(void)
     return strcmp(ps_transport_find("tcp")->name, "tcp") == 0;
 }
 
-static void raw_open(struct rig *r)
+void *rig_raw(struct rig *r)
 {
-    if (!rig_has_raw())
-        return;
     int zero = 0, patience = PATIENCE_MS;
+    if (r->raw != NULL)
+        return r->raw;
     r->context = zmq_ctx_new();
     r->raw = zmq_socket(r->context, ZMQ_DEALER);
     zmq_setsockopt(r->raw, ZMQ_LINGER, &zero, sizeof zero);
     zmq_setsockopt(r->raw, ZMQ_RCVTIMEO, &patience, sizeof patience);
     ck_assert_int_eq(zmq_connect(r->raw, r->lanes[0]->roads[0].url), 0);
+    return r->raw;
 }
 
 static void configure(struct rig *r, const char *rule, const char *const *settings)
@@ -63,8 +66,17 @@ static void configure(struct rig *r, const char *rule, const char *const *settin
         ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
 }
 
+/* A rig's rings and vectors are megabytes. The heap keeps them for the next rig: fresh pages would cost more
+ * than most tests, since `meson test` has malloc fill what it gives (MALLOC_PERTURB_). */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
 {
+    keep_memory();
     ps_log_setup("rig", PS_LOG_ERROR);
     *r = (struct rig){.n_lanes = n_lanes, .transport = ps_transport_find("tcp")};
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
@@ -73,18 +85,33 @@ void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *con
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
         lane_open(r, i);
-    raw_open(r);
+}
+
+static void await_taken(struct rig *r, uint32_t lane)
+{
+    const struct psd_ring *in = r->lanes[lane]->in;
+    double deadline = unit_now_s() + PATIENCE_MS / 1e3;
+    for (int i = 0; atomic_load(&in->taken) != atomic_load(&in->pushed); i++) {
+        ck_assert_msg(unit_now_s() < deadline, "lane %u takes no notes", lane);
+        if (i < 20)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
 }
 
 void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note)
 {
     psd_ring_push(r->lanes[lane]->in, note);
+    await_taken(r, lane);
 }
 
 static void tell_all(struct rig *r, const struct psd_note *note)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        rig_tell(r, i, note);
+        psd_ring_push(r->lanes[i]->in, note);
+    for (uint32_t i = 0; i < r->n_lanes; i++)
+        await_taken(r, i);
 }
 
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x)
@@ -350,8 +377,8 @@ void rig_ask_vector(struct rig *r, uint32_t lane, const struct ps_frame *f, cons
 
 void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
 {
-    ck_assert_int_ge(zmq_send(r->raw, head, head_bytes, ZMQ_SNDMORE), 0);
-    ck_assert_int_ge(zmq_send(r->raw, body, body_bytes, 0), 0);
+    ck_assert_int_ge(zmq_send(rig_raw(r), head, head_bytes, ZMQ_SNDMORE), 0);
+    ck_assert_int_ge(zmq_send(rig_raw(r), body, body_bytes, 0), 0);
 }
 
 void rig_raw_recv(struct rig *r, struct reply *reply)

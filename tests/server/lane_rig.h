@@ -21,7 +21,7 @@ struct rig {
     struct psd_members members; /* as the lanes were told last */
     bool told;                  /* of members, and no hold since */
     uint32_t ranks[RIG_SLOTS];
-    void *context, *raw; /* a bare DEALER at lane 0, for what a link would never send */
+    void *context, *raw; /* rig_raw's */
 };
 
 /* What a lane answered. */
@@ -49,6 +49,8 @@ void rig_swap(struct rig *r, const char *rule, const char *const *settings);
 void rig_close(struct rig *r);
 
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep);
+/* The lane has taken it when this returns: what is sent from now on comes behind it. A lane looks at its
+ * notes once a batch, and may be at a batch. */
 void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note);
 /* The next note of a lane; fails the test when none comes. */
 struct psd_note rig_hear(struct rig *r, uint32_t lane);
@@ -91,6 +93,8 @@ uint64_t rig_hold(struct rig *r);
 
 /* Whether the road has a bare socket to send over: not the in-process one. */
 bool rig_has_raw(void);
+/* A bare DEALER at lane 0, for what a link would never send; made when it is first asked for. */
+void *rig_raw(struct rig *r);
 /* The same over the bare socket: a header of any length. head NULL: send nothing, only wait. */
 void rig_raw_send(struct rig *r, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 void rig_raw_recv(struct rig *r, struct reply *reply);

@@ -281,7 +281,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-average");
     TCase *tc = tcase_create("average");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, average_follows_the_center_before_each_update, 0, (int)ROWS(jobs));
     tcase_add_test(tc, average_is_pulled);
     tcase_add_loop_test(tc, what_has_no_average_is_refused, 0, (int)ROWS(refused));

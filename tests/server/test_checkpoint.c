@@ -328,7 +328,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-checkpoint");
     TCase *tc = tcase_create("checkpoint");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_loop_test(tc, what_is_written_is_read, 0, 6);
     tcase_add_test(tc, file_is_safetensors);

@@ -1,5 +1,4 @@
 /* The status server over real sockets: libcurl asks, a loop in a thread answers. */
-#include <check.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "server/http.h"
+#include "tests/support/unit.h"
 
 static char directory[64];
 
@@ -137,7 +137,7 @@ static CURLcode ask(const char *tcp, const char *method, const char *path, size_
     snprintf(url, sizeof url, "http://%s%s", tcp != NULL ? tcp + strlen("tcp://") : "psd", path);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 20L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 100L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
@@ -368,7 +368,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-http");
     TCase *tc = tcase_create("http");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, routes_are_served);
     tcase_add_test(tc, others_are_refused);
@@ -379,9 +378,5 @@ int main(void)
     tcase_add_test(tc, bad_places_are_named);
     tcase_add_test(tc, bad_clients_do_not_block);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

@@ -177,10 +177,10 @@ START_TEST(bad_headers_are_refused)
     rig_raw_send(&r, head, PS_FRAME_BYTES, ones, len);
     rig_raw_recv(&r, &reply);
     check_refused(&reply, PS__CODE__VERSION, "version 2; this end speaks 1");
-    ck_assert_int_ge(zmq_send(r.raw, good, sizeof good, 0), 0); /* one part; then three */
+    ck_assert_int_ge(zmq_send(rig_raw(&r), good, sizeof good, 0), 0); /* one part; then three */
     rig_raw_recv(&r, &reply);
     check_refused(&reply, PS__CODE__MALFORMED, "two parts");
-    ck_assert_int_ge(zmq_send(r.raw, good, sizeof good, ZMQ_SNDMORE), 0);
+    ck_assert_int_ge(zmq_send(rig_raw(&r), good, sizeof good, ZMQ_SNDMORE), 0);
     rig_raw_send(&r, ones, len, ones, len);
     rig_raw_recv(&r, &reply);
     check_refused(&reply, PS__CODE__MALFORMED, "two parts");
@@ -527,9 +527,9 @@ START_TEST(slow_reader_loses_its_session)
     open_job(&r, "sgd", NULL);
     struct ps_frame f = rig_frame(&r, PS_FRAME_PULL, OBSERVER, INC + 1, 1, 0, 0);
     ps_frame_pack(&f, head);
-    double deadline = unit_now_s() + 8;
+    double deadline = unit_now_s() + 60;
     while (!rig_heard(&r, 0) && unit_now_s() < deadline) {
-        zmq_pollitem_t item = {.socket = r.raw, .events = ZMQ_POLLOUT};
+        zmq_pollitem_t item = {.socket = rig_raw(&r), .events = ZMQ_POLLOUT};
         if (zmq_poll(&item, 1, 5) > 0)
             rig_raw_send(&r, head, sizeof head, "", 0);
     }
@@ -546,7 +546,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-lane");
     TCase *tc = tcase_create("lane");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, data_before_there_is_a_job);
     tcase_add_loop_test(tc, bad_field_is_refused, 0, ROWS(bad_frames));
     tcase_add_test(tc, bad_body_lengths_are_refused);

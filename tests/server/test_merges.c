@@ -193,7 +193,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-merges");
     TCase *tc = tcase_create("merges");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, merges_are_what_they_say, 0, ROWS(rows));
     tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
     suite_add_tcase(suite, tc);

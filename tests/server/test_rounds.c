@@ -479,7 +479,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-rounds");
     TCase *tc = tcase_create("rounds");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, a_round_moves_the_center_by_everyone_at_once, 0, ROWS(orders));
     tcase_add_loop_test(tc, gradients_are_averaged_and_answered_with_the_center_after, 0, ROWS(orders));
     tcase_add_loop_test(tc, an_outer_step_without_momentum_takes_the_mean, 0, ROWS(orders));

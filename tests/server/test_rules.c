@@ -430,7 +430,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-rules");
     TCase *tc = tcase_create("rules");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, every_rule_that_both_ends_know_is_here_and_tested);
     tcase_add_loop_test(tc, rules_follow_their_equations, 0, MAX_ROWS);
     tcase_add_loop_test(tc, results_that_are_not_finite_are_masked_and_counted, 0, MAX_ROWS);

@@ -243,7 +243,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-scope");
     TCase *tc = tcase_create("scope");
-    tcase_set_timeout(tc, 30);
     tcase_add_test(tc, one_tensor_moves_alone_and_once);
     tcase_add_test(tc, one_tensor_is_set_and_pulled);
     tcase_add_test(tc, what_is_no_piece_of_the_tensor_is_refused);

@@ -153,7 +153,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-seen");
     TCase *tc = tcase_create("seen");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, each_compensates_from_what_it_saw, 0, ROWS(jobs));
     tcase_add_loop_test(tc, only_what_it_was_sent_was_seen, 0, ROWS(jobs));
     tcase_add_loop_test(tc, who_joins_anew_saw_the_center, 0, ROWS(jobs));

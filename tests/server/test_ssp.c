@@ -460,7 +460,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-ssp");
     TCase *tc = tcase_create("ssp");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, nobody_is_more_than_slack_ahead);
     tcase_add_test(tc, a_chunk_waits_for_the_same_chunk);
     tcase_add_test(tc, without_slack_all_go_in_lockstep);

@@ -141,7 +141,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-staleness");
     TCase *tc = tcase_create("staleness");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, the_rate_is_weighed_by_staleness, 0, ROWS(rows));
     tcase_add_test(tc, all_chunks_of_an_exchange_weigh_the_same);
     tcase_add_test(tc, momentum_takes_what_the_weight_leaves);

@@ -279,7 +279,6 @@ int main(void)
 {
     Suite *suite = suite_create("server-statedir");
     TCase *tc = tcase_create("statedir");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, newest_are_kept);
     tcase_add_test(tc, newest_is_by_time);

@@ -331,7 +331,6 @@ int main(void)
 {
     Suite *suite = suite_create("swap");
     TCase *tcase = tcase_create("swap");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_has_begun_is_finished_and_nothing_else);
     tcase_add_test(tcase, a_round_that_has_begun_is_finished);
     tcase_add_loop_test(tcase, what_waits_for_a_round_is_refused, 0, 2);
