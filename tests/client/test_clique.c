@@ -294,7 +294,6 @@ int main(void)
     Suite *suite = suite_create("clique");
     for (size_t i = 0; i < ROWS(tests); i++) {
         TCase *tcase = tcase_create((*tests[i])->name);
-        tcase_set_timeout(tcase, 120);
         tcase_add_loop_test(tcase, *tests[i], 0, (int)ROWS(rig_kinds));
         suite_add_tcase(suite, tcase);
     }
