@@ -148,7 +148,7 @@ static void pass_gates(struct rig_member *m)
     rig_ok(m, m->rc);
     for (int k = 1; k <= 50; k++) {
         if (k % 10 == m->index)
-            unit_nap_ms(3);
+            unit_nap_ms(1);
         g->come++;
         rig_ok(m, psc_barrier(m->q));
         ck_assert_int_ge(g->come, k * m->rig->members);
