@@ -68,7 +68,7 @@ static inline void rig_init(struct rig *r, const struct rig_kind *kind, int memb
         m->opt.listen = kind->listen;
         m->opt.links = kind->links;
         m->opt.segment_bytes = kind->segment_bytes;
-        m->opt.timeout_ms = 20000;
+        m->opt.timeout_ms = 60000;
     }
 }
 

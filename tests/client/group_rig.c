@@ -17,9 +17,8 @@ static int open_member(struct member *m)
     opt.server = m->run->server;
     opt.local = m->run->server == NULL ? &m->run->local : NULL;
     opt.clique = m->clique;
-    opt.timeout_ms = 15000;
-    opt.retry_ms = RIG_PATIENT_MS;
-    opt.heartbeat_ms = 100;
+    opt.retry_ms = RIG_RETRY_MS;
+    opt.heartbeat_ms = RIG_HEARTBEAT_MS;
     int rc = psc_open(&opt, &m->c);
     if (rc == PSC_OK)
         rc = psc_begin(m->c, m->run->model[m->rank] != NULL ? m->run->model[m->rank] : rig_model, RIG_TENSORS,

@@ -17,7 +17,9 @@
 
 #include "client/psclique_mpi.h"
 
-enum { TIMEOUT_MS = 2000 };
+/* In the modes whose subject is silence, and in all others, where a slow machine is not to be taken for one.
+ */
+enum { SILENCE_MS = 2000, PATIENCE_MS = 60000 };
 
 static int world_rank;
 
@@ -234,7 +236,7 @@ static int mode_world(uint32_t members)
     float x = 1;
 
     psc_mpi_options_init(&opt, sizeof opt);
-    opt.timeout_ms = TIMEOUT_MS * 5;
+    opt.timeout_ms = PATIENCE_MS;
     int rc = psc_mpi_world_open(&opt, members, &w);
     psc_mpi_world_place(w, &place);
     world_rank = place.rank;
@@ -249,6 +251,15 @@ static int mode_world(uint32_t members)
     }
     psc_mpi_world_close(w);
     return rc == PSC_OK ? 0 : 4;
+}
+
+static bool is_of_silence(const char *mode)
+{
+    static const char *const modes[] = {"silent", "stopped", "callback", "killed"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        found = found || strcmp(mode, modes[i]) == 0;
+    return found;
 }
 
 static void run(struct psc_clique *q, const char *mode, const char *arg)
@@ -281,7 +292,7 @@ int main(int argc, char **argv)
                     &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     psc_mpi_options_init(&opt, sizeof opt);
-    opt.timeout_ms = strcmp(mode, "pieces") == 0 ? 30 * TIMEOUT_MS : TIMEOUT_MS;
+    opt.timeout_ms = is_of_silence(mode) ? SILENCE_MS : PATIENCE_MS;
     if (strcmp(mode, "callback") == 0) {
         opt.on_silence = on_silence;
         opt.silence_arg = word;

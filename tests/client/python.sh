@@ -12,4 +12,4 @@ trap 'kill $pid 2>/dev/null; rm -rf "$dir"' EXIT
 pid=$!
 # A sanitized library needs its runtime first in a program that has none; what Python itself leaks is not ours.
 runtime=$(ldd "$2" | grep -o '/[^ ]*lib[at]san[^ ]*' || true)
-LD_PRELOAD=$runtime ASAN_OPTIONS=detect_leaks=0 timeout 20 python3 "$1" "$2" "@$dir/endpoint"
+LD_PRELOAD=$runtime ASAN_OPTIONS=detect_leaks=0 timeout 500 python3 "$1" "$2" "@$dir/endpoint"

@@ -112,11 +112,12 @@ END_TEST
 /* psd is killed after a checkpoint; the average goes on from there. */
 START_TEST(average_survives_psd)
 {
+    rig_lose_messages();
     struct psc *c = begin(averaging);
     for (int k = 0; k < 3; k++)
         assert_ok(c, psc_push(c, NULL, message, 1));
-    ck_assert(daemon_checkpoint(&psd, 10));
-    daemon_stop(&psd, SIGKILL, 10);
+    ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
+    daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
     for (int k = 0; k < 2; k++)
         assert_ok(c, psc_push(c, NULL, message, 1));
@@ -130,7 +131,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-average");
     TCase *tc = tcase_create("average");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_test(tc, average_is_pulled_by_workers_and_observers);
     tcase_add_test(tc, job_without_an_average_says_so);

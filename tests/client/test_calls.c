@@ -280,7 +280,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-calls");
     TCase *tc = tcase_create("calls");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, start_psd, stop_psd);
     tcase_add_test(tc, every_call_says_what_is_wrong_with_it);
     tcase_add_test(tc, handle_without_a_session_refuses_every_call);

@@ -256,7 +256,7 @@ static void reload(const char *config)
     double generation = daemon_number(&psd, "/status", "generation");
     write_config(config);
     free(daemon_ask(&psd, "POST", "/reload"));
-    ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, 20));
+    ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, UNIT_HANG_S));
 }
 
 /* Every step is an exchange of the codec that the job has then; the gradients add up through all of them. */
@@ -278,7 +278,7 @@ START_TEST(a_reload_changes_the_codec_of_a_running_job)
         snprintf(config, sizeof config, "codec: {message: %s, answer: %s, error_feedback: %s}\n", order[k],
                  order[k], k % 2 == 0 ? "true" : "false");
         reload(config);
-        for (double end = unit_now_s() + 10; psc_clock(c) < 3 * k + 3;) {
+        for (double end = unit_now_s() + UNIT_HANG_S; psc_clock(c) < 3 * k + 3;) {
             struct psc_info info = {.size = sizeof info};
             uint64_t sent = rig_sent(c);
             assert_ok(c, psc_step(c, x, m, 1));
@@ -342,7 +342,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-codecs");
     TCase *tc = tcase_create("psd");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, 2 * N_CODECS);
     tcase_add_loop_test(tc, by_hand_values_come_as_exactly_as_the_codec_has_them, 0,

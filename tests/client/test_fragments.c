@@ -288,11 +288,11 @@ END_TEST
 START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
 {
     static float owed[N];
-    static const char *const settings[2][24] = {{"method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4",
-                                                 "period=8", "learning_rate=1", "warmup_steps=0"},
-                                                {"method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4",
-                                                 "period=8", "learning_rate=1", "warmup_steps=0",
-                                                 "overlap=true"}};
+    static const char *const settings[2][24] = {
+        {RIG_SAME_ADDRESS, "method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4", "period=8",
+         "learning_rate=1", "warmup_steps=0"},
+        {RIG_SAME_ADDRESS, "method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4", "period=8",
+         "learning_rate=1", "warmup_steps=0", "overlap=true"}};
     rig_start(&psd, settings[_i]);
     struct psc *c = join();
     free(daemon_ask(&psd, "POST", "/checkpoint"));
@@ -301,14 +301,15 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
         assert_ok(c, psc_step(c, x, g, 1));
     }
     assert_ok(c, psc_wait(c, PSC_ALL));
-    ck_assert(daemon_will_log(&psd, "checkpoint.written", 20));
-    daemon_stop(&psd, SIGKILL, 5);
+    ck_assert(daemon_will_log(&psd, "checkpoint.written", UNIT_HANG_S));
+    daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     ck_assert_uint_eq(c->tempo.fragment, 2);
     struct ps_range r = ps_fragment(&c->shard, c->manifest, 4, 2);
     gradient(29);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
         owed[i] = x[i] - (role_of((int)i) == PSC_PARAM ? g[i] : 0) - c->kept[PSC_KEPT_START][i];
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+    rig_meet_again(c);
     assert_ok(c, psc_step(c, x, g, 1));
     if (_i == 1) { /* it travels; the next step learns what became of it */
         memset(g, 0, sizeof g);
@@ -333,7 +334,6 @@ int main(void)
     Suite *suite = suite_create("client-fragments");
     TCase *tc = tcase_create("fragments");
     tcase_add_checked_fixture(tc, NULL, stop_psd);
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, fragments_go_one_after_the_other, 0, (int)ROWS(rows));
     tcase_add_test(tc, a_period_takes_the_same_bytes_in_parts);
     tcase_add_loop_test(tc, a_state_has_the_place_in_the_cycle, 0, 21);

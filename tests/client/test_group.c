@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "tests/client/group_rig.h"
-#include "tests/support/clock.h"
 
 /* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `delay` steps lie
  * between a gradient and its step after the first `warmup`. Members' points are equal, so rank 0's serve. */
@@ -218,7 +217,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-group");
     TCase *tc = tcase_create("group");
-    tcase_set_timeout(tc, test_slow_s(60));
     tcase_add_loop_test(tc, serverless_methods_follow_their_equations, 0, ROWS(serverless));
     tcase_add_test(tc, d_sync_of_one_is_sgd);
     tcase_add_test(tc, pipe_sgd_is_stable_exactly_below_one);

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include "tests/client/group_rig.h"
-#include "tests/support/clock.h"
 
 static int draw(struct member *m);
 
@@ -207,7 +206,7 @@ START_TEST(a_drain_stops_all_members_at_one_step)
                       psc_result_name(r->member[k].rc), r->member[k].error);
     if (_i < 2)
         run_assert_same_x(r);
-    ck_assert_int_eq(daemon_wait_exit(&d, 20), 0);
+    ck_assert_int_eq(daemon_wait_exit(&d, UNIT_HANG_S), 0);
     daemon_remove(&d);
 }
 END_TEST
@@ -294,7 +293,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
     TCase *tc = tcase_create("group");
-    tcase_set_timeout(tc, test_slow_s(60));
     tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);

@@ -98,7 +98,7 @@ START_TEST(workers_and_psd_in_one_process)
     ps_log_setup("psd", PS_LOG_ERROR);
     pthread_barrier_init(&all_sent, NULL, WORKERS);
     ck_assert_int_eq(pthread_create(&psd, NULL, run_psd, &code), 0);
-    double deadline = unit_now_s() + 20;
+    double deadline = unit_now_s() + UNIT_HANG_S;
     while (access(endpoint + 1, R_OK) != 0 && unit_now_s() < deadline)
         unit_nap_ms(5);
     for (int i = 0; i < WORKERS; i++) {
@@ -124,7 +124,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-inproc");
     TCase *tc = tcase_create("inproc");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, workers_and_psd_in_one_process);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -315,9 +315,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("client-local");
-    rig_retry_ms = RIG_PATIENT_MS;
     TCase *tc = tcase_create("local");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, ROWS(methods));
     tcase_add_loop_test(tc, going_on_from_a_file_is_going_on, 0, ROWS(methods));
     tcase_add_test(tc, what_needs_a_server_is_refused);

@@ -13,7 +13,7 @@ static struct psc_options quick(const char *server)
     struct psc_options opt;
     psc_options_init(&opt, sizeof opt);
     opt.server = server;
-    opt.timeout_ms = 300;
+    opt.timeout_ms = 100; /* the least */
     return opt;
 }
 
@@ -75,7 +75,7 @@ START_TEST(struct_of_another_size_is_understood)
     for (size_t i = sizeof *opt; i < sizeof future; i++)
         ck_assert_uint_eq(future[i], 0);
     opt->server = "tcp://127.0.0.1:1";
-    opt->timeout_ms = 200;
+    opt->timeout_ms = 100;
     fail_open(opt, PSC_EGONE, sentence, sizeof sentence);
 }
 END_TEST
@@ -145,16 +145,15 @@ START_TEST(long_server_is_refused)
 }
 END_TEST
 
-/* Bounds are generous: the machine may be busy. What is asserted is that timeout_ms is what decides. */
+/* timeout_ms is what decides: not before, and it is named. */
 START_TEST(nowhere_times_out)
 {
     struct psc_options opt = quick("tcp://127.0.0.1:1");
     char sentence[600];
+    opt.timeout_ms = 300;
     double begin = unit_now_s();
     fail_open(&opt, PSC_EGONE, sentence, sizeof sentence);
-    double took = unit_now_s() - begin;
-    ck_assert_double_ge(took, 0.25);
-    ck_assert_double_le(took, 5);
+    ck_assert_double_ge(unit_now_s() - begin, 0.3);
     assert_says(sentence, "no answer from tcp://127.0.0.1:1");
     assert_says(sentence, "timeout_ms: 300");
 }
@@ -387,7 +386,6 @@ int main(void)
 {
     Suite *suite = suite_create("client-open");
     TCase *tc = tcase_create("open");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, defaults_are_as_the_header_says);
     tcase_add_test(tc, struct_of_another_size_is_understood);
     tcase_add_test(tc, options_without_a_size_are_refused);

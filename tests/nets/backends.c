@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/nets/cases.h"
+#include "tests/support/unit.h"
 
 /* ref computes in double, so its loss is good for differences over a step this small: truncation is then
  * 1e-10, and hardly any max-pool window or ReLU changes sides within it. */
@@ -277,7 +278,6 @@ int main(void)
 
     while (cnn_backend_name((size_t)n) != NULL)
         n++;
-    tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, gradients_are_finite_differences, 0, n);
     tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
     /* ref is the last row; what is large is not compared with itself. */
@@ -291,9 +291,5 @@ int main(void)
     tcase_add_test(t, the_default_is_the_fastest);
     suite_add_tcase(s, t);
     suite_add_tcase(s, layers_case(n));
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return unit_run(s);
 }

@@ -359,7 +359,6 @@ TCase *layers_case(int n_backends)
 {
     TCase *t = tcase_create("single kinds of layers");
 
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, lrn_is_its_equation, 0, n_backends);
     tcase_add_loop_test(t, avgpool_counts_its_padding, 0, n_backends);
     tcase_add_loop_test(t, batchnorm_keeps_running_statistics, 0, n_backends);

@@ -7,6 +7,7 @@
 
 #include "nets/net.h"
 #include "nets/plan.h"
+#include "tests/support/unit.h"
 
 struct row {
     const char *name;
@@ -369,9 +370,5 @@ int main(void)
     tcase_add_test(t, the_cifar_nets_have_the_papers_sizes);
     tcase_add_test(t, batchnorms_have_buffers);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return unit_run(s);
 }

@@ -2,18 +2,14 @@
 #ifndef TEST_DATA_SUITE_H
 #define TEST_DATA_SUITE_H
 
-#include <check.h>
+#include "tests/support/unit.h"
 
 /* Runs the case (and frees it with its suite); the exit status of the program. */
 static inline int run_case(TCase *tc, const char *name)
 {
     Suite *suite = suite_create(name);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return unit_run(suite);
 }
 
 #endif

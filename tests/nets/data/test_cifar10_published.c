@@ -62,7 +62,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("published");
-    tcase_set_timeout(tc, 120);
     dir = getenv("PSD_CIFAR10");
     if (dir == NULL || *dir == '\0') {
         puts("skipped: PSD_CIFAR10 does not name a folder with the six .bin files of CIFAR-10");

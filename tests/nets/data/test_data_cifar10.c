@@ -353,7 +353,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("cifar10");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, whole_files_parse);
     tcase_add_test(tc, other_bytes_do_not);

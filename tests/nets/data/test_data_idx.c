@@ -342,7 +342,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("idx");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, plain_files);
     tcase_add_test(tc, gz_files);

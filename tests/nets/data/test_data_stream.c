@@ -265,7 +265,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("stream");
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, every_image_once_an_epoch);
     tcase_add_test(tc, the_order_depends_on_seed_rank_and_epoch_alone);
     tcase_add_test(tc, a_batch_runs_on_into_the_next_epoch);

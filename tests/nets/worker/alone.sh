@@ -9,7 +9,7 @@ failed=0
 
 # train METHOD HISTORY STEPS OPTION...
 train() {
-    "$psworker" --method "$1" --net linear --data digits --every 3600 --history "$2" --steps "$3" "${@:4}" >"$dir/out" 2>&1 ||
+    "$psworker" --method "$1" --net linear --data digits --batch 16 --every 3600 --history "$2" --steps "$3" "${@:4}" >"$dir/out" 2>&1 ||
         { cat "$dir/out" && failed=1; }
 }
 

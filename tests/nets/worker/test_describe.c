@@ -136,7 +136,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("describe");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, rows_add_up, 0, (int)n_models());
     tcase_add_test(tc, lenet_by_hand);
     tcase_add_loop_test(tc, json_says_the_same, 0, (int)n_models());

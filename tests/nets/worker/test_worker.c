@@ -43,12 +43,14 @@ static int run(const char *line)
 
 START_TEST(training_takes_the_steps_asked_for)
 {
+    double begin = cnn_now();
     ck_assert_int_eq(run(TRAIN " --rank 3"), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 40);
     ck_assert_int_eq(fake_seen.kind, PSC_WORKER);
     ck_assert_int_eq(fake_seen.rank, 3);
     ck_assert_uint_eq(fake_seen.n_tensors, 2);
-    ck_assert_uint_eq(fake_seen.reports, 1); /* the last one: it took no two seconds */
+    ck_assert_uint_ge(fake_seen.reports, 1); /* the last one, and one in two seconds */
+    ck_assert_double_le((double)fake_seen.reports, 1 + (cnn_now() - begin) / 2);
 }
 END_TEST
 
@@ -478,7 +480,6 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("worker");
-    tcase_set_timeout(tc, 120); /* sanitizer builds on a busy machine */
     tcase_add_checked_fixture(tc, setup, NULL);
     tcase_add_test(tc, training_takes_the_steps_asked_for);
     tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
