@@ -207,7 +207,7 @@ bool hand_left(struct hand *h)
     hand_tell(h, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
     while (test_now_s() < deadline) {
         int code = hand_hear_error(h, TEST_HANG_S);
-        if (code == PS__CODE__NO_SESSION || code == PS__CODE__STALE)
+        if (code == PS__CODE__EVICTED || code == PS__CODE__STALE) /* ended; the slot is another's */
             return true;
     }
     return false;
