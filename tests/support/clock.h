@@ -2,6 +2,10 @@
 #ifndef TEST_CLOCK_H
 #define TEST_CLOCK_H
 
+/* Ends what hangs: more than anything takes, on a machine that stands still for a while. Tests wait for a
+ * condition, and so long at most. */
+#define TEST_HANG_S 60.0
+
 /* Monotonic. */
 double test_now_s(void);
 void test_nap_s(double seconds);

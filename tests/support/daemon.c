@@ -15,7 +15,7 @@
 
 #include "tests/support/clock.h"
 
-enum { START_S = 15, MAX_ARGS = 64 };
+enum { MAX_ARGS = 64 };
 #define POLL_S 0.005
 
 static void find_program(char *program, size_t size, const char *psd)
@@ -110,7 +110,7 @@ void daemon_show_log(const struct daemon *d)
 
 int daemon_start(struct daemon *d, const char *extra)
 {
-    double deadline = test_now_s() + test_slow_s(START_S);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     unlink(d->endpoint + 1);
     d->pid = fork();
     if (d->pid == 0)
@@ -218,7 +218,7 @@ char *daemon_ask(const struct daemon *d, const char *method, const char *path)
     curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, d->socket);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)test_slow_s(TEST_HANG_S));
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, f);
     CURLcode rc = curl_easy_perform(curl);
@@ -261,6 +261,18 @@ bool daemon_text(const struct daemon *d, const char *page, const char *dotted, c
     snprintf(text, size, "%s", found ? json_string_value(at) : "");
     json_decref(root);
     return found;
+}
+
+double daemon_worker(const struct daemon *d, int rank, const char *key)
+{
+    json_t *root, *all = find(d, "/workers", "workers", &root), *w;
+    double value = NAN;
+    size_t i;
+    json_array_foreach(all, i, w) if (json_is_integer(json_object_get(w, "rank")) &&
+                                      json_integer_value(json_object_get(w, "rank")) == rank) value =
+        json_number_value(json_object_get(w, key));
+    json_decref(root);
+    return value;
 }
 
 bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,

@@ -43,6 +43,8 @@ char *daemon_ask(const struct daemon *d, const char *method, const char *path);
 double daemon_number(const struct daemon *d, const char *page, const char *dotted);
 /* The same for a string; false when there is none. */
 bool daemon_text(const struct daemon *d, const char *page, const char *dotted, char *text, size_t size);
+/* A number of the live worker of that rank in GET /workers; NAN when there is none. */
+double daemon_worker(const struct daemon *d, int rank, const char *key);
 /* Waits until the number is at least `least`; false after `seconds`. */
 bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,
                     double seconds);

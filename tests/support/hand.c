@@ -9,8 +9,6 @@
 #include "tests/support/clock.h"
 #include "tests/support/proxy.h"
 
-enum { ANSWER_S = 10 };
-
 /* *key: psd's, from the endpoint file; "": it has none. */
 static void url_of(const char *server, char *url, size_t size, char *key)
 {
@@ -131,7 +129,7 @@ int hand_hello(struct hand *h, const Ps__Hello *hello)
 {
     Ps__Hello copy = *hello;
     hand_tell(h, PS__TO_SERVER__WHAT_HELLO, &copy);
-    Ps__ToClient *m = hand_hear(h, ANSWER_S);
+    Ps__ToClient *m = hand_hear(h, TEST_HANG_S);
     int code = code_of(h, m);
     if (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_WELCOME)
         take_welcome(h, m->welcome);
@@ -163,7 +161,7 @@ int hand_begin(struct hand *h, uint64_t floats, bool *offer)
     begin.tensors = &list;
     begin.n_tensors = 1;
     hand_tell(h, PS__TO_SERVER__WHAT_BEGIN, &begin);
-    Ps__ToClient *m = hand_hear(h, ANSWER_S);
+    Ps__ToClient *m = hand_hear(h, TEST_HANG_S);
     int code = code_of(h, m);
     if (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_BEGUN)
         *offer = m->begun->offer;
@@ -197,6 +195,22 @@ void hand_leave(struct hand *h)
     leave.client = h->client;
     leave.incarnation = h->incarnation;
     hand_tell(h, PS__TO_SERVER__WHAT_LEAVE, &leave);
+}
+
+bool hand_left(struct hand *h)
+{
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    Ps__Heartbeat beat = PS__HEARTBEAT__INIT;
+    beat.client = h->client;
+    beat.incarnation = h->incarnation;
+    hand_leave(h);
+    hand_tell(h, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
+    while (test_now_s() < deadline) {
+        int code = hand_hear_error(h, TEST_HANG_S);
+        if (code == PS__CODE__EVICTED || code == PS__CODE__STALE) /* ended; the slot is another's */
+            return true;
+    }
+    return false;
 }
 
 void hand_relink(struct hand *h, uint32_t lane)
@@ -265,7 +279,7 @@ int hand_pass(struct hand *h, uint8_t kind, const float *message, float *answer)
             uint64_t begin = f.begin;
             hand_send(h, lane, &f, message != NULL ? message + begin : NULL,
                       message != NULL ? f.count * sizeof(float) : 0);
-            code = hand_answer(h, lane, &f, answer != NULL ? answer + begin : NULL, ANSWER_S);
+            code = hand_answer(h, lane, &f, answer != NULL ? answer + begin : NULL, TEST_HANG_S);
         }
     return code;
 }
@@ -284,8 +298,7 @@ bool hand_survey(const char *advertised, uint16_t *ports, uint32_t n_ports)
     bool known = hand_hello(&h, &hello) == 0 && h.n_lanes + 1 == n_ports;
     for (uint32_t i = 0; known && i < h.n_lanes; i++)
         ports[1 + i] = proxy_port(h.urls[i]);
-    hand_leave(&h);
-    test_nap_s(0.1);
+    known = hand_left(&h) && known;
     hand_close(&h);
     return known;
 }

@@ -45,6 +45,8 @@ int hand_begin(struct hand *h, uint64_t floats, bool *offer);
 /* All of it, as any rank, offering zeros. 0, or the code of the Error. */
 int hand_join(struct hand *h, const char *server, uint64_t floats);
 void hand_leave(struct hand *h);
+/* Leaves, and returns when psd has ended the session: it refuses the heartbeat that comes behind. */
+bool hand_left(struct hand *h);
 
 /* The ports of a psd that advertises 127.0.0.2, for a proxy: control, then the lanes. False
  * unless there are so many. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/support/clock.h"
 #include "tests/support/unit.h"
 
 const char *const house_everybody[HOUSE_PEERS] = {"ranks=0", "ranks=1", ""};
@@ -29,7 +30,8 @@ void house_write_list(const struct house *h, const char *const rights[HOUSE_PEER
 
 void house_prepare(struct house *h, const char *const rights[HOUSE_PEERS])
 {
-    static const char *const job[] = {HOUSE_JOB, "listen=tcp://0.0.0.0:0", "advertise=127.0.0.1"};
+    static const char *const job[] = {HOUSE_JOB, "limits.silence_s=600", /* hands have no heartbeat */
+                                      "listen=tcp://0.0.0.0:0", "advertise=127.0.0.1"};
     size_t n = 0;
     memset(h, 0, sizeof *h);
     ck_assert_int_eq(daemon_prepare(&h->d, NULL, h->settings), 0);
@@ -58,13 +60,13 @@ void house_open(struct house *h, const char *const rights[HOUSE_PEERS])
 
 void house_close(struct house *h)
 {
-    ck_assert_int_eq(daemon_stop(&h->d, SIGTERM, 40), 0);
+    ck_assert_int_eq(daemon_stop(&h->d, SIGTERM, TEST_HANG_S), 0);
     daemon_remove(&h->d);
 }
 
 void house_raze(struct house *h)
 {
-    ck_assert_int_eq(daemon_stop(&h->d, SIGKILL, 5), SIGKILL);
+    ck_assert_int_eq(daemon_stop(&h->d, SIGKILL, TEST_HANG_S), SIGKILL);
     daemon_remove(&h->d);
 }
 
@@ -82,12 +84,12 @@ void house_step_as(struct house *h, struct stepper *s, int peer, int32_t rank, u
 
 void house_assert_joined(const struct stepper *s)
 {
-    ck_assert_msg(stepper_joined(s, 30), "%s", s->page->error);
+    ck_assert_msg(stepper_joined(s, TEST_HANG_S), "%s", s->page->error);
 }
 
 void house_assert_ends(struct stepper *s, int rc, const char *says)
 {
-    ck_assert_msg(stepper_finish(s, 30), "it did not end");
+    ck_assert_msg(stepper_finish(s, TEST_HANG_S), "it did not end");
     ck_assert_msg(s->page->rc == rc, "%s: %s", psc_result_name(s->page->rc), s->page->error);
     if (says != NULL)
         assert_says(s->page->error, says);
@@ -95,7 +97,7 @@ void house_assert_ends(struct stepper *s, int rc, const char *says)
 
 void house_assert_logged(const struct house *h, const char *text)
 {
-    if (!daemon_will_log(&h->d, text, 10)) {
+    if (!daemon_will_log(&h->d, text, TEST_HANG_S)) {
         daemon_show_log(&h->d);
         ck_abort_msg("the log does not say '%s'", text);
     }

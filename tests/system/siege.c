@@ -16,7 +16,7 @@ static const char *const settings[] = {"method=async-sgd",
                                        "chunk_floats=16384",
                                        "lanes=2",
                                        "checkpoint.every_s=0",
-                                       "limits.silence_s=20",
+                                       "limits.silence_s=600",
                                        NULL};
 
 void siege_prepare(struct siege *s, const char *const *more)
@@ -28,6 +28,7 @@ void siege_prepare(struct siege *s, const char *const *more)
         s->settings[n++] = *more;
     ck_assert_uint_lt(n, sizeof s->settings / sizeof *s->settings);
     s->settings[n] = NULL;
+    s->heartbeat_ms = SIEGE_CALM_MS;
     ck_assert_int_eq(daemon_prepare(&s->d, NULL, s->settings), 0);
 }
 
@@ -43,11 +44,11 @@ void siege_begin(struct siege *s)
     struct crew_task task = {.server = s->d.endpoint,
                              .rank = 0,
                              .floats = SIEGE_FLOATS,
-                             .heartbeat_ms = 250,
+                             .heartbeat_ms = s->heartbeat_ms,
                              .salt = SIEGE_SALT,
                              .pause_s = 0.001};
     crew_start(&s->honest, &task);
-    ck_assert_msg(crew_reaches(&s->honest, 10, 20), "%s", s->honest.page->error);
+    ck_assert_msg(crew_reaches(&s->honest, 10, TEST_HANG_S), "%s", s->honest.page->error);
     s->rss_bytes = daemon_resident_bytes(s->d.pid);
 }
 
@@ -55,8 +56,8 @@ void siege_holds(const struct siege *s)
 {
     ck_assert_int_eq(kill(s->d.pid, 0), 0);
     ck_assert_double_eq(daemon_number(&s->d, "/status", "pid"), s->d.pid);
-    ck_assert_msg(crew_reaches(&s->honest, s->honest.page->exchanges + 10, 20), "the honest worker: %s (%s)",
-                  psc_result_name(s->honest.page->rc), s->honest.page->error);
+    ck_assert_msg(crew_reaches(&s->honest, s->honest.page->exchanges + 10, TEST_HANG_S),
+                  "the honest worker: %s (%s)", psc_result_name(s->honest.page->rc), s->honest.page->error);
 }
 
 static void pull(const struct siege *s, float *x)
@@ -71,11 +72,9 @@ void siege_end(struct siege *s)
 {
     float *x = calloc(SIEGE_FLOATS, sizeof *x);
     siege_holds(s);
-    ck_assert(crew_stop(&s->honest, 20));
+    ck_assert(crew_stop(&s->honest, TEST_HANG_S));
     ck_assert_msg(s->honest.page->rc == PSC_OK, "%s", s->honest.page->error);
     ck_assert_uint_eq(s->honest.page->info.reconnects, 0);
-    ck_assert_msg(s->honest.page->longest_s < test_slow_s(10), "an honest exchange took %.2f s",
-                  s->honest.page->longest_s);
     pull(s, x);
     for (uint64_t i = 0; i < SIEGE_FLOATS; i++) {
         double want = -crew_sum(SIEGE_SALT, s->honest.page->exchanges, i);
@@ -101,14 +100,13 @@ void siege_ports(const struct siege *s, uint16_t ports[1 + SIEGE_LANES])
     ports[0] = proxy_port(url);
     for (uint32_t i = 0; i < SIEGE_LANES; i++)
         ports[1 + i] = proxy_port(h.urls[i]);
-    hand_leave(&h);
-    test_nap_s(0.05);
+    ck_assert(hand_left(&h));
     hand_close(&h);
 }
 
 void *siege_socket(void *context, const char *url)
 {
-    int zero = 0, wait_ms = (int)(test_slow_s(5) * 1e3);
+    int zero = 0, wait_ms = (int)(test_slow_s(TEST_HANG_S) * 1e3);
     void *socket = zmq_socket(context, ZMQ_DEALER);
     zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
     zmq_setsockopt(socket, ZMQ_RCVTIMEO, &wait_ms, sizeof wait_ms);

@@ -53,7 +53,7 @@ static void train(const struct daemon *d, const char *net, const char *data, con
         psworker_start(d, backend,
                        (const char *const[]){"--net", net, "--data", data, "--backend", backend, "--batch",
                                              "2", "--steps", count, "--seed", "3", "--rank", "0", NULL});
-    ck_assert_int_eq(psworker_wait(pid, 120), 0);
+    ck_assert_int_eq(psworker_wait(pid, TEST_HANG_S), 0);
 }
 
 /* The center after both have trained. */
@@ -71,7 +71,7 @@ static void run_job(const char *net, bool cifar, const char *first, const char *
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     train(&d, net, data, first, STEPS);
     train(&d, net, data, second, second_steps);
-    ck_assert_int_eq(daemon_stop(&d, SIGTERM, 30), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
     snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", d.state_dir);
     ck_assert_msg(psd_checkpoint_read_newest(checkpoints, 1u << 28, out, path, sizeof path, NULL, &err) == 0,
                   "%s", err.text);
@@ -126,5 +126,5 @@ int main(void)
 {
     const TTest *const tests[] = {two_backends_train_lenet_as_one, two_backends_train_cifar7_as_one,
                                   two_backends_train_resnet8_as_one};
-    return suite_run("system-backends", tests, sizeof tests / sizeof *tests, 200);
+    return suite_run("system-backends", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

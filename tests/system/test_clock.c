@@ -21,8 +21,10 @@ START_TEST(a_jumping_wall_clock_ends_no_session)
     for (size_t i = 0; i < sizeof jumps_s / sizeof *jumps_s; i++) {
         atomic_store(&page->wall_offset_s, jumps_s[i]);
         siege_holds(&s);
-        ck_assert(daemon_checkpoint(&s.d, 15));
-        test_nap_s(0.3); /* some ticks of psd's loop */
+        ck_assert(daemon_checkpoint(&s.d, TEST_HANG_S));
+        /* a tick of psd's loop at least */
+        ck_assert(daemon_reaches(&s.d, "/status", "uptime_s",
+                                 daemon_number(&s.d, "/status", "uptime_s") + 0.25, TEST_HANG_S));
     }
     ck_assert_uint_eq(daemon_logged(&s.d, "session.ended"), 0);
     siege_end(&s);
@@ -37,15 +39,16 @@ START_TEST(the_last_checkpoint_is_the_newest_whatever_the_clock_says)
     struct siege s;
     char last[400], from[400];
     siege_prepare(&s, keep_two);
+    s.heartbeat_ms = SIEGE_BRISK_MS;
     struct shim_page *page = shim_set(PSD_SHIM, s.d.dir);
     ck_assert_ptr_nonnull(page);
     siege_begin(&s);
     for (size_t i = 0; i < sizeof jumps_s / sizeof *jumps_s; i++) {
         atomic_store(&page->wall_offset_s, jumps_s[i]);
         siege_holds(&s);
-        ck_assert(daemon_checkpoint(&s.d, 15));
+        ck_assert(daemon_checkpoint(&s.d, TEST_HANG_S));
         ck_assert(daemon_text(&s.d, "/status", "checkpoint.last_path", last, sizeof last));
-        daemon_stop(&s.d, SIGKILL, 5);
+        daemon_stop(&s.d, SIGKILL, TEST_HANG_S);
         ck_assert_int_eq(daemon_start(&s.d, "--resume"), 0);
         ck_assert(daemon_text(&s.d, "/status", "center.resumed_from", from, sizeof from));
         ck_assert_str_eq(from, last);
@@ -53,7 +56,7 @@ START_TEST(the_last_checkpoint_is_the_newest_whatever_the_clock_says)
     }
     shim_unset();
     siege_holds(&s);
-    ck_assert(crew_stop(&s.honest, 20));
+    ck_assert(crew_stop(&s.honest, TEST_HANG_S));
     ck_assert_msg(s.honest.page->rc == PSC_OK, "%s", s.honest.page->error);
     daemon_remove(&s.d);
 }
@@ -63,5 +66,5 @@ int main(void)
 {
     const TTest *const tests[] = {a_jumping_wall_clock_ends_no_session,
                                   the_last_checkpoint_is_the_newest_whatever_the_clock_says};
-    return suite_run("clock", tests, sizeof tests / sizeof *tests, 120);
+    return suite_run("clock", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

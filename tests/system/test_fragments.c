@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/fragment.h"
+#include "tests/support/shim.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/stepper.h"
@@ -16,15 +17,20 @@ enum { FLOATS = 30011, WORKERS = 3, FRAGMENTS = 4, PERIOD = 6, STEPS = 41 }; /* 
 #define COMMON                                                                                               \
     "method=diloco", "optimizer=sgd", "schedule={kind: constant, warmup_steps: 0}", "checkpoint.every_s=0",  \
         "chunk_floats=4096", "lanes=2", "learning_rate=0.125", "outer_learning_rate=1", "outer_momentum=0",  \
-        "period=6", "fragments=4", "limits.silence_s=2"
+        "period=6", "fragments=4", "limits.silence_s=60"
 
 static struct daemon psd;
 static struct stepper team[WORKERS + 1];
 
-static void start(const char *const *settings)
+/* What silence is passes by psd's clock: see shim_pass. */
+static struct shim_page *start(const char *const *settings)
 {
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
+    struct shim_page *page = shim_set(PSD_SHIM, psd.dir);
+    ck_assert_ptr_nonnull(page);
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    shim_unset();
+    return page;
 }
 
 static void start_worker(int i, int rank, uint64_t steps, uint32_t nap_us, bool load)
@@ -43,7 +49,7 @@ static void start_worker(int i, int rank, uint64_t steps, uint32_t nap_us, bool 
 
 static void assert_ends(int i)
 {
-    ck_assert_msg(stepper_finish(&team[i], 90), "worker %d stands still at step %lu", i,
+    ck_assert_msg(stepper_finish(&team[i], TEST_HANG_S), "worker %d stands still at step %lu", i,
                   (unsigned long)team[i].page->steps);
     ck_assert_msg(team[i].page->rc == PSC_OK, "worker %d: %s (%s)", i, psc_result_name(team[i].page->rc),
                   team[i].page->error);
@@ -52,8 +58,8 @@ static void assert_ends(int i)
 static void assert_goes_on(int i, uint64_t steps)
 {
     uint64_t t = team[i].page->steps;
-    ck_assert_msg(stepper_reaches(&team[i], t + steps, 60), "worker %d stands still at step %lu: %s", i,
-                  (unsigned long)team[i].page->steps, team[i].page->error);
+    ck_assert_msg(stepper_reaches(&team[i], t + steps, TEST_HANG_S), "worker %d stands still at step %lu: %s",
+                  i, (unsigned long)team[i].page->steps, team[i].page->error);
 }
 
 /* As the stepper draws them. */
@@ -129,12 +135,12 @@ START_TEST(workers_outlive_psd_wherever_they_are)
             start_worker(i, i, UINT64_MAX, 4000, false);
         for (int i = 0; i < WORKERS; i++)
             assert_goes_on(i, 20);
-        ck_assert(daemon_checkpoint(&psd, 30));
+        ck_assert(daemon_checkpoint(&psd, TEST_HANG_S));
         for (int times = 0; times < 6; times++) {
             for (int i = 0; i < WORKERS; i++)
                 assert_goes_on(i, 3 + dice_below(&dice, 2 * PERIOD));
             test_nap_s(1e-4 * (double)dice_below(&dice, 100));
-            daemon_stop(&psd, SIGKILL, 5);
+            daemon_stop(&psd, SIGKILL, TEST_HANG_S);
             ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
         }
         for (int i = 0; i < WORKERS; i++)
@@ -149,7 +155,7 @@ END_TEST
 /* Until the worker's exchange waits at psd for others. */
 static bool waits(int rank)
 {
-    double deadline = test_now_s() + test_slow_s(60);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     char state[32];
     while (test_now_s() < deadline) {
         daemon_text(&psd, "/workers", rank == 0 ? "workers.0.state" : "workers.1.state", state, sizeof state);
@@ -163,22 +169,21 @@ static bool waits(int rank)
 /* Worker 1 is stopped while its fragment waits, and psd killed once worker 0 waits with the next one. */
 START_TEST(psd_dies_while_one_is_stopped)
 {
-    static const char *const plain[] = {COMMON, "workers=2", "limits.silence_s=20", NULL};
-    static const char *const overlapped[] = {COMMON, "workers=2", "limits.silence_s=20", "overlap=true",
-                                             NULL};
+    static const char *const plain[] = {COMMON, "workers=2", NULL};
+    static const char *const overlapped[] = {COMMON, "workers=2", "overlap=true", NULL};
     for (int k = 0; k < 2; k++) {
         start(k == 0 ? plain : overlapped);
         start_worker(0, 0, UINT64_MAX, 60000, false);
         start_worker(1, 1, UINT64_MAX, 0, false);
         for (int i = 0; i < 2; i++)
             assert_goes_on(i, 2);
-        ck_assert(daemon_checkpoint(&psd, 30));
+        ck_assert(daemon_checkpoint(&psd, TEST_HANG_S));
         for (int times = 0; times < 4; times++) {
             assert_goes_on(0, (uint64_t)(1 + times));
             ck_assert(waits(1));
             kill(team[1].pid, SIGSTOP);
             ck_assert(waits(0));
-            daemon_stop(&psd, SIGKILL, 5);
+            daemon_stop(&psd, SIGKILL, TEST_HANG_S);
             ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
             kill(team[1].pid, SIGCONT);
             for (int i = 0; i < 2; i++)
@@ -195,17 +200,19 @@ END_TEST
 START_TEST(workers_come_and_go_within_a_cycle)
 {
     static const char *const settings[] = {COMMON, NULL};
-    start(settings);
+    static const int living[] = {0, 2};
+    struct shim_page *page = start(settings);
     for (int i = 0; i < WORKERS; i++)
         start_worker(i, i, UINT64_MAX, 3000, false);
     for (int i = 0; i < WORKERS; i++)
         assert_goes_on(i, 3 * PERIOD);
     for (int times = 0; times < 3; times++) {
         stepper_kill(&team[1]);
+        ck_assert(shim_pass_until(page, &psd, "silent for", (unsigned)times + 1, living, ROWS(living)));
         assert_goes_on(0, 2 * PERIOD + 1);
         assert_goes_on(2, 2 * PERIOD);
         start_worker(1, 1, UINT64_MAX, 3000, false);
-        ck_assert_msg(stepper_reaches(&team[1], 3 * PERIOD, 60), "the new one stands still: %s",
+        ck_assert_msg(stepper_reaches(&team[1], 3 * PERIOD, TEST_HANG_S), "the new one stands still: %s",
                       team[1].page->error);
         assert_goes_on(0, PERIOD);
     }
@@ -225,7 +232,7 @@ START_TEST(a_state_within_a_cycle_begins_a_new_one)
     assert_goes_on(0, 2 * PERIOD);
     for (uint64_t into = 1; into < PERIOD; into++) {
         start_worker(1, 1, (into > 1 ? team[1].page->steps : 0) + 2 * PERIOD + into, 3000, into > 1);
-        ck_assert_msg(stepper_joined(&team[1], 60), "%s", team[1].page->error);
+        ck_assert_msg(stepper_joined(&team[1], TEST_HANG_S), "%s", team[1].page->error);
         assert_ends(1);
         assert_goes_on(0, 3);
     }
@@ -243,5 +250,5 @@ int main(void)
         workers_come_and_go_within_a_cycle,
         a_state_within_a_cycle_begins_a_new_one,
     };
-    return suite_run("fragments", tests, sizeof tests / sizeof *tests, 240);
+    return suite_run("fragments", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

@@ -129,7 +129,8 @@ START_TEST(manifests_that_do_not_fit)
             tensor.role = bad[i].role;
         }
         hand_tell(&h, PS__TO_SERVER__WHAT_BEGIN, &begin);
-        ck_assert_msg(hand_hear_error(&h, 5) == PS__CODE__MANIFEST, "manifest %zu was not refused", i);
+        ck_assert_msg(hand_hear_error(&h, TEST_HANG_S) == PS__CODE__MANIFEST, "manifest %zu was not refused",
+                      i);
         ck_assert_uint_gt(strlen(h.sentence), 10);
         hand_close(&h);
     }
@@ -161,7 +162,8 @@ START_TEST(models_that_cannot_be_saved)
         tensor.shape = &floats;
         tensor.n_shape = 1;
         hand_tell(&h, PS__TO_SERVER__WHAT_BEGIN, &begin);
-        ck_assert_msg(hand_hear_error(&h, 5) == PS__CODE__MANIFEST, "'%s' was not refused", names[i]);
+        ck_assert_msg(hand_hear_error(&h, TEST_HANG_S) == PS__CODE__MANIFEST, "'%s' was not refused",
+                      names[i]);
         hand_close(&h);
     }
     daemon_remove(&d);
@@ -181,22 +183,22 @@ START_TEST(messages_of_nobody)
     beat.client = h.client;
     beat.incarnation = h.incarnation - 1;
     hand_tell(&stranger, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
-    ck_assert_int_eq(hand_hear_error(&stranger, 5), PS__CODE__STALE);
+    ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__STALE);
     beat.client = 999;
     hand_tell(&stranger, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
-    ck_assert_int_eq(hand_hear_error(&stranger, 5), PS__CODE__NO_SESSION);
+    ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__NO_SESSION);
     leave.client = h.client; /* the right name, from another connection */
     leave.incarnation = h.incarnation;
     hand_tell(&stranger, PS__TO_SERVER__WHAT_LEAVE, &leave);
-    ck_assert_int_eq(hand_hear_error(&stranger, 5), PS__CODE__NO_SESSION);
+    ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__NO_SESSION);
     begin.client = UINT32_MAX;
     hand_tell(&stranger, PS__TO_SERVER__WHAT_BEGIN, &begin);
-    ck_assert_int_eq(hand_hear_error(&stranger, 5), PS__CODE__NO_SESSION);
+    ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__NO_SESSION);
     hand_tell(&stranger, PS__TO_SERVER__WHAT__NOT_SET, NULL);
-    ck_assert_int_eq(hand_hear_error(&stranger, 5), PS__CODE__MALFORMED);
+    ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__MALFORMED);
     ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 2);
     hand_leave(&h);
-    double deadline = test_now_s() + test_slow_s(5);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     while (daemon_number(&s.d, "/status", "workers.active") > 1)
         ck_assert(test_now_s() < deadline);
     hand_close(&stranger);
@@ -285,7 +287,7 @@ START_TEST(names_do_not_spoil_the_log)
         json_decref(page);
         free(workers);
         hand_leave(&h);
-        double deadline = test_now_s() + test_slow_s(5);
+        double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
         while (daemon_number(&s.d, "/status", "workers.active") > 1)
             ck_assert(test_now_s() < deadline);
         hand_close(&h);
@@ -382,49 +384,77 @@ static pid_t flood(const char *url, const void *bytes, size_t n, bool two_parts)
     }
 }
 
+/* Both have come through, more of each than the log takes in a second: so much it has said. */
+static bool floods_are_felt(const struct siege *s)
+{
+    return daemon_number(&s->d, "/status", "center.updates_rejected") > 1000 &&
+           daemon_logged(&s->d, "control.refused\",\"msg\":\"control road: ") > 0 &&
+           daemon_logged(&s->d, "data.refused\",\"msg\":\"lane 0: ") > 0;
+}
+
 START_TEST(floods_drown_neither_the_log_nor_psd)
 {
-    enum { SECONDS = 3, LINES_A_SECOND = 10 };
+    enum { LINES_A_SECOND = 10 };
     struct siege s;
     struct hand h;
     char url[200], lane[320];
     siege_start(&s);
     siege_join(&s, &h);
     snprintf(lane, sizeof lane, "%s", h.urls[0]);
-    hand_leave(&h);
-    test_nap_s(0.1);
+    ck_assert(hand_left(&h));
     hand_close(&h);
     control_url(&s, url, sizeof url);
     double begin = test_now_s();
     pid_t floods[] = {flood(url, "rubbish", 7, false), flood(lane, "rubbish", 7, true)};
-    unsigned asked = 0;
-    while (test_now_s() < begin + SECONDS) {
-        double ask = test_now_s();
-        ck_assert_double_eq(daemon_number(&s.d, "/status", "pid"), s.d.pid);
-        ck_assert_msg(test_now_s() - ask < test_slow_s(10), "/status took %.2f s", test_now_s() - ask);
-        siege_holds(&s);
-        asked++;
-        test_nap_s(0.05);
+    while (!floods_are_felt(&s)) {
+        ck_assert_msg(test_now_s() < begin + test_slow_s(TEST_HANG_S), "it is no flood");
+        siege_holds(&s); /* /status, too, answers */
     }
+    siege_holds(&s);
     for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(waitpid(floods[i], NULL, WNOHANG), 0); /* it went on all the time */
         kill(floods[i], SIGKILL);
         waitpid(floods[i], NULL, 0);
     }
-    double took = test_now_s() - begin;
-    ck_assert_uint_ge(asked, 3);
-    ck_assert_double_gt(daemon_number(&s.d, "/status", "center.updates_rejected"), 1000); /* it was a flood */
+    /* The clock is read last: whatever psd had not read by then is in neither number. */
     unsigned lines = daemon_logged(&s.d, "refused");
+    double took = test_now_s() - begin;
     ck_assert_msg(lines >= 2 && lines <= 2 * (LINES_A_SECOND + 1) * (took + 2), "%u lines in %.1f s", lines,
                   took);
     siege_end(&s);
 }
 END_TEST
 
+/* Each of n meets in a clique of its own; how many psd has no room for. It forgets who is silent for 5 s: on
+ * a machine where this takes longer, fewer than there are too many. */
+static unsigned flood_with_names(struct hand *hands, size_t n)
+{
+    unsigned full = 0;
+    char name[16];
+    for (size_t i = 0; i < n; i++) {
+        Ps__Meet meet = PS__MEET__INIT;
+        snprintf(name, sizeof name, "flood-%zu", i);
+        meet.protocol = PS_PROTOCOL_VERSION, meet.members = 1024, meet.wait_ms = 3600000, meet.token = 1 + i;
+        meet.clique = name, meet.address = (char *)"tcp://a:1";
+        hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
+        meet.protocol = 99; /* always refused: the answer that tells that the one before has been read */
+        hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int code = hand_hear_error(&hands[i], TEST_HANG_S);
+        full += code == PS__CODE__FULL;
+        if (code == PS__CODE__FULL)
+            code = hand_hear_error(&hands[i], TEST_HANG_S);
+        ck_assert_msg(code == PS__CODE__VERSION, "code %d: %s", code, hands[i].sentence);
+    }
+    return full;
+}
+
 /* Meets of nobody who could be one, and more than psd keeps: the worker and honest rings know nothing of it.
  */
 START_TEST(meets_that_do_not_fit)
 {
-    enum { CONNECTIONS = 80 };
+    enum { CONNECTIONS = 80, KEPT = 64 };
     static const struct {
         uint32_t protocol, members, rank, wait_ms;
         uint64_t token;
@@ -441,8 +471,7 @@ START_TEST(meets_that_do_not_fit)
     };
     static struct hand hands[CONNECTIONS];
     struct siege s;
-    char name[16];
-    unsigned full = 0;
+    unsigned full;
     siege_start(&s);
     for (size_t i = 0; i < CONNECTIONS; i++) {
         size_t k = i % (sizeof bad / sizeof *bad);
@@ -453,20 +482,16 @@ START_TEST(meets_that_do_not_fit)
         meet.clique = (char *)(uintptr_t)bad[k].clique, meet.address = (char *)(uintptr_t)bad[k].address;
         if (i < sizeof bad / sizeof *bad) {
             hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
-            ck_assert_int_gt(hand_hear_error(&hands[i], 5), 0);
+            ck_assert_int_gt(hand_hear_error(&hands[i], TEST_HANG_S), 0);
             ck_assert_msg(strstr(hands[i].sentence, bad[k].says) != NULL, "'%s'", hands[i].sentence);
         }
-        snprintf(name, sizeof name, "flood-%zu", i);
-        meet.protocol = 1, meet.members = 1024, meet.rank = 0, meet.wait_ms = 60000, meet.token = 1 + i;
-        meet.clique = name, meet.address = (char *)(uintptr_t)bad[0].address;
-        hand_tell(&hands[i], PS__TO_SERVER__WHAT_MEET, &meet);
     }
-    for (size_t i = 0; i < CONNECTIONS; i++) {
-        full += hand_hear_error(&hands[i], i < 64 ? 0.01 : 1) == PS__CODE__FULL;
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while ((full = flood_with_names(hands, CONNECTIONS)) < CONNECTIONS - KEPT)
+        ck_assert_msg(test_now_s() < deadline, "%u of %u are refused", full, CONNECTIONS);
+    ck_assert_uint_eq(full, CONNECTIONS - KEPT);
+    for (size_t i = 0; i < CONNECTIONS; i++)
         hand_close(&hands[i]);
-    }
-    ck_assert_uint_ge(full, 1); /* on a slow machine the first are forgotten before the last have come */
-    ck_assert_uint_le(full, CONNECTIONS - 64);
     ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 1); /* the honest one */
     siege_end(&s);
 }
@@ -486,5 +511,5 @@ int main(void)
         floods_drown_neither_the_log_nor_psd,
         meets_that_do_not_fit,
     };
-    return suite_run("hostile control", tests, sizeof tests / sizeof *tests, 60);
+    return suite_run("hostile control", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

@@ -131,7 +131,7 @@ END_TEST
 static int ask(struct hand *h, uint32_t lane, struct ps_frame f, const float *body, size_t bytes)
 {
     hand_send(h, lane, &f, body, bytes);
-    return hand_answer(h, lane, &f, NULL, 5);
+    return hand_answer(h, lane, &f, NULL, TEST_HANG_S);
 }
 
 #define ASSERT_REFUSED(code, says)                                                                           \
@@ -256,7 +256,8 @@ START_TEST(values_that_are_not_finite)
             m[k] = i >= 3 || k == 777 ? values[i % 3] : 0;
         ASSERT_REFUSED(ask(&h, 1, f, m, f.count * sizeof *m),
                        ((struct refused){PS__CODE__VALUE, "not finite"}));
-        ck_assert_int_eq(hand_hear_error(&h, 5), PS__CODE__VALUE); /* its session ends, and it is told */
+        ck_assert_int_eq(hand_hear_error(&h, TEST_HANG_S),
+                         PS__CODE__VALUE); /* its session ends, and it is told */
         f.seq++;
         memset(m, 0, SIEGE_CHUNK * sizeof *m);
         ASSERT_REFUSED(ask(&h, 1, f, m, f.count * sizeof *m), ((struct refused){PS__CODE__VALUE, "ended"}));
@@ -287,8 +288,8 @@ START_TEST(a_peer_that_reads_no_answers)
     ps_frame_pack(&f, head);
     for (int i = 0; i < 4000; i++)
         send_parts(socket, head, PS_FRAME_BYTES, head, 0);
-    ck_assert_msg(daemon_will_log(&s.d, "does not read its answers", 20), "nobody noticed");
-    ck_assert_int_eq(hand_hear_error(&h, 5), PS__CODE__EVICTED);
+    ck_assert_msg(daemon_will_log(&s.d, "does not read its answers", TEST_HANG_S), "nobody noticed");
+    ck_assert_int_eq(hand_hear_error(&h, TEST_HANG_S), PS__CODE__EVICTED);
     siege_holds(&s);
 #ifndef __SANITIZE_ADDRESS__
     /* The mark's 16 messages, what sockets and libzmq's batches hold, and the heap's slack: not 4000 answers,
@@ -341,5 +342,5 @@ int main(void)
         a_peer_that_reads_no_answers,
         a_body_beyond_a_chunk_ends_the_connection,
     };
-    return suite_run("hostile data", tests, sizeof tests / sizeof *tests, 60);
+    return suite_run("hostile data", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

@@ -98,7 +98,7 @@ static void assert_lane_refuses(struct house *h, const struct hand *owner, int p
     for (uint32_t lane = 0; lane < thief.n_lanes; lane++) {
         struct ps_frame f = hand_frame(&thief, kind, lane, 0);
         hand_send(&thief, lane, &f, x, kind == PS_FRAME_PULL ? 0 : f.count * sizeof *x);
-        int code = hand_answer(&thief, lane, &f, answer, 10);
+        int code = hand_answer(&thief, lane, &f, answer, TEST_HANG_S);
         ck_assert_msg(code == PS__CODE__AUTH, "kind %d: code %d: %s", kind, code, thief.sentence);
         assert_says(thief.sentence, "another identity's, not of w1 at 127.0.0.1");
     }
@@ -139,7 +139,7 @@ START_TEST(a_session_is_its_owners)
                 {PS__TO_SERVER__WHAT_BEGIN, &begin}};
     for (size_t i = 0; i < ROWS(said); i++) {
         hand_tell(&thief, said[i].what, said[i].message);
-        ck_assert_int_eq(hand_hear_error(&thief, 10), PS__CODE__AUTH);
+        ck_assert_int_eq(hand_hear_error(&thief, TEST_HANG_S), PS__CODE__AUTH);
         assert_says(thief.sentence, "another identity's, not of w1");
     }
     hand_close(&thief);
@@ -190,7 +190,7 @@ START_TEST(a_reload_takes_rights_away)
     kill(h.d.pid, SIGHUP);
     house_assert_logged(&h, "allow:6: found 'nonsense'");
     uint64_t had = s[1].page->steps;
-    ck_assert_msg(stepper_reaches(&s[1], had + 20, 30), "%s", s[1].page->error);
+    ck_assert_msg(stepper_reaches(&s[1], had + 20, TEST_HANG_S), "%s", s[1].page->error);
 
     house_write_list(&h, without);
     kill(h.d.pid, SIGHUP);
@@ -200,7 +200,7 @@ START_TEST(a_reload_takes_rights_away)
     house_step_as(&h, &s[1], 1, 1, HOUSE_ENDLESS);
     house_assert_ends(&s[1], PSC_EAUTH, "is not in its allow-list");
     had = s[0].page->steps;
-    ck_assert_msg(stepper_reaches(&s[0], had + 20, 30), "%s", s[0].page->error);
+    ck_assert_msg(stepper_reaches(&s[0], had + 20, TEST_HANG_S), "%s", s[0].page->error);
 
     house_write_list(&h, house_everybody);
     kill(h.d.pid, SIGHUP);
@@ -248,13 +248,13 @@ START_TEST(sessions_go_on_after_a_restart)
     ck_assert_int_eq(daemon_start(&h.d, NULL), 0);
     for (int i = 0; i < 2; i++) {
         house_step_as(&h, &s[i], i, i, HOUSE_ENDLESS);
-        ck_assert_msg(stepper_reaches(&s[i], 10, 30), "%s", s[i].page->error);
+        ck_assert_msg(stepper_reaches(&s[i], 10, TEST_HANG_S), "%s", s[i].page->error);
     }
-    ck_assert(daemon_checkpoint(&h.d, 20));
-    ck_assert_int_eq(daemon_stop(&h.d, SIGKILL, 5), SIGKILL);
+    ck_assert(daemon_checkpoint(&h.d, TEST_HANG_S));
+    ck_assert_int_eq(daemon_stop(&h.d, SIGKILL, TEST_HANG_S), SIGKILL);
     ck_assert_int_eq(daemon_start(&h.d, "--resume"), 0);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(stepper_reaches(&s[i], s[i].page->steps + 20, 40), "%s", s[i].page->error);
+        ck_assert_msg(stepper_reaches(&s[i], s[i].page->steps + 20, TEST_HANG_S), "%s", s[i].page->error);
     ck_assert(house_text_is(&h, "/workers", "workers.1.identity", "w1"));
     for (int i = 0; i < 2; i++)
         stepper_kill(&s[i]);
@@ -268,5 +268,5 @@ int main(void)
         any_rank_is_one_that_is_allowed, ranks_and_roles_are_bound, a_session_is_its_owners,
         a_reload_takes_rights_away,      who_was_evicted_is_barred, sessions_go_on_after_a_restart,
     };
-    return suite_run("identity", tests, sizeof tests / sizeof *tests, 120);
+    return suite_run("identity", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

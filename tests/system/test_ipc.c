@@ -35,21 +35,21 @@ static void start_crew(const char *server, struct crew_worker *crew)
                                  .pause_s = 0.005,
                                  .salt = (uint32_t)i};
         crew_start(&crew[i], &task);
-        ck_assert_msg(crew_joined(&crew[i], 20), "worker %d: %s", i, crew[i].page->error);
+        ck_assert_msg(crew_joined(&crew[i], TEST_HANG_S), "worker %d: %s", i, crew[i].page->error);
     }
 }
 
 static void go_on(const struct crew_worker *crew, uint64_t exchanges)
 {
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_msg(crew_reaches(&crew[i], crew[i].page->exchanges + exchanges, 30), "rank %d: %s", i,
-                      crew[i].page->error);
+        ck_assert_msg(crew_reaches(&crew[i], crew[i].page->exchanges + exchanges, TEST_HANG_S), "rank %d: %s",
+                      i, crew[i].page->error);
 }
 
 static void stop_crew(struct crew_worker *crew)
 {
     for (int i = 0; i < WORKERS; i++) {
-        ck_assert(crew_stop(&crew[i], 20));
+        ck_assert(crew_stop(&crew[i], TEST_HANG_S));
         ck_assert_msg(crew[i].page->rc == PSC_OK, "%s", crew[i].page->error);
     }
 }
@@ -102,7 +102,7 @@ START_TEST(every_exchange_lands_once)
     ck_assert_msg(strstr(address, "pid ") != NULL, "%s", address);
     stop_crew(crew);
     assert_center(url, crew);
-    ck_assert_int_eq(daemon_stop(&d, SIGTERM, 20), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
     for (int i = -1; i < LANES; i++)
         ck_assert_int_ne(lstat(socket_of(&d, i), &st), 0);
     daemon_remove(&d);
@@ -117,9 +117,9 @@ START_TEST(a_killed_psd_is_found_again)
     start(&d);
     start_crew(d.endpoint, crew);
     go_on(crew, 10);
-    ck_assert(daemon_checkpoint(&d, 10));
+    ck_assert(daemon_checkpoint(&d, TEST_HANG_S));
     go_on(crew, 10);
-    ck_assert_int_ge(daemon_stop(&d, SIGKILL, 5), 0);
+    ck_assert_int_ge(daemon_stop(&d, SIGKILL, TEST_HANG_S), 0);
     for (int i = -1; i < LANES; i++)
         ck_assert_int_eq(access(socket_of(&d, i), F_OK), 0); /* stale */
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
@@ -129,7 +129,7 @@ START_TEST(a_killed_psd_is_found_again)
     ck_assert_uint_eq(daemon_logged(&d, "session.revived"), WORKERS);
     ck_assert_double_ge(daemon_number(&d, "/status", "center.lost_updates"), 1);
     stop_crew(crew);
-    ck_assert_int_eq(daemon_stop(&d, SIGTERM, 20), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
     daemon_remove(&d);
 }
 END_TEST
@@ -144,7 +144,7 @@ START_TEST(a_live_psd_keeps_its_sockets)
     ck_assert(daemon_text(&d, "/status", "listen", url, sizeof url));
     strcat(listen_at, url);
     ck_assert_int_eq(daemon_prepare(&second, NULL, same), 0);
-    ck_assert_int_eq(daemon_run(&second, NULL, 10), 4);
+    ck_assert_int_eq(daemon_run(&second, NULL, TEST_HANG_S), 4);
     ck_assert_uint_eq(daemon_logged(&second, "in use by another process"), 1);
     start_crew(d.endpoint, crew);
     go_on(crew, 2);
@@ -165,17 +165,17 @@ START_TEST(others_may_not_enter_the_directory)
     snprintf(dir, sizeof dir, "%s/road", d.dir);
     snprintf(listen_at, sizeof listen_at, "listen=ipc://%s/data", dir);
     ck_assert_int_eq(mkdir(dir, 0755), 0);
-    ck_assert_int_eq(daemon_run(&d, NULL, 10), 4);
+    ck_assert_int_eq(daemon_run(&d, NULL, TEST_HANG_S), 4);
     ck_assert_uint_eq(daemon_logged(&d, "others may enter it"), 1);
     d.settings = loose;
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
-    ck_assert_int_eq(daemon_stop(&d, SIGTERM, 20), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
     ck_assert_int_eq(rmdir(dir), 0); /* nothing was left in it */
     d.settings = strict;
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     ck_assert_int_eq(stat(dir, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0700);
-    ck_assert_int_eq(daemon_stop(&d, SIGTERM, 20), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
     daemon_remove(&d);
 }
 END_TEST
@@ -188,5 +188,5 @@ int main(void)
         a_live_psd_keeps_its_sockets,
         others_may_not_enter_the_directory,
     };
-    return suite_run("ipc", tests, sizeof tests / sizeof *tests, 60);
+    return suite_run("ipc", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

@@ -67,7 +67,7 @@ static void open_site(struct site *s)
     if (s->pid == 0)
         run_munged(s);
     char *credential = NULL;
-    double deadline = test_now_s() + test_slow_s(20);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     while (ps_munge_encode("x", 1, &credential, &err) < 0 && test_now_s() < deadline)
         test_nap_s(0.05);
     ck_assert_msg(credential != NULL, "munged does not answer: %s", err.text);
@@ -106,7 +106,7 @@ START_TEST(a_user_is_known_by_munge)
     house_assert_logged(&h, "nothing is encrypted");
     ck_assert(house_text_is(&h, "/status", "auth", "munge"));
     house_step_as(&h, &s, -1, 0, HOUSE_ENDLESS);
-    ck_assert_msg(stepper_reaches(&s, 30, 60), "%s", s.page->error);
+    ck_assert_msg(stepper_reaches(&s, 30, TEST_HANG_S), "%s", s.page->error);
     if (geteuid() == 0)
         ck_assert(house_text_is(&h, "/workers", "workers.0.identity", "root"));
     free(daemon_ask(&h.d, "POST", "/evict?rank=0"));
@@ -127,7 +127,7 @@ START_TEST(keys_and_munge_are_both_asked_for)
     open_house(&h, true, NULL);
     ck_assert(house_text_is(&h, "/status", "auth", "curve+munge"));
     house_step_as(&h, &s, 0, 0, HOUSE_ENDLESS);
-    ck_assert_msg(stepper_reaches(&s, 30, 60), "%s", s.page->error);
+    ck_assert_msg(stepper_reaches(&s, 30, TEST_HANG_S), "%s", s.page->error);
     ck_assert(house_text_is(&h, "/workers", "workers.0.identity", "w0"));
     stepper_kill(&s);
     house_step_as(&h, &s, -1, 1, 5);
@@ -162,7 +162,7 @@ START_TEST(a_credential_is_for_one_hello)
         hand_open(&hand, h.d.endpoint);
         Ps__Hello said = hello;
         hand_tell(&hand, PS__TO_SERVER__WHAT_HELLO, &said);
-        Ps__ToClient *m = hand_hear(&hand, 10);
+        Ps__ToClient *m = hand_hear(&hand, TEST_HANG_S);
         ck_assert(m != NULL && m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE);
         ck_assert_uint_eq(m->challenge->nonce.len, PS_MUNGE_NONCE_BYTES);
         if (i != 3)
@@ -201,7 +201,7 @@ START_TEST(users_are_users)
     house_prepare(&h, house_everybody);
     h.settings[h.n_settings++] = "auth.munge=true";
     h.settings[h.n_settings++] = "auth.munge_users=root, no-such-user";
-    ck_assert_int_eq(daemon_run(&h.d, NULL, 10), 2);
+    ck_assert_int_eq(daemon_run(&h.d, NULL, TEST_HANG_S), 2);
     ck_assert_uint_eq(daemon_logged(&h.d, "auth.munge_users: found 'no-such-user'"), 1);
     daemon_remove(&h.d);
 }
@@ -216,5 +216,5 @@ int main(void)
         printf("skipped: %s\n", munged_program() == NULL ? "there is no munged" : err.text);
         return 77;
     }
-    return suite_run("munge", tests, sizeof tests / sizeof *tests, 120);
+    return suite_run("munge", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }
