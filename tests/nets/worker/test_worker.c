@@ -50,7 +50,7 @@ START_TEST(training_takes_the_steps_asked_for)
     ck_assert_int_eq(fake_seen.rank, 3);
     ck_assert_uint_eq(fake_seen.n_tensors, 2);
     ck_assert_uint_ge(fake_seen.reports, 1); /* the last one, and one in two seconds */
-    ck_assert_double_le((double)fake_seen.reports, 1 + (cnn_now() - begin) / 2);
+    ck_assert_double_le((double)fake_seen.reports, 1 + (ps_now_s() - begin) / 2);
 }
 END_TEST
 
