@@ -361,7 +361,7 @@ int main(void)
 {
     Suite *suite = suite_create("server-quorum");
     TCase *tc = tcase_create("quorum");
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 170);
     tcase_add_loop_test(tc, the_first_make_the_round_and_the_last_is_dropped, 0, 2);
     tcase_add_loop_test(tc, who_was_stopped_is_taken_back_when_it_is_fresh, 0, 2);
     tcase_add_test(tc, a_quorum_of_all_drops_nothing);
