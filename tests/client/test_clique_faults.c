@@ -224,10 +224,9 @@ static void leave(struct rig_member *m)
 
 START_TEST(a_member_that_leaves_is_named_by_all)
 {
-    for (int started = 0; started < 2; started++)
-        for (int p = 2; p <= 5; p++)
-            for (size_t k = 0; k < ROWS(rig_kinds); k++)
-                run(&rig_kinds[k], p, leave, &started);
+    int started = _i % 2;
+    for (size_t k = 0; k < ROWS(rig_kinds); k++)
+        run(&rig_kinds[k], 2 + _i / 2, leave, &started);
 }
 END_TEST
 
@@ -641,7 +640,7 @@ int main(void)
     } tests[] = {{members_that_call_differently_are_named, ROWS(differences)},
                  {a_skipped_call_is_noticed, 1},
                  {a_silent_member_is_named_by_all, 1},
-                 {a_member_that_leaves_is_named_by_all, 1},
+                 {a_member_that_leaves_is_named_by_all, 2 * 4},
                  {missing_ranks_are_named, ROWS(rig_kinds)},
                  {members_that_disagree_are_named_to_all, ROWS(odd_ones)},
                  {ranks_are_given_to_those_who_want_any, 1},
@@ -654,7 +653,7 @@ int main(void)
     Suite *suite = suite_create("clique-faults");
     for (size_t i = 0; i < ROWS(tests); i++) {
         TCase *tcase = tcase_create(tests[i].test->name);
-        tcase_set_timeout(tcase, 120);
+        tcase_set_timeout(tcase, 280);
         tcase_add_loop_test(tcase, tests[i].test, 0, tests[i].rows);
         suite_add_tcase(suite, tcase);
     }
