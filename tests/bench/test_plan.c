@@ -1,6 +1,5 @@
 /* The timing model against cases worked out by hand, the fit against times that the model made, and command
  * lines that say nonsense. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "proto/codec.h"
 #include "tests/bench/plan.h"
+#include "tests/support/unit.h"
 
 /* Binary fractions and small numbers: what is expected below is exact but for a few roundings. */
 #define CLOSE 1e-9
@@ -318,9 +318,5 @@ int main(void)
     tcase_add_test(args, a_good_command_line_is_taken);
     suite_add_tcase(suite, model);
     suite_add_tcase(suite, args);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return unit_run(suite);
 }

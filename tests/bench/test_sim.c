@@ -1,5 +1,4 @@
 /* The simulator: cases that were worked out by hand, and what must hold of any run. */
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "tests/bench/sim_model.h"
+#include "tests/support/unit.h"
 
 /* What is expected below is sums of a few hundred numbers: exact but for roundings. */
 #define CLOSE 1e-9
@@ -426,9 +426,5 @@ int main(void)
     tcase_add_test(tcase, every_method_runs_or_says_why_not);
     tcase_add_test(tcase, what_does_not_go_together_is_refused);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return unit_run(suite);
 }

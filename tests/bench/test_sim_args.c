@@ -1,5 +1,4 @@
 /* Command lines of the simulator, and methods, that say nonsense: named, with what is allowed. */
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "tests/bench/simulate.h"
+#include "tests/support/unit.h"
 
 static const struct {
     const char *text, *says;
@@ -135,9 +135,5 @@ int main(void)
     tcase_add_loop_test(tcase, a_bad_command_line_is_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(tcase, a_good_command_line_is_taken);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return unit_run(suite);
 }

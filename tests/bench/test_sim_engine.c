@@ -1,8 +1,8 @@
 /* The engine of the simulator: events in order, stations, chance. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "tests/bench/sim_engine.h"
+#include "tests/support/unit.h"
 
 struct diary {
     struct sim_engine engine;
@@ -114,9 +114,5 @@ int main(void)
     tcase_add_test(tcase, stations_serve_in_order_of_arrival);
     tcase_add_test(tcase, normal_draws_are_normal_and_repeat);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return unit_run(suite);
 }

@@ -128,7 +128,7 @@ void store(const char *path, const void *bytes, size_t len)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-void assert_says(const struct ps_error *err, const char *part)
+void assert_error_says(const struct ps_error *err, const char *part)
 {
     ck_assert_msg(part == NULL || strstr(err->text, part) != NULL, "'%s' is not in the sentence '%s'", part,
                   err->text);

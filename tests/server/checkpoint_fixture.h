@@ -17,6 +17,6 @@ void write_snapshot(uint64_t version, uint64_t saved_at_s, uint32_t keep);
 
 unsigned char *load(const char *path, size_t *len);
 void store(const char *path, const void *bytes, size_t len);
-void assert_says(const struct ps_error *err, const char *part);
+void assert_error_says(const struct ps_error *err, const char *part);
 
 #endif

@@ -1,5 +1,4 @@
 /* Checkpoint files: what is written is read; nothing else is. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 #include <xxhash.h>
 
 #include "tests/server/checkpoint_fixture.h"
+#include "tests/support/unit.h"
 
 static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot *b)
 {
@@ -77,8 +77,8 @@ START_TEST(what_is_written_is_read)
     psd_snapshot_finish(&back);
 
     ck_assert_int_eq(psd_checkpoint_read(path, 44, &back, &err), -EFBIG);
-    assert_says(&err, "45 values; the limit (limits.floats) is 44");
-    assert_says(&err, path);
+    assert_error_says(&err, "45 values; the limit (limits.floats) is 44");
+    assert_error_says(&err, path);
     psd_snapshot_finish(&s);
     psd_snapshot_finish(&s); /* a zeroed one is fine */
 }
@@ -251,8 +251,8 @@ START_TEST(sealed_lie_is_refused)
     write_lie(bytes, len, lies[_i].from, lies[_i].to);
     free(bytes);
     ck_assert_int_eq(psd_checkpoint_read("lie.safetensors", 1000, &s, &err), -EBADMSG);
-    assert_says(&err, "lie.safetensors: ");
-    assert_says(&err, lies[_i].says);
+    assert_error_says(&err, "lie.safetensors: ");
+    assert_error_says(&err, lies[_i].says);
 }
 END_TEST
 
@@ -280,12 +280,12 @@ START_TEST(nonfinite_is_neither_written_nor_read)
     s.version = 2;
     s.state[0][44] = INFINITY;
     ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
-    assert_says(&err, "value 44 of the rule's state is not finite");
+    assert_error_says(&err, "value 44 of the rule's state is not finite");
     s.state[0][44] = 0;
     add_average(&s);
     s.average[3] = NAN;
     ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
-    assert_says(&err, "value 3 of the average is not finite");
+    assert_error_says(&err, "value 3 of the average is not finite");
     ck_assert_int_eq(count_files(), 1);
     psd_snapshot_finish(&s);
 
@@ -301,7 +301,7 @@ START_TEST(nonfinite_is_neither_written_nor_read)
     write_lie(bytes, len, old_sum, new_sum);
     free(bytes);
     ck_assert_int_eq(psd_checkpoint_read("lie.safetensors", 1000, &back, &err), -EBADMSG);
-    assert_says(&err, "value 7 of the center is not finite");
+    assert_error_says(&err, "value 7 of the center is not finite");
 }
 END_TEST
 
@@ -317,12 +317,10 @@ START_TEST(reserved_names_are_refused)
     strcpy(name, names[_i]);
     ck_assert_int_eq(ps_manifest_create(&tensor, 1, 10, &m, &err), 0);
     ck_assert_int_eq(psd_checkpoint_check_manifest(m, &err), -EINVAL);
-    assert_says(&err, says[_i]);
+    assert_error_says(&err, says[_i]);
     ps_manifest_destroy(m);
 }
 END_TEST
-
-#define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
 
 int main(void)
 {
@@ -338,9 +336,5 @@ int main(void)
     tcase_add_test(tc, nonfinite_is_neither_written_nor_read);
     tcase_add_loop_test(tc, reserved_names_are_refused, 0, 4);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

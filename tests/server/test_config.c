@@ -1,5 +1,4 @@
 /* Configuration: good files, and many bad ones, each with the parts its sentence must have. */
-#include <check.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 #include "proto/codec.h"
 #include "server/admissions/admissions.h"
 #include "server/config_table.h"
+#include "tests/support/unit.h"
 
 static const char file_name[] = "test-config.yaml";
 static char directory[] = "/tmp/psd-test-config-XXXXXX";
@@ -46,7 +46,7 @@ static int read_text(struct psd_config *cfg, const char *text, struct ps_error *
     return psd_config_read(cfg, file_name, err);
 }
 
-static void assert_says(const struct ps_error *err, const char *part)
+static void assert_error_says(const struct ps_error *err, const char *part)
 {
     ck_assert_msg(part == NULL || strstr(err->text, part) != NULL, "'%s' is not in the sentence '%s'", part,
                   err->text);
@@ -167,7 +167,7 @@ START_TEST(bad_file_is_named)
     ck_assert_msg(strncmp(err.text, place, strlen(place)) == 0, "'%s' does not start with '%s'", err.text,
                   place);
     for (size_t i = 0; i < 4; i++)
-        assert_says(&err, bad_files[_i].says[i]);
+        assert_error_says(&err, bad_files[_i].says[i]);
 }
 END_TEST
 
@@ -178,8 +178,8 @@ START_TEST(bad_bytes_are_refused)
     write_bytes("lanes: \xff\xfe\n", 10);
     psd_config_defaults(&cfg);
     ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EINVAL);
-    assert_says(&err, "UTF-8");
-    assert_says(&err, file_name);
+    assert_error_says(&err, "UTF-8");
+    assert_error_says(&err, file_name);
 }
 END_TEST
 
@@ -190,12 +190,12 @@ START_TEST(file_that_is_no_file_is_refused)
 
     psd_config_defaults(&cfg);
     ck_assert_int_eq(psd_config_read(&cfg, "none.yaml", &err), -ENOENT);
-    assert_says(&err, "none.yaml: cannot read");
+    assert_error_says(&err, "none.yaml: cannot read");
     ck_assert_int_eq(psd_config_read(&cfg, directory, &err), -EINVAL);
-    assert_says(&err, "not a regular file");
+    assert_error_says(&err, "not a regular file");
     ck_assert_int_eq(mkfifo(file_name, 0600), 0);
     ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EINVAL);
-    assert_says(&err, "not a regular file");
+    assert_error_says(&err, "not a regular file");
 }
 END_TEST
 
@@ -212,7 +212,7 @@ START_TEST(large_file_is_refused)
     write_bytes(text, len);
     psd_config_defaults(&cfg);
     ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EFBIG);
-    assert_says(&err, "1048576");
+    assert_error_says(&err, "1048576");
     write_bytes(text, len - 1);
     ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), 0);
     free(text);
@@ -380,7 +380,7 @@ START_TEST(bad_set_is_named)
     psd_config_defaults(&cfg);
     ck_assert_int_lt(psd_config_set(&cfg, bad_sets[_i].assignment, &err), 0);
     for (size_t i = 0; i < 3; i++)
-        assert_says(&err, bad_sets[_i].says[i]);
+        assert_error_says(&err, bad_sets[_i].says[i]);
 }
 END_TEST
 
@@ -425,8 +425,6 @@ START_TEST(stop_is_read)
 }
 END_TEST
 
-#define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
-
 int main(void)
 {
     Suite *suite = suite_create("server-config");
@@ -446,9 +444,5 @@ int main(void)
     tcase_add_test(tc, json_has_every_key);
     tcase_add_test(tc, stop_is_read);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

@@ -1,5 +1,4 @@
 /* The method of a configuration: presets, mixes, and what holds between keys. */
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 
 #include "server/config_method.h"
 #include "server/preset.h"
+#include "tests/support/unit.h"
 
 static int read_text(struct psd_config *cfg, const char *text, struct ps_error *err)
 {
@@ -16,7 +16,7 @@ static int read_text(struct psd_config *cfg, const char *text, struct ps_error *
     return psd_config_read_text(cfg, "text", text, strlen(text), err);
 }
 
-static void assert_says(const struct ps_error *err, const char *part)
+static void assert_error_says(const struct ps_error *err, const char *part)
 {
     ck_assert_msg(part == NULL || strstr(err->text, part) != NULL, "'%s' is not in the sentence '%s'", part,
                   err->text);
@@ -78,7 +78,7 @@ START_TEST(presets_are_the_rows)
             assert_has_parts_of(&cfg, m);
         } else {
             ck_assert_int_eq(rc, -EINVAL);
-            assert_says(&err, "psworker --method");
+            assert_error_says(&err, "psworker --method");
         }
     }
 }
@@ -159,8 +159,8 @@ START_TEST(unused_keys_are_refused)
             ck_assert_msg(psd_config_check(&given, &err, NULL) == -EINVAL, "%s takes %s", m->name, text);
             snprintf(sentence, sizeof sentence, "%s: ", k->name);
             ck_assert_msg(strncmp(err.text, sentence, strlen(sentence)) == 0, "%s", err.text);
-            assert_says(&err, "not use it; ");
-            assert_says(&err, keys[i].would);
+            assert_error_says(&err, "not use it; ");
+            assert_error_says(&err, keys[i].would);
             refused++;
             ck_assert_int_eq(k->off, keys[i].off != NULL);
             if (k->off) {
@@ -534,7 +534,7 @@ START_TEST(check_between_keys)
     if (checks[_i].says[0] == NULL) {
         ck_assert_msg(rc == 0, "%s", err.text);
         ck_assert_int_eq(warning.text[0] != 0, checks[_i].warns != NULL);
-        assert_says(&warning, checks[_i].warns);
+        assert_error_says(&warning, checks[_i].warns);
         again = cfg;
         ck_assert_int_eq(psd_config_check(&again, &err, NULL), 0);
         ck_assert_mem_eq(&again, &cfg, sizeof cfg);
@@ -542,7 +542,7 @@ START_TEST(check_between_keys)
     }
     ck_assert_int_eq(rc, -EINVAL);
     for (size_t i = 0; i < 3; i++)
-        assert_says(&err, checks[_i].says[i]);
+        assert_error_says(&err, checks[_i].says[i]);
 }
 END_TEST
 
@@ -596,8 +596,6 @@ START_TEST(presets_fill_what_is_left_out)
 }
 END_TEST
 
-#define ROWS(table) ((int)(sizeof(table) / sizeof *(table)))
-
 int main(void)
 {
     Suite *suite = suite_create("server-config-method");
@@ -612,9 +610,5 @@ int main(void)
     tcase_add_test(tc, parts_make_a_method);
     tcase_add_test(tc, presets_fill_what_is_left_out);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

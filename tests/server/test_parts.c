@@ -11,12 +11,9 @@
 #include "server/merge.h"
 #include "server/psd.h"
 #include "tests/server/checkpoint_fixture.h"
-
-#include <check.h>
+#include "tests/support/unit.h"
 
 enum { FLOATS = 900, PARTS = 3, LANES = 6 };
-#define ROWS(table) (sizeof(table) / sizeof *(table))
-
 static char folder[64];
 
 static void enter(void)
@@ -150,7 +147,7 @@ START_TEST(a_part_that_is_not_what_it_says_is_damaged)
     store(path, bytes, len);
     free(bytes);
     ck_assert_int_eq(psd_checkpoint_read(path, FLOATS, &s, &err), -EBADMSG);
-    assert_says(&err, damages[_i].says);
+    assert_error_says(&err, damages[_i].says);
 }
 END_TEST
 
@@ -177,10 +174,10 @@ START_TEST(parts_become_the_whole)
     psd_snapshot_finish(&s);
     ck_assert_int_eq(psd_merge("out", dirs, PARTS, &merged, &err), -EEXIST);
     ck_assert_int_eq(psd_merge("new", dirs, 2, &merged, &err), -EINVAL);
-    assert_says(&err, "one is needed for each part");
+    assert_error_says(&err, "one is needed for each part");
     dirs[2] = dirs[1];
     ck_assert_int_eq(psd_merge("new", dirs, PARTS, &merged, &err), -EINVAL);
-    assert_says(&err, "part 0 of 3, which is in p0");
+    assert_error_says(&err, "part 0 of 3, which is in p0");
     dirs[2] = "nowhere";
     ck_assert_int_eq(psd_merge("new", dirs, PARTS, &merged, &err), -ENOENT);
     ck_assert_int_ne(access("new", F_OK), 0); /* nothing was made */
@@ -247,9 +244,5 @@ int main(void)
     tcase_add_loop_test(c, servers_that_differ_are_told_where, 0, ROWS(configurations));
     suite_add_tcase(suite, files);
     suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

@@ -1,5 +1,4 @@
 /* The state directory: its owner, and the checkpoints that stay, are found and survive a failing write. */
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "server/statedir.h"
 #include "tests/server/checkpoint_fixture.h"
+#include "tests/support/unit.h"
 
 static char
     skipped_text[2048]; /* what read_newest reported, one sentence a line; each test has its process */
@@ -82,7 +82,7 @@ START_TEST(damaged_newest_falls_back)
     ck_assert_int_eq(psd_checkpoint_read_newest(".", 44, &s, path, sizeof path, NULL, &err), -EFBIG);
     ck_assert_int_eq(truncate("center-000000000001.safetensors", 0), 0);
     ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), -EBADMSG);
-    assert_says(&err, "none of 3 checkpoints is readable");
+    assert_error_says(&err, "none of 3 checkpoints is readable");
 }
 END_TEST
 
@@ -92,12 +92,12 @@ START_TEST(empty_directory_has_none)
     struct ps_error err;
     char path[256];
     ck_assert_int_eq(psd_checkpoint_read_newest(".", 1000, &s, path, sizeof path, NULL, &err), -ENOENT);
-    assert_says(&err, "no checkpoint");
+    assert_error_says(&err, "no checkpoint");
     ck_assert_int_eq(psd_checkpoint_read_newest("missing", 1000, &s, path, sizeof path, NULL, &err), -ENOENT);
-    assert_says(&err, "missing: cannot read the checkpoint directory");
+    assert_error_says(&err, "missing: cannot read the checkpoint directory");
     ck_assert_int_eq(psd_checkpoint_read("missing", 1000, &s, &err), -ENOENT);
     ck_assert_int_eq(psd_checkpoint_read(".", 1000, &s, &err), -EBADMSG);
-    assert_says(&err, "not a regular file");
+    assert_error_says(&err, "not a regular file");
 }
 END_TEST
 
@@ -109,12 +109,12 @@ START_TEST(failed_write_leaves_the_old_file)
 
     make_snapshot(&s, 1, 1);
     ck_assert_int_eq(psd_checkpoint_write("missing", &s, 1, path, sizeof path, &err), -ENOENT);
-    assert_says(&err, "missing: ");
+    assert_error_says(&err, "missing: ");
     write_snapshot(1, 1, 1);
     s.version = 2;
     ck_assert_int_eq(mkdir("center-000000000002.safetensors", 0700), 0); /* rename cannot replace it */
     ck_assert_int_lt(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), 0);
-    assert_says(&err, "center-000000000002.safetensors: cannot write the checkpoint: ");
+    assert_error_says(&err, "center-000000000002.safetensors: cannot write the checkpoint: ");
     ck_assert_int_eq(rmdir("center-000000000002.safetensors"), 0);
     ck_assert_int_eq(count_files(), 1);
 
@@ -202,7 +202,7 @@ START_TEST(best_is_never_lost)
     s.test_accuracy = 0.75;
     s.center[44] = NAN;
     ck_assert_int_eq(psd_checkpoint_write_best(".", &s, false, path, sizeof path, &err), -EINVAL);
-    assert_says(&err, "best.safetensors: not written: value 44 of the center is not finite");
+    assert_error_says(&err, "best.safetensors: not written: value 44 of the center is not finite");
     ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), 0);
     ck_assert_double_eq(best.accuracy, 0.5);
     psd_snapshot_finish(&s);
@@ -211,7 +211,7 @@ START_TEST(best_is_never_lost)
     write_snapshot(4, 4, 1);
     ck_assert_int_eq(rename("center-000000000004.safetensors", "best.safetensors"), 0);
     ck_assert_int_eq(psd_checkpoint_read_best(".", &best, &err), -EBADMSG);
-    assert_says(&err, "no psd.test_accuracy");
+    assert_error_says(&err, "no psd.test_accuracy");
 }
 END_TEST
 
@@ -252,7 +252,7 @@ START_TEST(state_directory_has_one_owner)
     ck_assert_int_eq(st.st_mode & 0777, 0700);
     ck_assert_int_eq(psd_state_lock("state", &second, &err), -EBUSY);
     snprintf(want, sizeof want, "in use by the psd with pid %ld", (long)getpid());
-    assert_says(&err, want);
+    assert_error_says(&err, want);
     psd_state_unlock(first);
     ck_assert_int_eq(psd_state_lock("state", &second, &err), 0);
     psd_state_unlock(second);
@@ -268,10 +268,10 @@ START_TEST(state_directory_has_one_owner)
     unlink("state/lock");
 
     ck_assert_int_eq(psd_state_lock("a/b", &first, &err), -ENOENT);
-    assert_says(&err, "a/b: cannot make the state directory");
+    assert_error_says(&err, "a/b: cannot make the state directory");
     store("file", "x", 1);
     ck_assert_int_eq(psd_state_lock("file", &first, &err), -ENOTDIR);
-    assert_says(&err, "file: cannot use it");
+    assert_error_says(&err, "file: cannot use it");
 }
 END_TEST
 
@@ -290,9 +290,5 @@ int main(void)
     tcase_add_test(tc, short_write_leaves_nothing);
     tcase_add_test(tc, state_directory_has_one_owner);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

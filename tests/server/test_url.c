@@ -1,10 +1,10 @@
 /* Addresses: taken apart, or refused. */
-#include <check.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "server/url.h"
+#include "tests/support/unit.h"
 
 static const struct {
     const char *text, *host;
@@ -54,9 +54,5 @@ int main(void)
     TCase *tc = tcase_create("url");
     tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }

@@ -1,11 +1,11 @@
 /* The first value that is not finite, and what psd answers with where a number is not known. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/manifest.h"
 #include "server/psd.h"
+#include "tests/support/unit.h"
 
 /* Three tensors of 4, 6 and 1 values: nothing else of a psd is looked at. */
 static struct psd *make_psd(void)
@@ -92,9 +92,5 @@ int main(void)
     tcase_add_test(tc, only_the_first_is_remembered);
     tcase_add_test(tc, evaluations_that_decide);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return unit_run(suite);
 }
