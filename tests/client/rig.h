@@ -72,20 +72,21 @@ static inline struct psc *rig_join(const struct daemon *d, const struct psc_tens
     return c;
 }
 
-/* A session that has ended when psd has been silent for `timeout_ms`. On a slow machine psd may be that
- * silent before the session stands: then it is tried again. */
-static inline struct psc *rig_join_hasty(const struct daemon *d, uint32_t timeout_ms,
-                                         const struct psc_tensor *model, size_t n, float *x)
+/* A session that ends soon after psd falls silent; `says` (32 bytes) is what its error then names. On a slow
+ * machine psd may be that silent before the session stands: the next one is twice as patient. */
+static inline struct psc *rig_join_hasty(const struct daemon *d, const struct psc_tensor *model, size_t n,
+                                         float *x, char *says)
 {
     double deadline = unit_now_s() + UNIT_HANG_S;
     struct psc_options opt;
     struct psc *c;
     psc_options_init(&opt, sizeof opt);
     opt.server = d->endpoint;
-    opt.timeout_ms = timeout_ms;
+    opt.timeout_ms = 150;
     opt.retry_ms = 50;
     opt.heartbeat_ms = 50;
-    for (;;) {
+    for (;; opt.timeout_ms *= 2) {
+        snprintf(says, 32, "timeout_ms: %u", opt.timeout_ms);
         int rc = psc_open(&opt, &c);
         if (rc == PSC_OK)
             rc = psc_begin(c, model, n, x);

@@ -249,13 +249,14 @@ START_TEST(silence_fails_what_was_started)
     int rc = PSC_OK;
     roll_start();
     rig_start(&psd, settings);
-    struct psc *c = rig_join_hasty(&psd, 200, rig_model, RIG_TENSORS, x);
+    char says[32];
+    struct psc *c = rig_join_hasty(&psd, rig_model, RIG_TENSORS, x, says);
     freeze();
     fill(m, N, 1);
     for (int i = 0; i < PSC_MAX_STARTED + 10 && rc == PSC_OK; i++) /* the last ones wait for room */
         rc = psc_push_start(c, "conv.weight", m, 1, NULL);
     ck_assert_int_eq(rc, PSC_OK);
-    assert_fails(c, psc_wait(c, PSC_ALL), PSC_EGONE, "timeout_ms: 200");
+    assert_fails(c, psc_wait(c, PSC_ALL), PSC_EGONE, says);
     ck_assert_int_eq(psc_push(c, "conv.weight", m, 1), PSC_EGONE);
     psc_close(c);
     kill(psd.pid, SIGCONT);
