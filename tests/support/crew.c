@@ -11,7 +11,8 @@
 
 #include "tests/support/clock.h"
 
-#define POLL_S 0.005
+#define POLL_S      0.005
+#define HELD_POLL_S 0.001
 
 float crew_value(uint32_t salt, uint64_t k, uint64_t i)
 {
@@ -51,11 +52,23 @@ static bool took_effect(const struct psc *c, int rc)
     return rc == PSC_OK || (rc == PSC_DRAINED && psc_error(c)[0] == 0);
 }
 
+static void stand_still_if_held(struct crew_page *page)
+{
+    while (!page->stop && page->exchanges >= page->held_at) {
+        page->is_held = true;
+        test_nap_s(HELD_POLL_S);
+    }
+    page->is_held = false;
+}
+
 static int exchange_all(const struct crew_task *task, struct crew_page *page, struct psc *c, float *message,
                         float *answer)
 {
     int rc = PSC_OK;
     for (uint64_t k = 0; !page->stop && (task->count == 0 || k < task->count); k++) {
+        stand_still_if_held(page);
+        if (page->stop)
+            break;
         for (uint64_t i = 0; i < task->floats; i++)
             message[i] = crew_value(task->salt, k, i);
         double begin = test_now_s();
@@ -99,6 +112,7 @@ void crew_start(struct crew_worker *w, const struct crew_task *task)
     if (w->page == MAP_FAILED)
         abort();
     w->page->rc = PSC_EINVAL;
+    w->page->held_at = task->held_at > 0 ? task->held_at : UINT64_MAX;
     w->pid = fork();
     if (w->pid != 0)
         return;
@@ -142,6 +156,16 @@ bool crew_stop(struct crew_worker *w, double seconds)
         kill(w->pid, SIGKILL);
     waitpid(w->pid, NULL, 0);
     return ended;
+}
+
+void crew_hold_at(struct crew_worker *w, uint64_t exchanges)
+{
+    w->page->held_at = exchanges;
+}
+
+bool crew_is_held(const struct crew_worker *w, double seconds)
+{
+    return wait_for(w, &w->page->is_held, 0, seconds);
 }
 
 void crew_signal(const struct crew_worker *w, int signal_number)

@@ -22,12 +22,15 @@ struct crew_task {
     bool steps;        /* psc_step with messages as gradients, instead of exchanges */
     bool ignore_drain; /* goes on as long as exchanges take effect */
     double pause_s;    /* between two exchanges */
+    uint64_t held_at;  /* as if by crew_hold_at from the beginning; 0: not held */
 };
 
 /* Shared with the worker's process. */
 struct crew_page {
     _Atomic bool stop, joined, ended;
     _Atomic uint64_t exchanges; /* completed */
+    _Atomic uint64_t held_at;   /* it begins no exchange after so many */
+    _Atomic bool is_held;       /* it stands there: no exchange of its is under way */
     int rank, rc;               /* rc: of the last call */
     uint64_t drained;           /* exchanges that returned PSC_DRAINED and took effect */
     struct psc_info info;
@@ -51,6 +54,10 @@ bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double second
 bool crew_ended(const struct crew_worker *w, double seconds);
 /* Tells it to stop, waits, and reaps it. False when it did not end within `seconds` and was killed. */
 bool crew_stop(struct crew_worker *w, double seconds);
+/* From now on it stands still when it has completed `exchanges`, or more if it already has; its heartbeats go
+ * on. UINT64_MAX: it goes on. The second waits until it stands there. */
+void crew_hold_at(struct crew_worker *w, uint64_t exchanges);
+bool crew_is_held(const struct crew_worker *w, double seconds);
 void crew_signal(const struct crew_worker *w, int signal_number);
 /* kill -9, and reaps it. */
 void crew_kill(struct crew_worker *w);

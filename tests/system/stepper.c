@@ -15,6 +15,8 @@
 
 #define POLL_S 0.002
 
+enum { STEADY_BEAT_MS = 8000, STEADY_RETRY_MS = 60000 };
+
 static struct dice dice_of(uint64_t seed, uint64_t rank, uint64_t t)
 {
     struct dice d = {seed};
@@ -39,7 +41,8 @@ static int join(const struct stepper_task *task, int kind, struct psc **c, float
     opt.server = task->server;
     opt.kind = kind;
     opt.rank = task->rank;
-    opt.heartbeat_ms = 300;
+    opt.heartbeat_ms = task->steady ? STEADY_BEAT_MS : 300;
+    opt.retry_ms = task->steady ? STEADY_RETRY_MS : opt.retry_ms;
     opt.key_file = task->key_file;
     opt.server_key = task->server_key;
     int rc = psc_open(&opt, c);
@@ -75,11 +78,14 @@ static int step_all(const struct stepper_task *task, struct stepper_page *page, 
 {
     int rc = PSC_OK;
     struct dice naps = {(uint64_t)(test_now_s() * 1e9) ^ (uint64_t)getpid()};
-    for (uint64_t t; rc == PSC_OK && (t = psc_clock(c)) < task->steps;) {
+    for (uint64_t t; rc == PSC_OK && (t = psc_clock(c)) < page->end_at;) {
         double from = test_now_s();
+        page->begun = t + 1;
         gradient((uint64_t)task->rank, t, x, g, task->floats);
         if (task->nap_us > 0)
             test_nap_s(1e-6 * (double)dice_below(&naps, task->nap_us));
+        while (t >= page->held_at)
+            test_nap_s(POLL_S);
         page->computes_from[t % STEPPER_TIMES] = from;
         page->until[t % STEPPER_TIMES] = test_now_s();
         rc = psc_step(c, x, g, task->samples);
@@ -128,6 +134,8 @@ void stepper_start(struct stepper *s, const struct stepper_task *task)
     if (s->page == MAP_FAILED)
         abort();
     s->page->rc = PSC_EINVAL;
+    s->page->end_at = task->steps;
+    s->page->held_at = task->held_at > 0 ? task->held_at : UINT64_MAX;
     s->pid = fork();
     if (s->pid != 0)
         return;
@@ -158,9 +166,30 @@ bool stepper_reaches(const struct stepper *s, uint64_t steps, double seconds)
     return wait_for(s, true, steps, 0, seconds);
 }
 
+bool stepper_begins(const struct stepper *s, uint64_t step, double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    while (s->page->begun < step) {
+        if (s->page->ended || test_now_s() > deadline)
+            return false;
+        test_nap_s(POLL_S);
+    }
+    return true;
+}
+
 bool stepper_saved(const struct stepper *s, double seconds)
 {
     return wait_for(s, true, 0, 1, seconds);
+}
+
+void stepper_hold_at(struct stepper *s, uint64_t steps)
+{
+    s->page->held_at = steps;
+}
+
+void stepper_end_at(struct stepper *s, uint64_t steps)
+{
+    s->page->end_at = steps;
 }
 
 bool stepper_finish(struct stepper *s, double seconds)

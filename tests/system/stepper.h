@@ -25,15 +25,20 @@ struct stepper_task {
     bool load;       /* starts from that file */
     const char *key_file, *server_key; /* as of psc_options */
     bool alloc;                        /* x is psc_alloc's */
+    bool steady;      /* takes no standstill of psd's for a loss: a chunk that is sent again is
+                       * answered with another center, and runs end in other bits */
+    uint64_t held_at; /* as if by stepper_hold_at from the beginning; 0: not held */
 };
 
 /* Shared with the worker's process. */
 struct stepper_page {
     _Atomic bool joined, ended;
-    _Atomic uint64_t steps; /* t */
-    _Atomic uint64_t saved; /* version of the last state saved */
-    int rc;                 /* of the last call */
-    uint64_t saved_at;      /* t of it */
+    _Atomic uint64_t steps;           /* t */
+    _Atomic uint64_t begun;           /* steps whose gradient it has begun to compute */
+    _Atomic uint64_t held_at, end_at; /* as stepper_hold_at and stepper_end_at say */
+    _Atomic uint64_t saved;           /* version of the last state saved */
+    int rc;                           /* of the last call */
+    uint64_t saved_at;                /* t of it */
     char error[600];
     uint64_t digest;                                           /* of x at the end */
     double computes_from[STEPPER_TIMES], until[STEPPER_TIMES]; /* gradient t: between psc_step's */
@@ -51,6 +56,13 @@ void stepper_start(struct stepper *s, const struct stepper_task *task);
 bool stepper_joined(const struct stepper *s, double seconds);
 bool stepper_reaches(const struct stepper *s, uint64_t steps, double seconds);
 bool stepper_saved(const struct stepper *s, double seconds);
+/* Waits until it computes the gradient of the given step, the first being 1. */
+bool stepper_begins(const struct stepper *s, uint64_t step, double seconds);
+/* From now on it goes on until t is this. */
+void stepper_end_at(struct stepper *s, uint64_t steps);
+/* From now on it stands still when it has taken so many steps, computing the next gradient; its heartbeats go
+ * on. */
+void stepper_hold_at(struct stepper *s, uint64_t steps);
 /* Waits for its end and reaps it; false after `seconds`, when it is killed. */
 bool stepper_finish(struct stepper *s, double seconds);
 void stepper_kill(struct stepper *s);
