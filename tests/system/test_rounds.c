@@ -10,8 +10,10 @@
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/stepper.h"
+#include "tests/system/timelapse.h"
 
-enum { FLOATS = 30011, WORKERS = 4, STEPS = 120, SETTINGS = 16 }; /* two lanes of four chunks */
+enum { FLOATS = 30011, WORKERS = 4, STEPS = 80, SETTINGS = 16 }; /* two lanes of four chunks */
+enum { WAIT_S = 120, KILLED_FROM = STEPS / 5 };
 
 #define COMMON                                                                                               \
     "schedule={kind: constant, warmup_steps: 0}", "checkpoint.every_s=0", "chunk_floats=4096", "lanes=2"
@@ -70,7 +72,8 @@ static void start(struct daemon *d, const char *const *settings)
     ck_assert_int_eq(daemon_start(d, NULL), 0);
 }
 
-static void start_all(const struct daemon *d, struct stepper *team, int first, uint32_t nap_us, bool load)
+static void start_all(const struct daemon *d, struct stepper *team, int first, uint32_t nap_us, bool load,
+                      uint64_t held_at)
 {
     for (int i = 0; i < WORKERS; i++) {
         int rank = (first + i) % WORKERS;
@@ -80,7 +83,9 @@ static void start_all(const struct daemon *d, struct stepper *team, int first, u
                                     .steps = STEPS,
                                     .samples = samples_of(rank),
                                     .nap_us = nap_us,
-                                    .load = load};
+                                    .load = load,
+                                    .steady = true,
+                                    .held_at = held_at};
         snprintf(task.save, sizeof task.save, "%s/rank%d.state", d->dir, rank);
         stepper_start(&team[rank], &task);
     }
@@ -89,7 +94,7 @@ static void start_all(const struct daemon *d, struct stepper *team, int first, u
 static void finish_all(struct stepper *team)
 {
     for (int i = 0; i < WORKERS; i++) {
-        ck_assert_msg(stepper_finish(&team[i], 60), "rank %d stands still at step %lu", i,
+        ck_assert_msg(stepper_finish(&team[i], WAIT_S), "rank %d stands still at step %lu", i,
                       (unsigned long)team[i].page->steps);
         ck_assert_msg(team[i].page->rc == PSC_OK, "rank %d: %s (%s)", i, psc_result_name(team[i].page->rc),
                       team[i].page->error);
@@ -119,7 +124,7 @@ static struct ending run(const char *const *settings, int first, uint32_t nap_us
     struct daemon d;
     struct stepper team[WORKERS];
     start(&d, settings);
-    start_all(&d, team, first, nap_us, false);
+    start_all(&d, team, first, nap_us, false, 0);
     return end_of(&d, team);
 }
 
@@ -161,23 +166,25 @@ static bool in_turns(const char *const *settings)
            strcmp(settings[5], "admission=round-robin") == 0;
 }
 
-/* Everybody dies some rounds after the checkpoint's. */
+/* Everybody dies some rounds after the checkpoint's. It is asked for while nobody goes beyond a step, and
+ * nobody takes the last one. */
 static struct ending run_killed(const char *const *settings)
 {
     struct daemon d;
     struct stepper team[WORKERS];
     start(&d, settings);
-    start_all(&d, team, 0, 20000, false); /* some 10 ms a step: time for a checkpoint in mid-run */
+    start_all(&d, team, 0, 2000, false, KILLED_FROM);
+    ck_assert_msg(stepper_begins(&team[0], KILLED_FROM + 1, WAIT_S), "%s", team[0].page->error);
+    free(daemon_ask(&d, "POST", "/checkpoint"));
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_msg(stepper_reaches(&team[i], STEPS / 5, 60), "rank %d: %s", i, team[i].page->error);
-    ck_assert(daemon_checkpoint(&d, 20));
+        stepper_hold_at(&team[i], STEPS - 1);
+    ck_assert(daemon_will_log(&d, "checkpoint.written", WAIT_S));
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_msg(stepper_saved(&team[i], 20), "rank %d saved nothing: %s", i, team[i].page->error);
+        ck_assert_msg(stepper_saved(&team[i], WAIT_S), "rank %d saved nothing: %s", i, team[i].page->error);
     double version = daemon_number(&d, "/status", "checkpoint.last_version");
-    for (int i = 0; i < WORKERS; i++) {
-        uint64_t t = team[i].page->steps;
-        ck_assert_msg(stepper_reaches(&team[i], t + 3, 20), "rank %d: %s", i, team[i].page->error);
-    }
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(stepper_reaches(&team[i], team[i].page->saved_at + 3, WAIT_S), "rank %d: %s", i,
+                      team[i].page->error);
     for (int i = 0; i < WORKERS; i++) {
         stepper_kill(&team[i]);
         /* In round-robin order each exchange is a version: lanes count it one after the other, and the loop
@@ -189,9 +196,9 @@ static struct ending run_killed(const char *const *settings)
         ck_assert_uint_eq(team[i].page->saved_at, team[0].page->saved_at);
         ck_assert_uint_lt(team[i].page->steps, STEPS);
     }
-    daemon_stop(&d, SIGKILL, 5);
+    daemon_stop(&d, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
-    start_all(&d, team, 1, 500, true);
+    start_all(&d, team, 1, 500, true, 0);
     return end_of(&d, team);
 }
 
@@ -206,7 +213,7 @@ END_TEST
 
 /* Whole numbers that are summed (rule add): the center says whose messages landed, and how often. */
 static const char *const sums[] = {
-    COMMON, "method=downpour", "admission=sync", "period=1", "workers=3", "limits.silence_s=2", NULL};
+    COMMON, "method=downpour", "admission=sync", "period=1", "workers=3", TIMELAPSE_SILENCE, NULL};
 
 static void start_crew(const struct daemon *d, struct crew_worker *crew, int first, int end, uint64_t count)
 {
@@ -215,7 +222,7 @@ static void start_crew(const struct daemon *d, struct crew_worker *crew, int fir
                                  .rank = i,
                                  .floats = FLOATS,
                                  .count = count,
-                                 .heartbeat_ms = 300,
+                                 .heartbeat_ms = 50,
                                  .salt = (uint32_t)i};
         crew_start(&crew[i], &task);
     }
@@ -223,13 +230,13 @@ static void start_crew(const struct daemon *d, struct crew_worker *crew, int fir
 
 static void assert_go_on(const struct crew_worker *w, uint64_t exchanges)
 {
-    ck_assert_msg(crew_reaches(w, w->page->exchanges + exchanges, 20), "rank %d stands still: %s (%s)",
+    ck_assert_msg(crew_reaches(w, w->page->exchanges + exchanges, WAIT_S), "rank %d stands still: %s (%s)",
                   w->page->rank, psc_result_name(w->page->rc), w->page->error);
 }
 
 static void assert_ended_well(struct crew_worker *w)
 {
-    ck_assert(crew_stop(w, 20));
+    ck_assert(crew_stop(w, WAIT_S));
     ck_assert_msg(w->page->rc == PSC_OK, "rank %d: %s (%s)", w->page->rank, psc_result_name(w->page->rc),
                   w->page->error);
 }
@@ -252,32 +259,47 @@ static void assert_sum(const struct daemon *d, const struct crew_worker *crew, i
     free(center);
 }
 
-/* crew[3] takes rank 1's place after it was given up. */
+/* While the one that is gone is in the job, the other completes no round beyond its last: one more than it
+ * knew of, when its last message was on its way. */
+static void assert_wait_for(const struct daemon *d, const struct crew_worker *gone,
+                            const struct crew_worker *other)
+{
+    uint64_t reached = other->page->exchanges;
+    if (daemon_logged(d, "session.ended") == 0)
+        ck_assert_uint_le(reached, gone->page->exchanges + 1);
+}
+
+/* The others wait for rank 1 until it is given up; crew[3] takes its place then. */
 static void rounds_go_on_without(int signal_number)
 {
     struct daemon d;
     struct crew_worker crew[4];
-    start(&d, sums);
+    static const int others[] = {0, 2};
+    ck_assert_int_eq(daemon_prepare(&d, NULL, sums), 0);
+    struct shim_page *page = timelapse_prepare(&d);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    shim_unset();
     start_crew(&d, crew, 0, 3, 0);
     for (int i = 0; i < 3; i++)
         assert_go_on(&crew[i], 20);
     crew_signal(&crew[1], signal_number);
-    double gone = test_now_s();
+    ck_assert(shim_pass(page, &d, 5, others, ROWS(others)));
+    assert_wait_for(&d, &crew[1], &crew[0]);
+    assert_wait_for(&d, &crew[1], &crew[2]);
+    timelapse_until_given_up(&d, page, others, ROWS(others));
     assert_go_on(&crew[0], 20);
     assert_go_on(&crew[2], 20);
-    ck_assert_double_ge(test_now_s() - gone, 1.5); /* silence_s less a heartbeat */
-    ck_assert_uint_eq(daemon_logged(&d, "session.ended"), 1);
 
     struct crew_task heir = {
-        .server = d.endpoint, .rank = 1, .floats = FLOATS, .heartbeat_ms = 300, .salt = 3};
+        .server = d.endpoint, .rank = 1, .floats = FLOATS, .heartbeat_ms = 50, .salt = 3};
     crew_start(&crew[3], &heir);
-    ck_assert_msg(crew_joined(&crew[3], 20), "%s", crew[3].page->error);
+    ck_assert_msg(crew_joined(&crew[3], WAIT_S), "%s", crew[3].page->error);
     for (int i = 0; i < 4; i++)
         if (i != 1)
             assert_go_on(&crew[i], 20);
     if (signal_number == SIGSTOP) {
         crew_signal(&crew[1], SIGCONT);
-        ck_assert_msg(crew_ended(&crew[1], 20), "the evicted rank 1 goes on");
+        ck_assert_msg(crew_ended(&crew[1], WAIT_S), "the evicted rank 1 goes on");
         ck_assert_msg(crew[1].page->rc == PSC_EEVICTED, "%s: %s", psc_result_name(crew[1].page->rc),
                       crew[1].page->error);
     }
@@ -312,10 +334,10 @@ START_TEST(members_come_and_go_between_rounds)
         assert_go_on(&crew[i], 20);
     for (int i = 3; i < 9; i++) {
         start_crew(&d, crew, i, i + 1, (uint64_t)(40 * i));
-        ck_assert_msg(crew_reaches(&crew[i], 1, 20), "rank %d: %s", i, crew[i].page->error);
+        ck_assert_msg(crew_reaches(&crew[i], 1, WAIT_S), "rank %d: %s", i, crew[i].page->error);
     }
     for (int i = 0; i < 9; i++) {
-        ck_assert_msg(crew_ended(&crew[i], 60), "rank %d stands still after %lu exchanges", i,
+        ck_assert_msg(crew_ended(&crew[i], WAIT_S), "rank %d stands still after %lu exchanges", i,
                       (unsigned long)crew[i].page->exchanges);
         assert_ended_well(&crew[i]);
         ck_assert_uint_eq(crew[i].page->exchanges, i < 3 ? 300 : (uint64_t)(40 * i));
@@ -332,5 +354,5 @@ int main(void)
         a_resumed_run_ends_as_if_nothing_had_been, a_killed_member_is_waited_for_no_longer_than_silence,
         a_stopped_member_is_evicted_and_told,      members_come_and_go_between_rounds,
     };
-    return suite_run("rounds", tests, sizeof tests / sizeof *tests, 240);
+    return suite_run("rounds", tests, sizeof tests / sizeof *tests, 550);
 }

@@ -16,8 +16,18 @@
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/stepper.h"
+#include "tests/system/timelapse.h"
 
-enum { FLOATS = 60013, CHUNK = 4096, WORKERS = 3, STEPS = 60, SETTINGS = 16, KILLS = 100, NOBODY = 65534 };
+enum {
+    FLOATS = 60013,
+    CHUNK = 4096,
+    WORKERS = 3,
+    STEPS = 60,
+    SETTINGS = 16,
+    KILLS = 100,
+    NOBODY = 65534,
+    WAIT_S = 60
+};
 
 #define COMMON                                                                                               \
     "schedule={kind: constant, warmup_steps: 0}", "checkpoint.every_s=0", "chunk_floats=4096", "lanes=2"
@@ -37,7 +47,7 @@ static int open_handle(const char *server, const char *transport, int kind, stru
     opt.server = server;
     opt.kind = kind;
     opt.transport = transport;
-    opt.heartbeat_ms = 200;
+    opt.heartbeat_ms = 50;
     return psc_open(&opt, c);
 }
 
@@ -56,7 +66,7 @@ static int join(const char *server, const char *transport, float value, struct p
 static void assert_worker(const struct daemon *d, const char *member, const char *begin)
 {
     char text[200] = "", path[64];
-    double end = test_now_s() + test_slow_s(10);
+    double end = test_now_s() + test_slow_s(WAIT_S);
     snprintf(path, sizeof path, "workers.0.%s", member);
     while (strncmp(text, begin, strlen(begin)) != 0 && test_now_s() < end)
         if (!daemon_text(d, "/workers", path, text, sizeof text))
@@ -149,12 +159,17 @@ static struct ending run(const char *const *method, const char *transport, int w
         settings[1 + i] = method[i];
     start(&d, settings);
     for (int i = 0; i < workers; i++) {
-        const struct stepper_task task = {
-            .server = d.endpoint, .rank = i, .floats = FLOATS, .steps = STEPS, .samples = 1, .alloc = alloc};
+        const struct stepper_task task = {.server = d.endpoint,
+                                          .rank = i,
+                                          .floats = FLOATS,
+                                          .steps = STEPS,
+                                          .samples = 1,
+                                          .alloc = alloc,
+                                          .steady = true};
         stepper_start(&team[i], &task);
     }
     for (int i = 0; i < workers; i++) {
-        ck_assert(stepper_finish(&team[i], 60));
+        ck_assert(stepper_finish(&team[i], WAIT_S));
         ck_assert_msg(team[i].page->rc == PSC_OK, "%s: %s", method[4], team[i].page->error);
         e.digests[i] = team[i].page->digest;
     }
@@ -300,20 +315,23 @@ static void assert_whole(const float *center, int k)
 START_TEST(killed_workers_leave_whole_chunks_and_nothing_else)
 {
     const char *const settings[] = {COMMON,          "method=async-easgd", "alpha=0.5", "period=1",
-                                    "transport=shm", "limits.silence_s=2", NULL};
+                                    "transport=shm", TIMELAPSE_SILENCE,    NULL};
     struct daemon d;
     struct psc *c = NULL;
     float *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *x;
     static float center[FLOATS];
     struct dice dice = {.state = 20260722};
-    start(&d, settings);
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    struct shim_page *page = timelapse_prepare(&d);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    shim_unset();
     ck_assert_int_eq(join(d.endpoint, "shm", 0, &c, &x), PSC_OK); /* the first x is 0 */
     ck_assert_int_eq(psc_pull(c, NULL, x), PSC_OK);
     struct holdings before = holdings_of(&d);
     for (int k = 1; k <= KILLS; k++) {
         *counter = 0;
         pid_t pid = start_victim(&d, k, counter);
-        double end = test_now_s() + test_slow_s(20);
+        double end = test_now_s() + test_slow_s(WAIT_S);
         while (*(volatile float *)counter == 0 && waitpid(pid, NULL, WNOHANG) == 0 && test_now_s() < end)
             test_nap_s(0.001);
         ck_assert_float_eq(*(volatile float *)counter, 1);
@@ -324,10 +342,10 @@ START_TEST(killed_workers_leave_whole_chunks_and_nothing_else)
         assert_whole(center, k);
     }
     ck_assert_float_gt(center[0], 0);
-    double end = test_now_s() + test_slow_s(20);
+    double end = test_now_s() + test_slow_s(WAIT_S);
     struct holdings after = holdings_of(&d);
     while ((after.files > before.files || after.mappings > before.mappings) && test_now_s() < end) {
-        test_nap_s(0.1);
+        ck_assert(shim_pass(page, &d, 1, (const int[]){0}, 1));
         after = holdings_of(&d);
     }
     ck_assert_uint_eq(after.files, before.files);
@@ -348,5 +366,5 @@ int main(void)
         a_value_that_is_not_finite_is_refused_in_place,
         killed_workers_leave_whole_chunks_and_nothing_else,
     };
-    return suite_run("shm", tests, sizeof tests / sizeof *tests, 200);
+    return suite_run("shm", tests, sizeof tests / sizeof *tests, 500);
 }
