@@ -15,10 +15,10 @@
 #include "tests/support/unit.h"
 #include "tests/system/stepper.h"
 
-enum { FLOATS = 30011, WORKERS = 4, SWAPS = 60, CUT_SWAPS = 48 }; /* two lanes of four chunks */
+enum { FLOATS = 30011, WORKERS = 4, SWAPS = 60, CUT_SWAPS = 48, WAIT_S = 60 }; /* two lanes of four chunks */
 
 #define COMMON                                                                                               \
-    "checkpoint.every_s=3", "chunk_floats=4096", "limits.silence_s=6", "parameters.schedule.warmup_steps=0"
+    "checkpoint.every_s=1", "chunk_floats=4096", "limits.silence_s=300", "parameters.schedule.warmup_steps=0"
 
 /* Each applies a gradient g as center - g, alone or with others'. */
 static const char *const exact[] = {
@@ -102,12 +102,13 @@ static void start_crew(const struct daemon *d, struct crew_worker *crew)
         crew_start(&crew[i], &(struct crew_task){.server = d->endpoint,
                                                  .rank = i,
                                                  .floats = FLOATS,
-                                                 .heartbeat_ms = 50,
+                                                 .heartbeat_ms = 200,
                                                  .retry_ms = 200,
                                                  .salt = (uint32_t)i,
                                                  .steps = true});
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_msg(crew_reaches(&crew[i], 5, 20), "rank %d does not begin: %s", i, crew[i].page->error);
+        ck_assert_msg(crew_reaches(&crew[i], 5, WAIT_S), "rank %d does not begin: %s", i,
+                      crew[i].page->error);
 }
 
 static void assert_go_on(const struct daemon *d, const struct crew_worker *crew, int n, const char *method)
@@ -116,7 +117,7 @@ static void assert_go_on(const struct daemon *d, const struct crew_worker *crew,
     for (int i = 0; i < n; i++)
         want[i] = crew[i].page->exchanges + 12;
     for (int i = 0; i < n; i++)
-        if (!crew_reaches(&crew[i], want[i], 30)) {
+        if (!crew_reaches(&crew[i], want[i], WAIT_S)) {
             daemon_show_log(d);
             ck_abort_msg("rank %d stands still at %lu: %s (%s), under\n%s", i,
                          (unsigned long)crew[i].page->exchanges, psc_result_name(crew[i].page->rc),
@@ -138,7 +139,7 @@ static void swap_to(const struct daemon *d, const char *config)
 {
     double generation = daemon_number(d, "/status", "generation");
     reload(d, config, "started");
-    if (!daemon_reaches(d, "/status", "generation", generation + 1, 20)) {
+    if (!daemon_reaches(d, "/status", "generation", generation + 1, WAIT_S)) {
         daemon_show_log(d);
         ck_abort_msg("the method does not change to\n%s", config);
     }
@@ -149,7 +150,7 @@ static void stop_all(struct crew_worker *crew)
     for (int i = 0; i < WORKERS; i++)
         crew[i].page->stop = true;
     for (int i = 0; i < WORKERS; i++) {
-        ck_assert(crew_stop(&crew[i], 20));
+        ck_assert(crew_stop(&crew[i], WAIT_S));
         ck_assert_msg(crew[i].page->rc == PSC_OK, "rank %d: %s (%s)", i, psc_result_name(crew[i].page->rc),
                       crew[i].page->error);
     }
@@ -196,7 +197,7 @@ START_TEST(no_update_is_lost_over_many_swaps)
     struct crew_worker crew[WORKERS];
     start(&d, settings, exact[0]);
     start_crew(&d, crew);
-    swap_through(&d, crew, exact, ROWS(exact), SWAPS, 1, exact[0]);
+    swap_through(&d, crew, exact, ROWS(exact), SWAPS, 0.1, exact[0]);
     stop_all(crew);
     assert_sum(&d, crew);
     ck_assert_double_eq(daemon_number(&d, "/status", "reload.refused"), 0);
@@ -253,13 +254,13 @@ START_TEST(a_swapped_job_outlives_psd)
         start(&d, settings, pair[0]);
         start_crew(&d, crew);
         if (i % 2 == 0)
-            ck_assert(daemon_checkpoint(&d, 20));
+            ck_assert(daemon_checkpoint(&d, WAIT_S));
         swap_to(&d, pair[1]);
         assert_go_on(&d, crew, WORKERS, pair[1]);
         if (i % 2 != 0)
-            ck_assert(daemon_checkpoint(&d, 20));
+            ck_assert(daemon_checkpoint(&d, WAIT_S));
         assert_go_on(&d, crew, WORKERS, pair[1]);
-        daemon_stop(&d, SIGKILL, 5);
+        daemon_stop(&d, SIGKILL, WAIT_S);
         ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
         assert_go_on(&d, crew, WORKERS, pair[1]);
         swap_to(&d, pair[0]);
@@ -285,7 +286,7 @@ static void cut_through(const struct daemon *d, const struct crew_worker *crew, 
             test_nap_s(1e-3 * (double)dice_below(&dice, 8));
             proxy_cut(proxy);
         }
-        ck_assert_msg(daemon_reaches(d, "/status", "generation", k, 30), "no change to\n%s", config);
+        ck_assert_msg(daemon_reaches(d, "/status", "generation", k, WAIT_S), "no change to\n%s", config);
         if (k % 4 == 0)
             assert_go_on(d, crew, WORKERS, config);
     }
@@ -318,23 +319,30 @@ START_TEST(no_update_is_lost_when_connections_are_cut_meanwhile)
 }
 END_TEST
 
-/* Between its exchanges a worker that is stopped holds up nobody: the others change over without it. */
+/* Between its exchanges a worker that is stopped holds up nobody: the others change over without it. One that
+ * is stopped at any moment takes the method when it is back. */
 START_TEST(a_stopped_worker_takes_the_method_when_it_is_back)
 {
-    static const char *settings[] = {COMMON, "lanes=2", "limits.silence_s=60", NULL};
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
     struct daemon d;
     struct crew_worker crew[WORKERS];
     start(&d, settings, exact[0]);
     start_crew(&d, crew);
     for (int k = 0; k < 6; k++) {
+        bool between = k < 3;
+        if (between) {
+            crew_hold_at(&crew[3], 0);
+            ck_assert(crew_is_held(&crew[3], WAIT_S));
+        }
         crew_signal(&crew[3], SIGSTOP);
-        test_nap_s(0.02);
         reload(&d, exact[k % 2 == 0 ? 1 : 0], "started"); /* fcfs both: the others need not wait for it */
-        /* Its exchange may have been cut in the middle by the signal: that one is waited for. */
-        if (daemon_reaches(&d, "/status", "generation", k + 1, 2))
+        if (between) {
+            ck_assert(daemon_reaches(&d, "/status", "generation", k + 1, WAIT_S));
             assert_go_on(&d, crew, 3, "downpour or async-sgd");
+            crew_hold_at(&crew[3], UINT64_MAX);
+        }
         crew_signal(&crew[3], SIGCONT);
-        ck_assert(daemon_reaches(&d, "/status", "generation", k + 1, 20));
+        ck_assert(daemon_reaches(&d, "/status", "generation", k + 1, WAIT_S));
         assert_go_on(&d, crew, WORKERS, "downpour or async-sgd");
     }
     stop_all(crew);
@@ -347,7 +355,7 @@ END_TEST
  * never be whole, and nobody waits for it. */
 START_TEST(an_exchange_refused_in_the_middle_holds_nothing_up)
 {
-    static const char *settings[] = {COMMON, "lanes=2", "limits.silence_s=60", "transport=shm", NULL};
+    static const char *settings[] = {COMMON, "lanes=2", "transport=shm", NULL};
     static float zeros[FLOATS];
     const struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {FLOATS}};
     struct psc_options opt;
@@ -366,7 +374,7 @@ START_TEST(an_exchange_refused_in_the_middle_holds_nothing_up)
     x[FLOATS - 1] = NAN;
     ck_assert_int_eq(psc_step(c, x, zeros, 1), PSC_EVALUE);
     reload(&d, exact[0], "started");
-    ck_assert(daemon_reaches(&d, "/status", "generation", 1, 5));
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
     ck_assert_int_eq(psc_pull(c, NULL, x), PSC_OK);
     ck_assert_int_eq(psc_step(c, x, zeros, 1), PSC_OK);
     ck_assert_float_eq(x[FLOATS - 1], 0);
@@ -402,10 +410,10 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
     assert_go_on(&d, crew, WORKERS, "async-sgd");
     write_config(&d, exact[0]);
     kill(d.pid, SIGHUP);
-    ck_assert(daemon_reaches(&d, "/status", "reload.unchanged", 1, 10));
+    ck_assert(daemon_reaches(&d, "/status", "reload.unchanged", 1, WAIT_S));
     write_config(&d, exact[1]);
     kill(d.pid, SIGHUP);
-    ck_assert(daemon_reaches(&d, "/status", "generation", 1, 10));
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
     swap_to(&d, exact[0]);
     assert_go_on(&d, crew, WORKERS, "async-sgd");
     stop_all(crew);
@@ -426,5 +434,5 @@ int main(void)
         an_exchange_refused_in_the_middle_holds_nothing_up,
         a_broken_configuration_changes_nothing_and_is_counted,
     };
-    return suite_run("swap", tests, sizeof tests / sizeof *tests, 240);
+    return suite_run("swap", tests, sizeof tests / sizeof *tests, 500);
 }
