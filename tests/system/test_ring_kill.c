@@ -1,5 +1,5 @@
-/* kill -9 of a member of a ring at 50 random moments: every other member's call ends with PSC_ECLIQUE within
- * the deadline, and says who is gone. */
+/* kill -9 of a member of a ring at 50 random moments: every other member's call ends with PSC_ECLIQUE, and
+ * says who is gone, because its connection has ended: nobody waits for its silence. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,14 +12,13 @@
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 
-enum { MEMBERS = 4, ROUNDS = 50, TIMEOUT_MS = 3000, MAX_FLOATS = 500000 };
+enum { MEMBERS = 4, ROUNDS = 50, TIMEOUT_MS = 600000, MAX_FLOATS = 500000 };
 
 /* What the members' processes tell. */
 struct page {
     struct {
         _Atomic int begun; /* its ring is open */
         int rc;
-        double ended_s;
         uint64_t calls;
         char error[600];
     } member[MEMBERS];
@@ -71,21 +70,19 @@ static void be_member(struct page *page, int rank, const char *place, const char
         for (size_t i = 0; i < MAX_FLOATS; i += 1000) /* sums of sums grow */
             x[i] = 1;
     }
-    page->member[rank].ended_s = test_now_s();
     page->member[rank].rc = rc;
     snprintf(page->member[rank].error, sizeof page->member[rank].error, "%s", psc_clique_error(q));
     psc_clique_close(q);
     _exit(0);
 }
 
-static void check_survivor(const struct page *page, int rank, int killed, double at_s)
+static void check_survivor(const struct page *page, int rank, int killed)
 {
-    char name[16];
-    snprintf(name, sizeof name, "rank %d ", killed);
+    char gone[32];
+    snprintf(gone, sizeof gone, "rank %d is gone", killed);
     ck_assert_msg(page->member[rank].rc == PSC_ECLIQUE, "rank %d: %s: %s", rank,
                   psc_result_name(page->member[rank].rc), page->member[rank].error);
-    ck_assert_double_lt(page->member[rank].ended_s - at_s, test_slow_s(TIMEOUT_MS * 1e-3 + 0.5));
-    assert_says(page->member[rank].error, name);
+    assert_says(page->member[rank].error, gone);
 }
 
 static void kill_once(struct page *page, const char *place, int round, struct dice *d)
@@ -104,12 +101,11 @@ static void kill_once(struct page *page, const char *place, int round, struct di
             test_nap_s(0.001);
     test_nap_s((double)dice_below(d, 40000) * 1e-6);
     kill(pids[killed], SIGKILL);
-    double at_s = test_now_s();
     for (int i = 0; i < MEMBERS; i++)
         ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
     for (int i = 0; i < MEMBERS; i++)
         if (i != killed)
-            check_survivor(page, i, killed, at_s);
+            check_survivor(page, i, killed);
 }
 
 START_TEST(a_killed_member_is_named_by_all_at_50_moments)

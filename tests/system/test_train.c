@@ -1,5 +1,6 @@
 /* The main job: psd, four psworkers and an evaluator on `digits`, watched and ended by psctl. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -9,9 +10,9 @@
 #include "tests/system/pages.h"
 #include "tests/system/psworker.h"
 
-enum { WORKERS = 4, STEPS = 300 };
+enum { WORKERS = 4, WAIT_S = 120, LEARN_S = 240 };
 
-/* configs/methods/async-easgd.yaml's values, with a warm-up fit for so few steps. */
+/* configs/methods/async-easgd.yaml's values, with a warm-up fit for few steps. */
 static const char *const settings[] = {"method=async-easgd",
                                        "parameters.learning_rate=0.1",
                                        "parameters.alpha=0.2",
@@ -25,7 +26,7 @@ static const char *const settings[] = {"method=async-easgd",
 static json_t *ask_psctl(const struct daemon *d, const char *command)
 {
     char line[700], text[20000];
-    snprintf(line, sizeof line, "%s --socket %s %s --json", PSCTL, d->socket, command);
+    snprintf(line, sizeof line, "%s --socket %s --timeout 60 %s --json", PSCTL, d->socket, command);
     FILE *pipe = popen(line, "r");
     ck_assert_ptr_nonnull(pipe);
     size_t n = fread(text, 1, sizeof text - 1, pipe);
@@ -84,16 +85,23 @@ static void check_record(const json_t *line)
     ck_assert(json_is_number(json_object_get(line, "updates_per_s")));
 }
 
-/* Records are a second apart: their times differ by that, and not by ten. A fast machine trains for three
- * seconds. */
-static void check_history(const struct daemon *d)
+static double wall_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Records are a second apart, and of the time since psd was started. */
+static void check_history(const struct daemon *d, double started_s)
 {
     char path[200];
     snprintf(path, sizeof path, "%s/history.jsonl", d->state_dir);
     ck_assert_uint_ge(pages_json_lines(path, check_record), 2);
     double first = daemon_number(d, "/history", "history.0.t"),
            second = daemon_number(d, "/history", "history.1.t");
-    ck_assert_msg(second - first > 0.5 && second - first < test_slow_s(9), "%.3f and %.3f", first, second);
+    ck_assert_msg(second - first > 0.5 && first > started_s && second < wall_s(),
+                  "%.3f and %.3f, from %.3f to %.3f", first, second, started_s, wall_s());
 }
 
 static void check_log_line(const json_t *line)
@@ -104,6 +112,9 @@ static void check_log_line(const json_t *line)
     ck_assert(json_is_number(json_object_get(line, "ts")));
 }
 
+/* Of the 0.9 that the last look wants, some is left to what the last exchanges do. */
+#define LEARNT 0.95
+
 static double last_accuracy;
 
 static void take_accuracy(const json_t *line)
@@ -113,15 +124,16 @@ static void take_accuracy(const json_t *line)
         last_accuracy = json_number_value(v);
 }
 
+/* Workers train until the evaluator has seen what is wanted, however their exchanges follow one another. */
 START_TEST(digits_are_learnt_and_everything_can_be_read)
 {
     struct daemon d;
     pid_t workers[WORKERS], watcher;
-    char steps[16], path[200], name[8];
-    snprintf(steps, sizeof steps, "%d", STEPS);
-    const char *const train[] = {"--steps", steps, "--batch", "32", NULL};
+    char path[200], name[8];
+    const char *const train[] = {"--steps", "1000000", "--batch", "32", NULL};
     const char *const watch[] = {"--evaluate", "--every", "1", NULL};
     const char *const look[] = {"--evaluate", "--once", NULL};
+    double started_s = wall_s();
     ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     for (int i = 0; i < WORKERS; i++) {
@@ -129,30 +141,35 @@ START_TEST(digits_are_learnt_and_everything_can_be_read)
         workers[i] = psworker_start(&d, name, train);
     }
     watcher = psworker_start(&d, "watch", watch);
-    ck_assert(daemon_reaches(&d, "/status", "workers.observers", 1, 30));
-    ck_assert(daemon_reaches(&d, "/status", "workers.active", WORKERS, 30));
-    ck_assert(daemon_reaches(&d, "/status", "center.version", 20, 60));
+    ck_assert(daemon_reaches(&d, "/status", "workers.observers", 1, WAIT_S));
+    ck_assert(daemon_reaches(&d, "/status", "workers.active", WORKERS, WAIT_S));
+    ck_assert(daemon_reaches(&d, "/status", "center.version", 20, WAIT_S));
+    ck_assert(daemon_reaches(&d, "/status", "checkpoint.last_version", 1, WAIT_S));
     check_psctl(&d);
     check_pages(&d);
 
+    ck_assert_msg(daemon_reaches(&d, "/status", "evaluation.test_accuracy", LEARNT, LEARN_S),
+                  "accuracy %.4f at version %.0f", daemon_number(&d, "/status", "evaluation.test_accuracy"),
+                  daemon_number(&d, "/status", "center.version"));
+    ck_assert(daemon_reaches(&d, "/history", "history.1.t", 1, WAIT_S));
+    for (int i = 0; i < WORKERS; i++)
+        kill(workers[i], SIGTERM);
     for (int i = 0; i < WORKERS; i++) {
-        int code = psworker_wait(workers[i], 90);
+        int code = psworker_wait(workers[i], WAIT_S);
         ck_assert_msg(code == 0, "psworker %d ended with %d", i, code);
         snprintf(path, sizeof path, "%s/w%d", d.dir, i);
         ck_assert_uint_ge(pages_json_lines(path, NULL), 1);
     }
-    ck_assert_int_eq(psworker_wait(psworker_start(&d, "look", look), 60), 0);
+    ck_assert_int_eq(psworker_wait(psworker_start(&d, "look", look), WAIT_S), 0);
     snprintf(path, sizeof path, "%s/look", d.dir);
     ck_assert_uint_eq(pages_json_lines(path, take_accuracy), 1);
-    ck_assert_msg(last_accuracy > 0.9, "accuracy %.4f after %d steps of %d workers", last_accuracy, STEPS,
-                  WORKERS);
-    ck_assert_double_gt(daemon_number(&d, "/status", "evaluation.test_accuracy"), 0);
-    check_history(&d);
+    ck_assert_msg(last_accuracy > 0.9, "accuracy %.4f at the end", last_accuracy);
+    check_history(&d, started_s);
 
     json_decref(ask_psctl(&d, "drain"));
-    int status = daemon_wait_exit(&d, 10);
+    int status = daemon_wait_exit(&d, WAIT_S);
     ck_assert(status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    ck_assert_int_eq(psworker_wait(watcher, 10), 0); /* drained, too */
+    ck_assert_int_eq(psworker_wait(watcher, WAIT_S), 0); /* drained, too */
     snprintf(path, sizeof path, "%s/watch", d.dir);
     ck_assert_uint_ge(pages_json_lines(path, NULL), 2);
     ck_assert_uint_ge(pages_json_lines(d.log, check_log_line), 10);
@@ -163,5 +180,5 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {digits_are_learnt_and_everything_can_be_read};
-    return suite_run("train", tests, 1, 300);
+    return suite_run("train", tests, 1, 550);
 }
