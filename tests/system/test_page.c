@@ -25,6 +25,7 @@ static const char *const settings[] = {"method=async-easgd",
                                        "parameters.alpha=0.2",
                                        "parameters.learning_rate=0.1",
                                        "checkpoint.every_s=1",
+                                       "limits.silence_s=40", /* half of it to be seen silent, not yet gone */
                                        "status.http=tcp://127.0.0.1:0",
                                        NULL};
 
@@ -47,7 +48,7 @@ static void picture(struct browser *b, const char *name)
 
 static void will(struct browser *b, const char *expression)
 {
-    ck_assert_msg(browser_will(b, expression, 40), "never true: %s; %u complaints: %s", expression,
+    ck_assert_msg(browser_will(b, expression, 90), "never true: %s; %u complaints: %s", expression,
                   b->complaints, b->complaint);
 }
 
@@ -135,9 +136,10 @@ static void check_crosshair(struct browser *b)
 static void check_gone(struct browser *b, struct daemon *d, const char *url)
 {
     char http[120];
-    const char *again[] = {settings[0], settings[1], settings[2], settings[3], settings[4], http, NULL};
+    const char *again[] = {settings[0], settings[1], settings[2], settings[3],
+                           settings[4], settings[5], http,        NULL};
     snprintf(http, sizeof http, "status.http=tcp%.*s", (int)strlen(url) - 5, url + strlen("http"));
-    daemon_stop(d, SIGKILL, 10);
+    daemon_stop(d, SIGKILL, 60);
     will(b, "!" HIDDEN("gone") " && document.getElementById('state').textContent === 'no answer'");
     will(b, "/psd does not answer since/.test(document.getElementById('gone').textContent)");
     will(b, POINTS("test_accuracy") " >= 2 && " ROWS " === 3");
@@ -176,7 +178,7 @@ START_TEST(the_job_is_drawn)
     check_crosshair(&b);
 
     kill(crew[1], SIGTERM);
-    ck_assert_int_eq(psworker_wait(crew[1], 20), 0);
+    ck_assert_int_eq(psworker_wait(crew[1], 60), 0);
     will(&b, "/^ended: /.test(document.querySelector('#workers tr.ended td.state')?.textContent)");
     kill(crew[0], SIGSTOP);
     will(&b,
@@ -227,5 +229,5 @@ int main(void)
         puts("skipped: there is no chromium (apt-get install chromium)");
         return SKIPPED;
     }
-    return suite_run("page", tests, 2, 300);
+    return suite_run("page", tests, 2, 500);
 }

@@ -37,8 +37,8 @@ START_TEST(memory_is_flat_and_as_stated)
         crew_start(&crew[i], &task);
     }
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_msg(crew_reaches(&crew[i], WARM_UP / WORKERS, 60), "%s", crew[i].page->error);
-    ck_assert(daemon_checkpoint(&d, 10)); /* touches the snapshot's memory */
+        ck_assert_msg(crew_reaches(&crew[i], WARM_UP / WORKERS, 120), "%s", crew[i].page->error);
+    ck_assert(daemon_checkpoint(&d, 60)); /* touches the snapshot's memory */
     uint64_t warm = daemon_resident_bytes(d.pid), most = warm, now;
 
     double total = daemon_number(&d, "/status", "memory.total_bytes");
@@ -59,7 +59,7 @@ START_TEST(memory_is_flat_and_as_stated)
             test_nap_s(0.2);
         }
     for (int i = 0; i < WORKERS; i++) {
-        crew_stop(&crew[i], 5);
+        crew_stop(&crew[i], 60);
         ck_assert_msg(crew[i].page->rc == PSC_OK, "%s", crew[i].page->error);
         ck_assert_uint_eq(crew[i].page->exchanges, EXCHANGES / WORKERS);
     }
@@ -80,5 +80,5 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {memory_is_flat_and_as_stated};
-    return suite_run("soak", tests, 1, 300);
+    return suite_run("soak", tests, 1, 550);
 }

@@ -15,7 +15,7 @@
 #include "tests/support/hand.h"
 #include "tests/support/suite.h"
 
-enum { FLOATS = 5000, WAIT_S = 20 };
+enum { FLOATS = 5000, WAIT_S = 60 };
 
 #define COMMON "method=async-sgd", "parameters.learning_rate=1", "checkpoint.every_s=0", "checkpoint.keep=1"
 
@@ -244,6 +244,7 @@ START_TEST(an_accuracy_drains_the_job)
     report_and_wait(&d, c, 0.89, 0);
     ck_assert_uint_eq(daemon_logged(&d, "job.done"), 0);
     report(c, 0.9, 0);
+    ck_assert(daemon_will_log(&d, "job.done", WAIT_S)); /* it leaves when it has been heard */
     psc_close(c);
     check_drained(&d, "stop.accuracy: test accuracy 0.9 ");
     ck_assert_uint_ge(daemon_logged(&d, "checkpoint.best"), 1); /* what ended the job is kept, too */
@@ -278,6 +279,7 @@ START_TEST(history_can_be_asked_for_its_end)
         free(body);
     }
     ck_assert(crew_stop(&w, WAIT_S));
+    ck_assert(daemon_will_log(&d, "session.ended", WAIT_S));
     body = daemon_ask(&d, "GET", "/workers");
     ck_assert_ptr_nonnull(strstr(body, "\"state\": \"ended\""));
     free(body);
@@ -291,7 +293,7 @@ int main(void)
 {
     Suite *suite = suite_create("stop");
     TCase *tcase = tcase_create("stop");
-    tcase_set_timeout(tcase, test_slow_s(120));
+    tcase_set_timeout(tcase, test_slow_s(500));
     tcase_add_loop_test(tcase, a_condition_drains_the_job, 0, 2);
     tcase_add_test(tcase, a_value_that_is_not_finite_drains_the_job);
     tcase_add_test(tcase, an_accuracy_drains_the_job);
