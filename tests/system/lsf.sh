@@ -114,10 +114,10 @@ within 120 says 'center [1-9][0-9]* +test accuracy' "$folder/psd-requeue-$job.ou
 bkill -s USR1 "$job" >/dev/null # what -wa sends
 within 120 says 'goes into the queue again' "$folder/psd-requeue-$job.out" || fail "requeued: it does not end" "$folder/psd-requeue-$job.out"
 has_stopped() {
-    [[ $(cat "$folder"/requeued/client-?.log | grep -cE 'after [0-9]+ steps') -eq 4 ]]
+    [[ $(cat "$folder"/requeued/client-?.log | grep -c 'stopped after [0-9]* steps') -eq 4 ]]
 }
 within 120 has_stopped || fail "requeued: not all workers say how far they came" "$folder"/requeued/client-?.log
-steps=$(sed -nE 's/.*after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
+steps=$(sed -nE 's/.*stopped after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
 echo "$((${steps:-0} + 200))" >"$folder/requeued.steps"
 rm "$LSF_FAKE/full"
 within 120 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish" "$LSF_FAKE/job-$job/again.out"

@@ -183,7 +183,7 @@ is_requeued() {
     # psrun itself gives the checkpoint 70 s, and as much to psd's end.
     within 150 says 'goes into the queue again' "$folder/requeued.out" || { fail "requeued: it does not end" && show "$folder/requeued.out"; }
     none_left 120
-    steps=$(sed -nE 's/.*after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
+    steps=$(sed -nE 's/.*stopped after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
     echo "$((${steps:-0} + 200))" >"$folder/requeued.steps"
     within 120 is_pending || fail "requeued: it is not in the queue"
     # Else in two minutes. Not at once: Slurm kills a job ("credential revoked") that starts in the very second in which it
