@@ -65,14 +65,14 @@ submit() { # NAME SCRIPT SED-SCRIPT
 
 # -- psrun outside a job: one command, by bsub
 name=outside
-timeout "$((60 * slow))" "$root/scripts/psrun" --backend lsf --nodes 2 --workers 4 --clients 2 --method mpi-esgd --set period=10 \
+timeout "$((300 * slow))" "$root/scripts/psrun" --backend lsf --nodes 2 --workers 4 --clients 2 --method mpi-esgd --set period=10 \
     --data digits --run-dir "$folder/outside" -- psworker --net linear --steps 150 >"$folder/out" 2>&1 || fail "outside: status $?" "$folder/out"
 says '^center: test accuracy 0\.[6-9]' "$folder/outside/report" || fail "outside: no accuracy" "$folder/out"
 [[ $(sort -u "$LSF_FAKE/launched" | cut -d ' ' -f 1 | sort -u | tr '\n' ' ') == "127.0.0.1 127.0.0.2 " ]] ||
     fail "outside: not on two hosts" "$LSF_FAKE/launched"
-none_left 10
+none_left 120
 
-timeout "$((150 * slow))" "$root/scripts/psrun" --backend lsf --nodes 2 --hosts 127.0.0.9 --workers 2 --method async-easgd --data digits \
+timeout "$((300 * slow))" "$root/scripts/psrun" --backend lsf --nodes 2 --hosts 127.0.0.9 --workers 2 --method async-easgd --data digits \
     --run-dir "$folder/refused" -- psworker --net linear --steps 10 >"$folder/out" 2>&1
 status=$?
 { [[ $status -eq 2 ]] && says 'the allocation does not have "127.0.0.9"; allowed: 127.0.0.1 127.0.0.2' "$folder/out"; } ||
@@ -88,40 +88,51 @@ hosts_of() { # VARIABLE=VALUE
 
 # -- the scripts
 submit trains train.bsub 's/--net lenet --batch 64 --epochs 8/--net linear --steps 200/; s/--method mpi-esgd/& --set period=10/'
-within 60 test -s "$folder/trains/exit" || fail "trains: it does not end" psd-*.out
+within 120 test -s "$folder/trains/exit" || fail "trains: it does not end" psd-*.out
 { [[ $(<"$folder/trains/exit") == 0 && $(grep -c '^client-[0-3] *finished' "$folder/trains/report") -eq 4 ]] &&
     says '^center: test accuracy 0\.[6-9]' "$folder/trains/report"; } || fail "trains: not what it should be" psd-*.out
-none_left 10
+none_left 120
 
 submit joined servers.bsub ''
 servers=$job
-within 30 says 'psd is ready' "$folder/psd-servers-$servers.out" || fail "joined: no servers" "$folder/psd-servers-$servers.out"
+within 120 says 'psd is ready' "$folder/psd-servers-$servers.out" || fail "joined: no servers" "$folder/psd-servers-$servers.out"
 submit joined workers.bsub 's/--net lenet --batch 64 --epochs 8/--net linear --steps 100/'
 has_joined() {
     [[ $(grep -cs '^client-[0-3] *finished' "$folder/psd-workers-$job.out") -eq 4 ]]
 }
-within 60 has_joined || fail "joined: the workers do not finish" "$folder/psd-workers-$job.out"
+within 120 has_joined || fail "joined: the workers do not finish" "$folder/psd-workers-$job.out"
 bkill -s TERM "$servers" >/dev/null
-none_left 20
+none_left 120
 says checkpoint.written "$folder/joined/psd-0.log" || fail "joined: the center is not saved" "$folder/joined/psd-0.log"
 
-submit requeued requeue.bsub 's/--net lenet --batch 64 --epochs 100/--net linear --steps 4000/'
-within 60 says 'center [1-9][0-9]* +test accuracy' "$folder/psd-requeue-$job.out" || fail "requeued: nothing happens" "$folder/psd-requeue-$job.out"
+# It has no end until it is in the queue again, where it waits until it is known how far it has come.
+echo 100000000 >"$folder/requeued.steps"
+touch "$LSF_FAKE/full"
+# shellcheck disable=SC2016 # the script's own
+submit requeued requeue.bsub 's/--net lenet --batch 64 --epochs 100/--net linear --steps "$(<"$RUN_DIR.steps")"/'
+within 120 says 'center [1-9][0-9]* +test accuracy' "$folder/psd-requeue-$job.out" || fail "requeued: nothing happens" "$folder/psd-requeue-$job.out"
 bkill -s USR1 "$job" >/dev/null # what -wa sends
-within 60 says 'goes into the queue again' "$folder/psd-requeue-$job.out" || fail "requeued: it does not end" "$folder/psd-requeue-$job.out"
-within 90 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish" "$LSF_FAKE/job-$job/again.out"
+within 120 says 'goes into the queue again' "$folder/psd-requeue-$job.out" || fail "requeued: it does not end" "$folder/psd-requeue-$job.out"
+has_stopped() {
+    [[ $(cat "$folder"/requeued/client-?.log | grep -c 'stopped after [0-9]* steps') -eq 4 ]]
+}
+within 120 has_stopped || fail "requeued: not all workers say how far they came" "$folder"/requeued/client-?.log
+steps=$(sed -nE 's/.*stopped after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
+echo "$((${steps:-0} + 200))" >"$folder/requeued.steps"
+rm "$LSF_FAKE/full"
+within 120 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish" "$LSF_FAKE/job-$job/again.out"
 { [[ $(grep -c '^client-[0-3] *finished' "$folder/requeued/report") -eq 4 ]] &&
     [[ $(cat "$folder/requeued"/client-?.log | grep -c 'going on after [1-9]') -eq 4 ]]; } ||
     fail "requeued: it has not gone on" "$folder/requeued/report" "$LSF_FAKE/job-$job/again.out"
-none_left 10
+none_left 120
 
 # -- bkill, and the KILL that ends a parallel job
 for signal in '' '-s KILL'; do
     submit "killed${signal/ /}" requeue.bsub 's/--net lenet --batch 64 --epochs 100/--net linear --steps 100000000/'
-    within 60 says 'center [1-9][0-9]* +test accuracy' "$folder/psd-requeue-$job.out" || fail "killed: nothing happens"
+    within 120 says 'center [1-9][0-9]* +test accuracy' "$folder/psd-requeue-$job.out" || fail "killed: nothing happens"
     # shellcheck disable=SC2086 # an option and its value
     bkill $signal "$job" >/dev/null
-    none_left 30
+    none_left 120
 done
 
 exit "$failed"

@@ -32,7 +32,7 @@ fail() { # SENTENCE: with what was printed last, and what the processes logged
 # psrun ARGUMENT...: its output is in $folder/out, its status in $status.
 psrun() {
     status=0
-    timeout "$((150 * slow))" "$root/scripts/psrun" "$@" >"$folder/out" 2>&1 </dev/null || status=$?
+    timeout "$((300 * slow))" "$root/scripts/psrun" "$@" >"$folder/out" 2>&1 </dev/null || status=$?
 }
 
 says() { # PATTERN
@@ -41,14 +41,14 @@ says() { # PATTERN
 
 # Processes that psruns of this folder have started carry its name in their command line.
 none_left() {
-    within 60 nothing_runs || fail "left behind: $(pgrep -af -- "$folder/")"
+    within 120 nothing_runs || fail "left behind: $(pgrep -af -- "$folder/")"
 }
 
 nothing_runs() {
     ! pgrep -f -- "$folder/" >/dev/null
 }
 
-# within SECONDS COMMAND...
+# within SECONDS COMMAND...: the seconds only end a hang.
 within() {
     local end=$((SECONDS + $1 * slow))
     shift
@@ -91,8 +91,12 @@ finishes servers --servers 2 --curve --workers 4 --clients 2 --method mpi-esgd -
 [[ $(stat -c %a "$folder/servers/keys/client-1") == 600 && $(wc -l <"$folder/servers/keys/allow") -eq 4 ]] || fail "servers: keys"
 compgen -G "$folder/servers/state-1/checkpoints/center-*" >/dev/null || fail "servers: no checkpoint of the second one"
 finishes stops --workers 2 --method async-easgd --set stop.accuracy=0.6 --every 1 -- psworker --net linear --steps 100000000
-finishes limited --workers 2 --method async-easgd --time-limit 10 --every 1 -- "${endless[@]}"
-says 'the time limit of 10 s is over' || fail "limited: the limit is not said"
+# How far it comes is the machine's business; it may be over before a worker has joined.
+name=limited
+psrun --run-dir "$folder/limited" --data digits --workers 2 --method async-easgd --time-limit 4 --every 1 -- "${endless[@]}"
+{ ((status == 0)) && says 'the time limit of 4 s is over' && says '^client-1 +(drained|late)' && ! says 'failed' &&
+    [[ $(<"$folder/limited/exit") == 0 ]]; } || fail "limited: status $status"
+none_left
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
 finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
 if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
@@ -159,10 +163,10 @@ background() {
     name=$1
     shift
     : >"$folder/out"
-    setsid "$root/scripts/psrun" --run-dir "$folder/$name" --data digits --grace 20 --set limits.silence_s=10 "$@" >"$folder/out" 2>&1 </dev/null &
+    setsid "$root/scripts/psrun" --run-dir "$folder/$name" --data digits --grace 60 --set limits.silence_s=60 --set limits.drain_s=10 "$@" >"$folder/out" 2>&1 </dev/null &
     psrun_pid=$!
     started+=("$psrun_pid")
-    within 120 has_accuracy || fail "$name: nothing happens"
+    within 240 has_accuracy || fail "$name: nothing happens"
 }
 
 has_accuracy() {
@@ -171,7 +175,7 @@ has_accuracy() {
 
 ends() { # within what it grants the processes and itself; its status
     status=0
-    within 90 is_gone "$psrun_pid" || fail "psrun does not end"
+    within 240 is_gone "$psrun_pid" || fail "psrun does not end"
     wait "$psrun_pid" || status=$?
 }
 
@@ -180,8 +184,8 @@ is_gone() {
 }
 
 kill_one() { # NAME SIGNAL: the newest process whose command line has both the folder and the words
-    within 20 pgrep -f -- "$folder/.*$1" >/dev/null || fail "there is no $1 to kill"
-    kill "-$2" "$(pgrep -f -- "$folder/.*$1" | tail -n 1)"
+    within 120 pgrep -f -- "$folder/.*$1" >/dev/null || fail "there is no $1 to kill"
+    kill "-$2" "$(pgrep -n -f -- "$folder/.*$1")"
 }
 
 background term --workers 2 --method async-easgd -- "${endless[@]}"
@@ -193,21 +197,21 @@ compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTE
 
 background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
 kill -USR1 "$psrun_pid"
-within 75 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
+within 120 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
 kill -KILL "$psrun_pid"
 ends
 none_left # they are told when psrun is gone
 
 background server --workers 2 --method async-easgd -- "${endless[@]}"
-kill -KILL "$(sed -nE 's/.*"pid": ?([0-9]+).*/\1/p' < <("$PSD_BUILD/server/ctl/psctl" --socket "$folder/server/state-0/psd.sock" --timeout 30 --json status) | head -n 1)"
+kill -KILL "$(sed -nE 's/.*"pid": ?([0-9]+).*/\1/p' < <("$PSD_BUILD/server/ctl/psctl" --socket "$folder/server/state-0/psd.sock" --timeout 60 --json status) | head -n 1)"
 ends
 { ((status == 1)) && says 'psd-0 ended with status 137'; } || fail "psd killed: status $status"
 none_left
 
 background worker --workers 2 --method async-easgd -- "${endless[@]}"
 kill_one '--name client-1' KILL
-within 60 says 'client-1 has failed' || fail "a worker killed: psrun does not see it"
-"$PSD_BUILD/server/ctl/psctl" --socket "$folder/worker/state-0/psd.sock" drain >/dev/null || fail "a worker killed: no drain"
+within 120 says 'client-1 has failed' || fail "a worker killed: psrun does not see it"
+"$PSD_BUILD/server/ctl/psctl" --socket "$folder/worker/state-0/psd.sock" --timeout 120 drain >/dev/null || fail "a worker killed: no drain"
 ends
 { ((status == 3)) && says 'client-1 has failed: client-1 ended with status 137' && says '^client-0 +drained' &&
     says '^client-1 +failed'; } || fail "a worker killed: status $status"
@@ -220,7 +224,7 @@ ends
 none_left
 
 background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
-sleep 1
+within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*" >/dev/null || fail "resumed: no checkpoint"
 kill -TERM "$psrun_pid"
 ends
 none_left

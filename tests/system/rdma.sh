@@ -41,7 +41,7 @@ lenet() {
     rm "$work/endpoint"
     psd --method sync-sgd --set workers=2 --state-dir "$work/state" --endpoint-file "$work/endpoint" --resume 2>"$work/again.log" &
     while [[ ! -s $work/endpoint ]]; do
-        kill -0 $! && ((++tries < 200)) || exit 1
+        kill -0 $! && ((++tries < 1200)) || exit 1
         sleep 0.1
     done
     accuracy=$(psworker --server "@$work/endpoint" --data digits --evaluate --once | grep -o 'accuracy [0-9.]*')
@@ -58,8 +58,8 @@ if [[ ${3-} == lenet ]]; then
     exit
 fi
 
-stage "suites" -m 768 -t 400 "export PSD_RDMA_IP=\$IP PSD_TEST_ROW=rdma CK_TIMEOUT_MULTIPLIER=5
+stage "suites" -m 768 -t 800 "export PSD_RDMA_IP=\$IP PSD_TEST_ROW=rdma CK_TIMEOUT_MULTIPLIER=5
 for suite in ${suites[*]}; do \$suite || exit 1; done"
-stage "two guests, one packet of a hundred lost" -n 2 -m 768 -t 300 "$loss; export PSD_RDMA_IP=\$IP; test_rdma_pair \$NODE \$PEER"
-stage "training" -t 400 "sh /train.sh centers && sh /train.sh killed"
-stage "training on two guests, one packet of a hundred lost" -n 2 -t 300 "$loss; sh /train.sh apart\$NODE"
+stage "two guests, one packet of a hundred lost" -n 2 -m 768 -t 600 "$loss; export PSD_RDMA_IP=\$IP; test_rdma_pair \$NODE \$PEER"
+stage "training" -t 800 "sh /train.sh centers && sh /train.sh killed"
+stage "training on two guests, one packet of a hundred lost" -n 2 -t 600 "$loss; sh /train.sh apart\$NODE"

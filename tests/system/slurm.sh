@@ -49,7 +49,7 @@ show_cluster() {
 }
 
 slurm() { # COMMAND...: as a user of the login node
-    timeout "$((30 * slow))" "$tool" exec -d "$cluster" "$@"
+    timeout "$((60 * slow))" "$tool" exec -d "$cluster" "$@"
 }
 
 # psrun ARGUMENT...: from the login node; its output is in $folder/out, its status in $status.
@@ -119,12 +119,12 @@ trains() {
         fail "trains: not a member on each node"
     grep -q '^curve: ' "$folder/trains/endpoint" || fail "trains: CURVE is not on"
     [[ $(stat -c %a "$folder/trains/keys/client-0") == 600 ]] || fail "trains: the mode of a key"
-    none_left 10
+    none_left 120
 }
 
 refuses() {
     name=refuses
-    psrun 60 --nodes 2 --hosts n1,n9 --workers 2 --method async-easgd --data digits --run-dir "$folder/refuses" -- "${endless[@]}"
+    psrun 180 --nodes 2 --hosts n1,n9 --workers 2 --method async-easgd --data digits --run-dir "$folder/refuses" -- "${endless[@]}"
     { ((status == 2)) && says 'the allocation does not have "n9"; allowed: n1 n2'; } ||
         { fail "a host that is not in the allocation: status $status" && show "$folder/out"; }
 }
@@ -132,29 +132,31 @@ refuses() {
 starts() { # NAME ARGUMENT...: in a job that nobody waits for, until the center learns
     name=$1
     shift
-    psrun 60 --detach --run-dir "$folder/$name" --data digits "$@"
+    psrun 180 --detach --run-dir "$folder/$name" --data digits "$@"
     job=$(sed -nE 's/^psrun: job ([0-9]+) of .*/\1/p' "$folder/out")
     [[ -n $job ]] || { fail "$name: no job" && show "$folder/out"; }
-    within 60 says 'center [1-9][0-9]* +test accuracy' "$folder/$name/job.log" || { fail "$name: nothing happens" && show "$folder/$name/job.log"; }
+    within 120 says 'center [1-9][0-9]* +test accuracy' "$folder/$name/job.log" || { fail "$name: nothing happens" && show "$folder/$name/job.log"; }
 }
 
 is_cancelled() {
     starts cancelled "${cliques[@]}" --method mpi-esgd -- "${endless[@]}"
     slurm scancel "$job"
-    none_left 30
-    within 20 queue_is_empty || fail "cancelled: the job is in the queue still"
+    none_left 120
+    within 120 queue_is_empty || fail "cancelled: the job is in the queue still"
 }
 
 loses_a_node() {
-    starts lost "${cliques[@]}" --method mpi-esgd --set limits.silence_s=5 --time-limit 35 -- "${endless[@]}" --clique-timeout 8
-    within 30 says '"client-1.0 (joined|offers)' "$folder/lost/psd-0.log" || fail "lost: client-1 does not join"
+    starts lost "${cliques[@]}" --method mpi-esgd --set limits.silence_s=20 -- "${endless[@]}" --clique-timeout 20
+    within 120 says '"client-1.0 (joined|offers)' "$folder/lost/psd-0.log" || fail "lost: client-1 does not join"
     ip -n "sl$port-head" link set n4 down
-    within 120 test -s "$folder/lost/exit" || { fail "lost: psrun does not end" && show "$folder/lost/job.log"; }
+    within 180 says 'client-1 has failed' "$folder/lost/job.log" || { fail "lost: psrun does not see it" && show "$folder/lost/job.log"; }
+    "$PSD_BUILD/server/ctl/psctl" --socket "$folder/lost/state-0/psd.sock" --timeout 120 drain >/dev/null || fail "lost: no drain"
+    within 180 test -s "$folder/lost/exit" || { fail "lost: psrun does not end" && show "$folder/lost/job.log"; }
     { [[ $(<"$folder/lost/exit") == 3 ]] && says '^client-0 +drained' "$folder/lost/report" && says '^client-1 +failed' "$folder/lost/report"; } ||
         { fail "lost: not that client alone" && show "$folder/lost/job.log" "$folder/lost/report"; }
     ip -n "sl$port-head" link set n4 up
     within 120 all_idle || fail "lost: the nodes are $(states)"
-    none_left 30
+    none_left 120
 }
 
 # The script as it is, but for what it trains.
@@ -172,22 +174,27 @@ is_pending() {
 is_requeued() {
     name=requeued
     export PSRUN=$root/scripts/psrun DATA=digits RUN_DIR=$folder/requeued
-    job=$(submit requeue.sbatch 's/--net lenet --batch 64 --epochs 100/--net linear --epochs 6/' --output="$folder/requeued.out")
-    within 60 says 'center [1-9][0-9]* +test accuracy' "$folder/requeued.out" || { fail "requeued: nothing happens" && show "$folder/requeued.out"; }
+    local steps
+    echo 100000000 >"$folder/requeued.steps" # it has no end until it is in the queue again
+    # shellcheck disable=SC2016 # the script's own
+    job=$(submit requeue.sbatch 's/--net lenet --batch 64 --epochs 100/--net linear --steps "$(<"$RUN_DIR.steps")"/' --output="$folder/requeued.out")
+    within 120 says 'center [1-9][0-9]* +test accuracy' "$folder/requeued.out" || { fail "requeued: nothing happens" && show "$folder/requeued.out"; }
     slurm scancel --signal=USR1 --batch "$job" # what Slurm sends when the time is nearly over
     # psrun itself gives the checkpoint 70 s, and as much to psd's end.
     within 150 says 'goes into the queue again' "$folder/requeued.out" || { fail "requeued: it does not end" && show "$folder/requeued.out"; }
-    none_left 30
-    within 30 is_pending || fail "requeued: it is not in the queue"
+    none_left 120
+    steps=$(sed -nE 's/.*stopped after ([0-9]+) steps.*/\1/p' "$folder"/requeued/client-?.log | sort -n | tail -n 1)
+    echo "$((${steps:-0} + 200))" >"$folder/requeued.steps"
+    within 120 is_pending || fail "requeued: it is not in the queue"
     # Else in two minutes. Not at once: Slurm kills a job ("credential revoked") that starts in the very second in which it
     # was ended, since credentials are told apart by their second.
     slurm scontrol update "job=$job" StartTime=now+3 || fail "requeued: its start cannot be moved"
-    within 90 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish"
+    within 180 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish"
     { [[ $(<"$folder/requeued/exit") == 0 && $(grep -c '^client-[0-3] *finished' "$folder/requeued/report") -eq 4 ]] &&
         [[ $(cat "$folder/requeued"/client-?.log | grep -c 'going on after [1-9]') -eq 4 ]] &&
         says 'job.resumed.*the center of version [1-9]' "$folder/requeued/psd-0.log"; } ||
         { fail "requeued: it has not gone on" && show "$folder/requeued.out"; }
-    none_left 10
+    none_left 120
 }
 
 have_finished() { # WORKERS FILE
@@ -199,16 +206,16 @@ is_joined() {
     export PSRUN=$root/scripts/psrun DATA=digits RUN_DIR=$folder/joined
     local workers
     job=$(submit servers.sbatch '' --output="$folder/servers.out")
-    within 30 says 'psd is ready' "$folder/servers.out" || { fail "joined: no servers" && show "$folder/servers.out"; }
+    within 120 says 'psd is ready' "$folder/servers.out" || { fail "joined: no servers" && show "$folder/servers.out"; }
     for workers in 2 1; do # one job after the other
         submit workers.sbatch 's/--net lenet --batch 64 --epochs 8/--net linear --steps 300/' --ntasks="$workers" --output="$folder/workers.out" >/dev/null
-        within 60 have_finished "$workers" "$folder/workers.out" ||
+        within 120 have_finished "$workers" "$folder/workers.out" ||
             { fail "joined: $workers workers do not finish" && show "$folder/workers.out"; }
     done
     slurm scancel --signal=TERM --batch "$job"
-    within 30 queue_is_empty || fail "joined: the servers do not end"
+    within 120 queue_is_empty || fail "joined: the servers do not end"
     grep -q '"checkpoint.written"' "$folder/joined/psd-0.log" || fail "joined: the center is not saved"
-    none_left 10
+    none_left 120
 }
 
 "$tool" start -d "$cluster" -n 4 -c 4 -p "$port" -N >"$folder/start.log" 2>&1 || { cat "$folder/start.log"; exit 1; }

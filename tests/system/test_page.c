@@ -1,13 +1,17 @@
 /* The live page in a real browser, over real jobs: what it draws, that hostile names stay text, that it
  * outlives psd. Skipped where there is no chromium. PSD_TEST_PICTURES=DIR keeps pictures of it there. */
+#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/support/browser.h"
 #include "tests/support/daemon.h"
+#include "tests/support/proxy.h"
 #include "tests/support/suite.h"
 #include "tests/system/psworker.h"
 
@@ -132,6 +136,17 @@ static void check_crosshair(struct browser *b)
              "loss") " >= 3");
 }
 
+/* Bound and not listening: who connects is refused, nobody is given the port, and psd may bind it again. */
+static int keep_port(uint16_t port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
 /* psd dies and comes back: the page says so, keeps what it has, and goes on. */
 static void check_gone(struct browser *b, struct daemon *d, const char *url)
 {
@@ -140,6 +155,7 @@ static void check_gone(struct browser *b, struct daemon *d, const char *url)
                            settings[4], settings[5], http,        NULL};
     snprintf(http, sizeof http, "status.http=tcp%.*s", (int)strlen(url) - 5, url + strlen("http"));
     daemon_stop(d, SIGKILL, 60);
+    int port = keep_port(proxy_port(strchr(http, '=') + 1));
     will(b, "!" HIDDEN("gone") " && document.getElementById('state').textContent === 'no answer'");
     will(b, "/psd does not answer since/.test(document.getElementById('gone').textContent)");
     will(b, POINTS("test_accuracy") " >= 2 && " ROWS " === 3");
@@ -148,6 +164,7 @@ static void check_gone(struct browser *b, struct daemon *d, const char *url)
     d->settings = again;
     ck_assert_int_eq(daemon_start(d, "--resume"), 0);
     d->settings = settings;
+    close(port);
     will(b, HIDDEN("gone") " && document.getElementById('state').textContent === 'ready'");
     ck_assert_double_ge(browser_number(b, "job.records.length"), points);
 }

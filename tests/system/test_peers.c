@@ -69,6 +69,7 @@ START_TEST(a_peer_without_power_is_given_up_after_silence)
     static const char *const silence[] = {TIMELAPSE_SILENCE, NULL};
     siege_prepare(&s, silence);
     struct shim_page *page = timelapse_prepare(&s.d);
+    s.heartbeat_ms = 50;
     siege_begin(&s);
     shim_unset();
     start_worker(&s, &lost, 1);

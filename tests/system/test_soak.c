@@ -13,7 +13,8 @@ enum { EXCHANGES = 10000, WARM_UP = 1000, IS_MEASURED = 1 };
 enum { FLOATS = 431080, WORKERS = 2 }; /* LeNet: 1.7 MB */
 
 /* The statement counts the values, windows and tables. It leaves out: threads' stacks, a transfer's parts in
- * libzmq and its slack, and what a heap keeps for reuse. */
+ * libzmq and its slack, and what a heap keeps for reuse. While psd stands still, a window of each worker
+ * waits in libzmq. */
 #define SLACK_BYTES  (12u << 20)
 #define GROWTH_BYTES (2u << 20)
 
@@ -47,9 +48,9 @@ START_TEST(memory_is_flat_and_as_stated)
     ck_assert_double_eq(daemon_number(&d, "/status", "memory.snapshot_bytes"), vector);
     double lanes = daemon_number(&d, "/status", "lanes"),
            window = daemon_number(&d, "/status", "window_chunks");
-    ck_assert_double_ge(daemon_number(&d, "/status", "memory.window_bytes"),
-                        WORKERS * lanes * window * 65536);
-    ck_assert_double_ge(total, 2 * vector + daemon_number(&d, "/status", "memory.window_bytes"));
+    double windows = daemon_number(&d, "/status", "memory.window_bytes");
+    ck_assert_double_ge(windows, WORKERS * lanes * window * 65536);
+    ck_assert_double_ge(total, 2 * vector + windows);
 
     for (int i = 0; i < WORKERS; i++)
         while (!crew[i].page->ended) {
@@ -67,9 +68,9 @@ START_TEST(memory_is_flat_and_as_stated)
     printf("psd: %.1f MB at the start, %.1f MB warm, %.1f MB at most; /status says %.1f MB\n",
            (double)baseline * 1e-6, (double)warm * 1e-6, (double)most * 1e-6, total * 1e-6);
     if (IS_MEASURED) {
-        ck_assert_msg(most <= warm + GROWTH_BYTES, "psd grew from %lu to %lu bytes", (unsigned long)warm,
-                      (unsigned long)most);
-        ck_assert_msg((double)(most - baseline) <= total + SLACK_BYTES,
+        ck_assert_msg((double)most <= (double)warm + GROWTH_BYTES + windows, "psd grew from %lu to %lu bytes",
+                      (unsigned long)warm, (unsigned long)most);
+        ck_assert_msg((double)(most - baseline) <= total + SLACK_BYTES + windows,
                       "psd takes %lu bytes beyond its %lu at start; /status says %.0f",
                       (unsigned long)(most - baseline), (unsigned long)baseline, total);
     }

@@ -12,7 +12,7 @@ struct shim_page *timelapse_prepare(const struct daemon *d)
     return page;
 }
 
-/* By the log's words "silent for 60.1 s (limits.silence_s: 60)". */
+/* By the log's words "silent for 45.1 s (limits.silence_s: 45)". */
 static double silent_s(const struct daemon *d)
 {
     char line[1200];

@@ -11,8 +11,8 @@
 #include "tests/support/shim.h"
 
 /* limits.silence_s of such a job, as shim_pass needs it. */
-#define TIMELAPSE_SILENCE_S 60
-#define TIMELAPSE_SILENCE   "limits.silence_s=60"
+#define TIMELAPSE_SILENCE_S 45
+#define TIMELAPSE_SILENCE   "limits.silence_s=45"
 
 /* Every psd that is started until shim_unset is under the shim, with a page in this one's folder. */
 struct shim_page *timelapse_prepare(const struct daemon *d);

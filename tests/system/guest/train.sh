@@ -19,7 +19,7 @@ start() {
         --set checkpoint.every_s=0 --state-dir state --endpoint-file endpoint "$@" >psd.log 2>&1 &
     server=$!
     tries=0
-    while [ ! -s endpoint ] && [ "$tries" -lt 200 ]; do
+    while [ ! -s endpoint ] && [ "$tries" -lt 1200 ]; do
         sleep 0.1
         tries=$((tries + 1))
     done
@@ -140,11 +140,12 @@ killed() {
     workers=''
     steps=60 work 1
     tries=0
-    until psctl --socket state/psd.sock workers 2>/dev/null | grep -q ' 0 .*rdma' || [ "$tries" -gt 50 ]; do
+    until psctl --socket state/psd.sock workers 2>/dev/null | grep -q ' 0 .*rdma'; do
         sleep 0.1
         tries=$((tries + 1))
+        [ "$tries" -lt 1200 ] || fail "the victim did not come over rdma"
     done
-    sleep 0.5
+    sleep 0.5 # into its exchanges; whenever it dies, the others go on
     kill -KILL "$victim"
     steps=10 work 2
     await_workers
@@ -174,7 +175,7 @@ await_end() {
         grep -qx "psd_center_version $((steps / 2))" pages && grep -qx 'psd_workers{state="active"} 0' pages; do
         sleep 0.1
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || return 1
+        [ "$tries" -lt 3000 ] || return 1
     done
 }
 
@@ -183,7 +184,7 @@ apart2() {
     port=7000
     for road in tcp rdma; do
         tries=0
-        until nc -w 1 "$PEER" "$port" </dev/null >/dev/null 2>&1 || [ "$tries" -gt 600 ]; do
+        until nc -w 1 "$PEER" "$port" </dev/null >/dev/null 2>&1 || [ "$tries" -gt 3000 ]; do
             sleep 0.1
             tries=$((tries + 1))
         done
