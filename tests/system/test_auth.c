@@ -54,7 +54,7 @@ START_TEST(strangers_are_turned_away)
     /* By the URL alone nothing tells the client before it has tried. */
     ck_assert(daemon_text(&h.d, "/status", "listen", url, sizeof url));
     struct stepper_task plain = {
-        .server = url, .rank = 0, .floats = HOUSE_FLOATS, .steps = STEPS, .samples = 1};
+        .server = url, .rank = -1, .floats = HOUSE_FLOATS, .steps = STEPS, .samples = 1};
     stepper_start(&s, &plain);
     house_assert_ends(&s, PSC_EAUTH, "give key_file");
     house_assert_logged(&h, "127.0.0.1: it");
