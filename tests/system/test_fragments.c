@@ -19,9 +19,6 @@ enum { FLOATS = 30011, WORKERS = 3, FRAGMENTS = 4, PERIOD = 6, STEPS = 41 }; /* 
         "chunk_floats=4096", "lanes=2", "learning_rate=0.125", "outer_learning_rate=1", "outer_momentum=0",  \
         "period=6", "fragments=4", "limits.silence_s=60"
 
-/* psd comes back where it was, so that workers find it before they miss it. */
-#define KEPT_ROAD "listen=ipc://data"
-
 static struct daemon psd;
 static struct stepper team[WORKERS + 1];
 
@@ -130,7 +127,7 @@ END_TEST
 START_TEST(workers_outlive_psd_wherever_they_are)
 {
     static const char *const plain[] = {COMMON, "workers=3", NULL};
-    static const char *const overlapped[] = {COMMON, "workers=3", "overlap=true", KEPT_ROAD, NULL};
+    static const char *const overlapped[] = {COMMON, "workers=3", "overlap=true", NULL};
     for (int k = 0; k < 2; k++) {
         struct dice dice = {77};
         start(k == 0 ? plain : overlapped);
