@@ -287,6 +287,17 @@ bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted
     return false;
 }
 
+bool daemon_workers_become(const struct daemon *d, unsigned n)
+{
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while (daemon_number(d, "/status", "workers.active") != n) {
+        if (test_now_s() > deadline)
+            return false;
+        test_nap_s(POLL_S);
+    }
+    return true;
+}
+
 unsigned daemon_logged(const struct daemon *d, const char *text)
 {
     char *line = NULL;

@@ -48,6 +48,9 @@ double daemon_worker(const struct daemon *d, int rank, const char *key);
 /* Waits until the number is at least `least`; false after `seconds`. */
 bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,
                     double seconds);
+/* Waits until so many workers are in the job: one that has ended may be in it for a moment still, and its
+ * rank taken. */
+bool daemon_workers_become(const struct daemon *d, unsigned n);
 /* Lines of the log that have the text; the second waits for the first such line. */
 unsigned daemon_logged(const struct daemon *d, const char *text);
 bool daemon_will_log(const struct daemon *d, const char *text, double seconds);

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "tests/support/clock.h"
+
 static void add_place(struct servers *s, int i, int k)
 {
     snprintf(s->own[i][0], sizeof s->own[i][0], "servers.count=%d", s->n);
@@ -47,7 +49,7 @@ bool servers_end(struct servers *s, double seconds)
 void servers_kill(struct servers *s)
 {
     for (int i = 0; i < s->n; i++)
-        daemon_stop(&s->d[i], SIGKILL, 5);
+        daemon_stop(&s->d[i], SIGKILL, TEST_HANG_S);
 }
 
 void servers_remove(struct servers *s)

@@ -53,7 +53,8 @@ static void train(const struct daemon *d, const char *net, const char *data, con
         psworker_start(d, backend,
                        (const char *const[]){"--net", net, "--data", data, "--backend", backend, "--batch",
                                              "2", "--steps", count, "--seed", "3", "--rank", "0", NULL});
-    ck_assert_int_eq(psworker_wait(pid, TEST_HANG_S), 0);
+    ck_assert_int_eq(psworker_wait(pid, 5 * TEST_HANG_S), 0);
+    ck_assert(daemon_workers_become(d, 0));
 }
 
 /* The center after both have trained. */

@@ -234,6 +234,7 @@ START_TEST(a_state_within_a_cycle_begins_a_new_one)
         start_worker(1, 1, (into > 1 ? team[1].page->steps : 0) + 2 * PERIOD + into, 3000, into > 1);
         ck_assert_msg(stepper_joined(&team[1], TEST_HANG_S), "%s", team[1].page->error);
         assert_ends(1);
+        ck_assert(daemon_workers_become(&psd, 1));
         assert_goes_on(0, 3);
     }
     stepper_kill(&team[0]);

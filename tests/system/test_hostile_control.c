@@ -198,9 +198,7 @@ START_TEST(messages_of_nobody)
     ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__MALFORMED);
     ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 2);
     hand_leave(&h);
-    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
-    while (daemon_number(&s.d, "/status", "workers.active") > 1)
-        ck_assert(test_now_s() < deadline);
+    ck_assert(daemon_workers_become(&s.d, 1));
     hand_close(&stranger);
     hand_close(&h);
     siege_end(&s);
@@ -287,9 +285,7 @@ START_TEST(names_do_not_spoil_the_log)
         json_decref(page);
         free(workers);
         hand_leave(&h);
-        double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
-        while (daemon_number(&s.d, "/status", "workers.active") > 1)
-            ck_assert(test_now_s() < deadline);
+        ck_assert(daemon_workers_become(&s.d, 1));
         hand_close(&h);
     }
     unsigned joined = 0;
