@@ -253,6 +253,7 @@ START_TEST(psd_is_told_the_speed)
 {
     start_psd(dynamic);
     memcpy(x, start, sizeof x);
+    rig_heartbeat_ms = 200; /* which carries it */
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
     ck_assert(isnan(daemon_number(&psd, "/workers", "workers.0.steps_per_s")));
     for (int i = 0; i < 20; i++)
