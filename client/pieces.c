@@ -172,7 +172,9 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
     return PSC_OK;
 }
 
-/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it.
+/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it,
+ * and hears on the control connection when the session is really over. So is a server of another job that got
+ * the address of a dead one: to it every session is unknown, or stale.
  */
 static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
                       const struct ps_message *m)
@@ -180,7 +182,7 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
     struct psc_carriage *carry = &c->carriage;
     if (f->code == PS__CODE__GENERATION)
         return take_refusal(c, lane, f);
-    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN ||
+    if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
     if (f->code == PS__CODE__VALUE && psc_pieces_in_place(c, t) &&

@@ -21,6 +21,7 @@ struct script {
     int lose;             /* loses every lose-th answer of the lane; 0: none */
     bool shift;           /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
     uint16_t data_error;  /* answers exchanges with this code */
+    int stale;            /* so many chunks of exchanges get STALE first, and land nothing */
     bool short_answers;   /* answers lack a float */
 };
 
@@ -31,6 +32,7 @@ struct fake {
     pthread_t thread;
     atomic_bool stop;
     atomic_int hellos, requests, landed;
+    int n_stale;      /* answered so */
     bool seen[3][16]; /* by seq, chunk: what landed */
     float center[N];
 };
@@ -136,14 +138,21 @@ static void on_data(struct fake *f)
     int n = atomic_fetch_add(&f->requests, 1) + 1;
     if (ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
         bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
-        land(f, &frame, body);
+        bool stale = exchange && f->n_stale < f->script.stale;
+        if (!stale)
+            land(f, &frame, body);
         struct ps_frame stray = {.kind = PS_FRAME_ANSWER, .count = 1};
         if (f->script.shift)
             send_data(f, &id, &stray, "0123456789", (size_t)n % 8);
         frame.kind = PS_FRAME_ANSWER;
         frame.rate = 1;
         size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
-        if (exchange && f->script.data_error != 0) {
+        if (stale) {
+            f->n_stale++;
+            frame.kind = PS_FRAME_ERROR;
+            frame.code = PS__CODE__STALE;
+            send_data(f, &id, &frame, "another job's incarnation", 25);
+        } else if (exchange && f->script.data_error != 0) {
             frame.kind = PS_FRAME_ERROR;
             frame.code = f->script.data_error;
             send_data(f, &id, &frame, "the fake says no", 16);
@@ -423,6 +432,21 @@ START_TEST(refused_exchange_gives_the_vector_back)
 }
 END_TEST
 
+/* Where psd was, on a port that the system has given away since, another job's may listen now: to that one
+ * the incarnation is stale. Only the control connection says what became of the session. */
+START_TEST(who_was_taken_for_another_sends_again)
+{
+    struct psc *c = begin(&(struct script){.stale = 5});
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < N; i++)
+        ck_assert_float_eq(x[i], (float)(i % 100) - (float)(i % 3));
+    ck_assert_int_eq(fake.n_stale, 5);
+    ck_assert_int_eq(fake.landed, 2 * 5);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 START_TEST(answer_of_another_length_is_refused)
 {
     struct psc *c = begin(&(struct script){.short_answers = true});
@@ -445,6 +469,7 @@ int main(void)
     tcase_add_test(tc, answers_may_lie_at_odd_addresses);
     tcase_add_test(tc, lost_answers_are_asked_for_again);
     tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
+    tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, answer_of_another_length_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

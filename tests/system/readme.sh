@@ -35,7 +35,7 @@ three "$line" line --method async-easgd --set learning_rate=0.5
 # What an earlier one saw may still be drawn to a worker that the machine has let wait since its first steps. The last to
 # look, who may be any of the three in this order, sees where all have come to.
 [ "$(grep -c '^the center is y = ' "$dir/line.out")" -eq 3 ]
-grep -x 'the center is y = \(3.00. u -2.00.\|2.99. u -1.99.\)'
+grep -qx 'the center is y = \(3.00. u -2.00.\|2.99. u -1.99.\)' "$dir/line.out"
 
 three "$kvstore" kvstore --method async-sgd --set learning_rate=1 --set parameters.schedule.warmup_steps=0
 for hits in 1 2 3; do
