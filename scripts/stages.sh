@@ -38,7 +38,7 @@ stage() {
     if ! "$@" > >(tee "$log") 2>&1; then
         sleep 1 # tee's last lines
         result=FAILED
-        failures+=("$name; it ended with:" "$(tail -n 5 "$log")")
+        failures+=("$name; it ended with:" "$(grep . "$log" | tail -n 5)")
     fi
     printf '%s\t%s\t%d\t%d\n' "$name" "$result" $((SECONDS - started)) $(($(children_cpu_s) - cpu)) >>"$stage_dir/stages.tsv"
     echo "== $name: $result after $((SECONDS - started)) s"

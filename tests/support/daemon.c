@@ -71,19 +71,37 @@ static const char *transport_of(const struct daemon *d)
     return "transport=tcp";
 }
 
+/* An address for the psds of this test alone: a worker that outlives its psd goes on asking where that was,
+ * and must not find one of another test there, which the system gave the same port. NULL: the test, or who it
+ * compares with, wants 127.0.0.1. */
+static const char *listen_of(const struct daemon *d, char *setting, size_t size)
+{
+    unsigned test = (unsigned)getppid();
+    if (sets(d, "listen=") || sets(d, "advertise="))
+        return NULL;
+    snprintf(setting, size, "listen=tcp://127.%u.%u.%u:0", 64 + (test >> 16) % 64, (test >> 8) % 256,
+             test % 256);
+    return setting;
+}
+
 static void run_child(const struct daemon *d, const char *extra)
 {
+    char setting[64];
     const char *args[MAX_ARGS] = {d->program, "--state-dir", d->state_dir, "--endpoint-file",
                                   d->endpoint + 1};
-    const char *transport = transport_of(d);
+    const char *transport = transport_of(d), *address = listen_of(d, setting, sizeof setting);
     int n = 5, log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    for (int i = 0; d->settings != NULL && d->settings[i] != NULL && n + 6 < MAX_ARGS; i++) {
+    for (int i = 0; d->settings != NULL && d->settings[i] != NULL && n + 8 < MAX_ARGS; i++) {
         args[n++] = "--set";
         args[n++] = d->settings[i];
     }
     if (transport != NULL) {
         args[n++] = "--set";
         args[n++] = transport;
+    }
+    if (address != NULL) {
+        args[n++] = "--set";
+        args[n++] = address;
     }
     if (access(d->config, R_OK) == 0) {
         args[n++] = "--config";
