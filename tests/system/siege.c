@@ -10,7 +10,8 @@
 #include "tests/support/clock.h"
 #include "tests/support/proxy.h"
 
-static const char *const settings[] = {"method=async-sgd",
+static const char *const settings[] = {"listen=tcp://127.0.0.1:0", /* where besiegers connect */
+                                       "method=async-sgd",
                                        "parameters.learning_rate=1",
                                        "parameters.schedule.warmup_steps=0",
                                        "chunk_floats=16384",

@@ -303,8 +303,9 @@ static void start_far_from_the_head(struct servers *t, struct proxy *proxy)
 /* The head may hear of the end from the worker before it hears from the other server that all is there. */
 START_TEST(a_first_worker_that_leaves_at_once_leaves_its_center)
 {
-    static const char *const settings[] = {"method=async-sgd", "lanes=1", "chunk_floats=2048",
-                                           "checkpoint.every_s=0", NULL};
+    static const char *const settings[] = {"listen=tcp://127.0.0.1:0", /* as the proxy has it */
+                                           "method=async-sgd",         "lanes=1", "chunk_floats=2048",
+                                           "checkpoint.every_s=0",     NULL};
     struct servers t;
     struct stepper w;
     struct proxy proxy;
