@@ -32,8 +32,8 @@ struct fake {
     pthread_t thread;
     atomic_bool stop;
     atomic_int hellos, requests, landed;
-    int n_stale;      /* answered so */
-    bool seen[3][16]; /* by seq, chunk: what landed */
+    atomic_int n_stale; /* answered so */
+    bool seen[3][16];   /* by seq, chunk: what landed */
     float center[N];
 };
 
@@ -138,7 +138,7 @@ static void on_data(struct fake *f)
     int n = atomic_fetch_add(&f->requests, 1) + 1;
     if (ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
         bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
-        bool stale = exchange && f->n_stale < f->script.stale;
+        bool stale = exchange && atomic_load(&f->n_stale) < f->script.stale;
         if (!stale)
             land(f, &frame, body);
         struct ps_frame stray = {.kind = PS_FRAME_ANSWER, .count = 1};
@@ -148,7 +148,7 @@ static void on_data(struct fake *f)
         frame.rate = 1;
         size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
         if (stale) {
-            f->n_stale++;
+            atomic_fetch_add(&f->n_stale, 1);
             frame.kind = PS_FRAME_ERROR;
             frame.code = PS__CODE__STALE;
             send_data(f, &id, &frame, "another job's incarnation", 25);
