@@ -48,11 +48,33 @@ START_TEST(url_is_taken_apart)
     ck_assert_int_eq(psd_url_is_loopback(&url), urls[_i].loopback);
 }
 END_TEST
+
+/* A host of as many bytes as there is room for, and of one more. */
+START_TEST(host_fits_or_is_refused)
+{
+    char text[sizeof "tcp://:1" + sizeof((struct psd_url *)0)->host] = "tcp://";
+    char *host = text + strlen(text);
+    struct psd_url url;
+    struct ps_error err;
+    size_t most = sizeof url.host - 1;
+
+    memset(host, 'h', most);
+    strcpy(host + most, ":1");
+    ck_assert_int_eq(psd_url_parse(text, &url, &err), 0);
+    ck_assert_uint_eq(strlen(url.host), most);
+    memset(host, 'h', most + 1);
+    strcpy(host + most + 1, ":1");
+    ck_assert_int_eq(psd_url_parse(text, &url, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "has a host of 256 bytes; allowed are at most 255"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-url");
     TCase *tc = tcase_create("url");
     tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
+    tcase_add_test(tc, host_fits_or_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -61,12 +61,12 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = tcase_create("published");
     dir = getenv("PSD_CIFAR10");
     if (dir == NULL || *dir == '\0') {
         puts("skipped: PSD_CIFAR10 does not name a folder with the six .bin files of CIFAR-10");
         return SKIPPED;
     }
+    TCase *tc = tcase_create("published");
     tcase_add_test(tc, classes_and_moments);
     return run_case(tc, "cifar10_published");
 }
