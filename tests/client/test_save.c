@@ -121,6 +121,7 @@ START_TEST(going_on_from_a_file_is_going_on)
     ck_assert_int_ge(st.st_size, (off_t)sizeof x);
     psc_close(c);
     if (methods[_i] == admm) { /* in this life of psd nobody may begin anew in the worker's place */
+        ck_assert(daemon_workers_become(&psd, 0)); /* it has heard that the worker left */
         ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
         daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
         ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
