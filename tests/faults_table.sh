@@ -26,7 +26,7 @@ read -ra suites < <(sed -n '/^tests=(/,/)$/p' "$root/scripts/faults" | tr -d '\n
 [[ ${#suites[@]} -gt 20 ]] || { echo "scripts/faults: it runs ${#suites[@]} suites only"; failed=1; }
 for name in "${suites[@]}"; do
     room=$root/tests/${name%%-*} file=${name#*-}
-    [[ $name == faults-table || -e $room/test_$file.c || -e $room/$file.sh ]] || {
+    [[ $name == faults-table || -e $room/$file.sh ]] || grep -q "'$file'" "$room/meson.build" || {
         echo "scripts/faults: there is no suite $name"
         failed=1
     }
