@@ -1,28 +1,29 @@
-/* psc.h: the library's inside.
+/* internal.h: the library's inside.
  *
  * Up to three threads know a handle. The caller's thread owns everything not named below. The service thread
- * (service.c) owns the control socket: it says hello, beats the heart, reconnects. What all share is struct
- * psc_shared, under its lock; the service thread raises wake_fd when something changed that a waiting
- * transfer must see. The mover (mover.c) runs transfers that were started; there is none until one is.
- * Whoever runs transfers owns struct psc_carriage: the mover while its queue holds any, else the caller. */
-#ifndef PSC_H
-#define PSC_H
+ * (client/session/control_thread.c) owns the control socket: it says hello, beats the heart, reconnects. What
+ * all share is struct psc_shared, under its lock; the service thread raises wake_fd when something changed
+ * that a waiting transfer must see. The mover (client/transfer/async.c) runs transfers that were started;
+ * there is none until one is. Whoever runs transfers owns struct psc_carriage: the mover while its queue
+ * holds any, else the caller. */
+#ifndef PSC_INTERNAL_H
+#define PSC_INTERNAL_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "client/group.h"
+#include "client/member/member.h"
 #include "client/psclient.h"
-#include "client/secure.h"
-#include "proto/codec.h"
+#include "client/session/control_socket.h"
+#include "proto/codecs/codec.h"
 #include "proto/error.h"
-#include "proto/fragment.h"
-#include "proto/frame.h"
-#include "proto/manifest.h"
-#include "proto/method.h"
-#include "proto/shard.h"
-#include "proto/transport.h"
-#include "proto/vec.h"
+#include "proto/model/fragment.h"
+#include "proto/model/manifest.h"
+#include "proto/model/method.h"
+#include "proto/model/shard.h"
+#include "proto/transports/transport.h"
+#include "proto/vec/vec.h"
+#include "proto/wire/frame.h"
 #include "ps.pb-c.h"
 
 enum psc_state {
@@ -132,7 +133,7 @@ struct psc_lane_progress {
     size_t place;      /* of its first chunk there */
 };
 
-/* What travels where messages are encoded: wire.c. */
+/* What travels where messages are encoded: client/transfer/encode.c. */
 struct psc_wire {
     const struct ps_codec *message, *answer; /* of the road's method */
     unsigned char *room;                     /* for the whole vector, chunk by chunk */
@@ -227,7 +228,7 @@ struct psc_carriage {
     struct psc_road road;  /* as of links.epoch */
     struct ps_shard shard; /* how the vector is cut on it */
     struct ps_range scope; /* of the transfer under way */
-    struct ps_range cover; /* what its frames are cut from: the scope, but see exchange.c */
+    struct ps_range cover; /* what its frames are cut from: the scope, but see client/transfer/transfer.c */
     struct psc_links links;
     uint64_t revivals; /* as of links.epoch */
     bool cut;          /* one came since the lanes were started: see is_cut */
@@ -280,7 +281,7 @@ struct psc_admm {
 struct psc {
     struct psc_options opt;                   /* strings owned, but for transport */
     char transport[8];                        /* "auto", or the one that data has to take */
-    struct ps_buffer buffers[PS_MAX_BUFFERS]; /* buffers.h; base NULL: none */
+    struct ps_buffer buffers[PS_MAX_BUFFERS]; /* client/worker/memory.h; base NULL: none */
     struct psc_proof proof;
     struct ps_error error;
     struct psc_shared shared;
@@ -297,7 +298,7 @@ struct psc {
     const struct psc_half *half;
     const struct psc_optimizer *optimizer;
     const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
-    uint32_t generation; /* of the method that steps follow; the server's may be newer: swap.c */
+    uint32_t generation; /* of the method that steps follow; the server's may be newer: method_change.c */
     char method_name[32], rule_name[32], clique_codec[16];
     uint32_t publish;
     bool feeds_back;       /* errors of its message codec */
@@ -356,20 +357,21 @@ static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
     return psc_transfer_moves(t) || t->kind == PS_FRAME_ADD;
 }
 
-/* exchange.c, for the owner of the carriage. Runs the transfer to its end: a psc result; on failure
- * carriage.error has the sentence. */
+/* client/transfer/transfer.c, for the owner of the carriage. Runs the transfer to its end: a psc result; on
+ * failure carriage.error has the sentence. */
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether what it sends is finite: PSC_OK, or PSC_EVALUE with a sentence, the server having been told. Any
  * thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
-/* links.c. No byte of a vector is read or written any more. */
+/* client/transfer/links.c. No byte of a vector is read or written any more. */
 void psc_links_close(struct psc *c);
 /* And the hubs behind them are gone. */
 void psc_links_finish(struct psc *c);
 /* Whether exchanges wait for those of other workers. */
 bool psc_among_members(const struct psc *c);
 
-/* mover.c, for the caller's thread. Runs the transfer after everything that was started, and waits for it. */
+/* client/transfer/async.c, for the caller's thread. Runs the transfer after everything that was started, and
+ * waits for it. */
 int psc_move(struct psc *c, const struct psc_transfer *t);
 int psc_mover_start(struct psc *c); /* nothing when it runs */
 /* Hands the transfer to the mover, waiting for room; its ticket. out: where its end is told, NULL for
@@ -379,11 +381,11 @@ void psc_mover_await(struct psc *c, uint64_t ticket);
 /* Gives up what was started. */
 void psc_mover_stop(struct psc *c);
 
-/* lanes.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for each lane: the
- * exchange itself asks for no memory. A psc result, with a sentence. */
+/* client/transfer/lanes.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for
+ * each lane: the exchange itself asks for no memory. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
 
-/* swap.c, for the caller's thread. Whether the server has another method than steps follow. */
+/* method_change.c, for the caller's thread. Whether the server has another method than steps follow. */
 bool psc_is_swapped(struct psc *c);
 /* Takes what the road says as the method that steps follow. */
 void psc_take_method(struct psc *c, const struct psc_road *road);
@@ -411,14 +413,15 @@ bool psc_is_ahead(const struct psc *c);
 /* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
 
-/* gradient.c: g with weight decay, at the point x where it was taken; and as the message of a rule that takes
- * it. g itself where that is the same. */
+/* client/worker/weight_decay.c: g with weight decay, at the point x where it was taken; and as the message of
+ * a rule that takes it. g itself where that is the same. */
 bool psc_gradient_needs_room(const struct psc *c);
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g);
 void psc_gradient_decay(struct psc *c, const float *x, const float *g);
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
 
-/* tempo.c: whether the step under way ends with an exchange; that it has been made, or only the step. */
+/* client/worker/period.c: whether the step under way ends with an exchange; that it has been made, or only
+ * the step. */
 bool psc_tempo_is_due(const struct psc *c);
 void psc_tempo_exchanged(struct psc *c);
 void psc_tempo_stepped(struct psc *c);
@@ -429,19 +432,19 @@ uint32_t psc_tempo_fragments(const struct psc *c);
 /* At the end of a step: measures it. */
 void psc_tempo_measure(struct psc *c);
 
-/* road.c. The names of the library's codecs, for Hello; how many. */
+/* client/session/welcome.c. The names of the library's codecs, for Hello; how many. */
 enum { PSC_MAX_CODECS = 32 };
 size_t psc_road_codecs(char *names[PSC_MAX_CODECS]);
 /* What Welcome said, checked; a psc result. */
 int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err);
 
-/* local.c: a handle without a server: fills in what Welcome would have said. */
+/* no_server.c: a handle without a server: fills in what Welcome would have said. */
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);
 bool psc_is_local(const struct psc *c);
-/* hand.c: psc_pull of the whole vector, by whoever has a session. */
+/* push_pull.c: psc_pull of the whole vector, by whoever has a session. */
 int psc_pull_alone(struct psc *c, float *x);
 
-/* service.c */
+/* client/session/control_thread.c */
 int psc_service_start(struct psc *c);
 void psc_service_stop(struct psc *c);
 /* Lets the service thread look at what shared asks of it. */
@@ -449,9 +452,9 @@ void psc_service_poke(struct psc *c);
 /* Tells the caller's log. Not with the lock held. */
 void psc_say(struct psc *c, const char *sentence);
 
-/* connect.c: whether psc_open has succeeded. */
+/* open.c: whether psc_open has succeeded. */
 bool psc_is_open(const struct psc *c);
-/* connect.c: results of server codes. */
+/* open.c: results of server codes. */
 int psc_result_of_code(uint32_t code);
 int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/buffers.h"
-#include "client/halves/halves.h"
-#include "client/orders.h"
+#include "client/member/leader_messages.h"
+#include "client/rules/rules.h"
+#include "client/worker/memory.h"
 
 bool psc_group_sums_to_leader(const struct psc *c)
 {

@@ -1,9 +1,9 @@
-/* Going over to another method in the middle of the job: the worker's side of server/swap.c.
+/* Going over to another method in the middle of the job: the worker's side of server/job/method_change.c.
  *
  * The service thread learns of it by a Welcome with another generation. A transfer under way that has not
- * landed ends with PSC_SWAPPED (exchange.c); the step then goes over to the new method and is made again.
- * What the worker's own steps have come to since the last answer is not lost: it goes to the center first, as
- * an addition, whatever the new rule takes.
+ * landed ends with PSC_SWAPPED (client/transfer/transfer.c); the step then goes over to the new method and is
+ * made again. What the worker's own steps have come to since the last answer is not lost: it goes to the
+ * center first, as an addition, whatever the new rule takes.
  *
  * The worker's clock goes on, and its velocity where the optimizer stays the same. The multipliers of admm
  * begin at 0, with x at the center. */
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/buffers.h"
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
+#include "client/worker/memory.h"
 
 bool psc_is_swapped(struct psc *c)
 {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/psc.h"
-#include "proto/codec.h"
+#include "client/internal.h"
+#include "proto/codecs/codec.h"
 
 void psc_local_init(struct psc_local *local, size_t size, const char *method)
 {

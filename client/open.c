@@ -9,8 +9,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "client/buffers.h"
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
+#include "client/worker/memory.h"
 #include "proto/clock.h"
 
 int psc_fail(struct psc *c, int result, const char *fmt, ...)

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 
 /* What a call moves. */
 struct hand {

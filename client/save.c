@@ -1,4 +1,4 @@
-/* psc_save and psc_load: files. The bytes are state_file.c's. */
+/* psc_save and psc_load: files. The bytes are save_format.c's. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "client/halves/halves.h"
-#include "client/state_file.h"
+#include "client/rules/rules.h"
+#include "client/save_format.h"
 
 /* A file being written, under another name. */
 struct writer {

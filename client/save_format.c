@@ -1,4 +1,4 @@
-#include "client/state_file.h"
+#include "client/save_format.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "proto/fragment.h"
+#include "proto/model/fragment.h"
 
 #define MAX_FLOATS (UINT64_C(1) << 40)
 #define MAX_EXTRA  (UINT64_C(1) << 40)

@@ -1,4 +1,4 @@
-/* state_file.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
+/* save_format.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
  *
  * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
  * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
@@ -10,8 +10,8 @@
  * fragments    188 zeros
  *
  * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
-#ifndef PSC_STATE_FILE_H
-#define PSC_STATE_FILE_H
+#ifndef PSC_SAVE_FORMAT_H
+#define PSC_SAVE_FORMAT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/buffers.h"
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
+#include "client/worker/memory.h"
 
 bool psc_look(struct psc *c)
 {

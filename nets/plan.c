@@ -1,4 +1,4 @@
-/* params.c: where the parameters of a model lie, and what they start as. */
+/* plan.c: where the parameters of a model lie, and what they start as. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "server/log_limit.h"
+#include "proto/log_limit.h"
 
 #include <inttypes.h>
 

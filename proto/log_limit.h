@@ -1,6 +1,6 @@
 /* log_limit.h: a peer cannot flood the log. /metrics counts what is not written. */
-#ifndef PSD_LOG_LIMIT_H
-#define PSD_LOG_LIMIT_H
+#ifndef PS_LOG_LIMIT_H
+#define PS_LOG_LIMIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "proto/memory.h"
+#include "proto/malloc_settings.h"
 
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-#include "server/text.h"
+#include "proto/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* text.h: what peers say of themselves. */
-#ifndef PSD_TEXT_H
-#define PSD_TEXT_H
+#ifndef PS_TEXT_H
+#define PS_TEXT_H
 
 #include <stddef.h>
 

@@ -13,9 +13,9 @@
 
 #include "proto/clock.h"
 #include "proto/log.h"
-#include "proto/memory.h"
-#include "server/endpoint.h"
-#include "server/tempo.h"
+#include "proto/malloc_settings.h"
+#include "server/config/endpoint.h"
+#include "server/job/dynamic_period.h"
 
 enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 

@@ -1,29 +1,29 @@
 /* psd.h: the daemon. struct psd owns every part and is passed down; all of it belongs to the loop's thread
- * but what lane.h says is shared.
+ * but what server/lane/lane.h says is shared.
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
- * (lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop and a lane
- * talk through two rings. */
+ * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop
+ * and a lane talk through two rings. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H
 
 #include <uv.h>
 
 #include "proto/unix_socket.h"
-#include "server/auth.h"
-#include "server/center.h"
-#include "server/config.h"
-#include "server/guard.h"
-#include "server/http.h"
-#include "server/lane.h"
+#include "server/auth/auth.h"
+#include "server/center/center.h"
+#include "server/config/config.h"
+#include "server/auth/rejected_peers.h"
+#include "server/status/http.h"
+#include "server/lane/lane.h"
 #include "server/loop/timer.h"
-#include "server/meeting.h"
-#include "server/notify.h"
-#include "server/munge.h"
-#include "server/roads.h"
-#include "server/session.h"
-#include "server/statedir.h"
-#include "server/team.h"
+#include "server/control/rendezvous.h"
+#include "server/job/sd_notify.h"
+#include "server/auth/munge.h"
+#include "server/lane/transports.h"
+#include "server/session/session.h"
+#include "server/state_dir.h"
+#include "server/cluster/cluster.h"
 
 enum psd_state {
     PSD_STATE_WAITING,  /* no center yet */
@@ -114,7 +114,7 @@ struct psd_nonfinite {
     bool sent; /* false: the worker's library refused its own vector, nothing was sent */
 };
 
-/* How far a change of the method is. See swap.c. */
+/* How far a change of the method is. See server/job/method_change.c. */
 enum psd_swap_phase {
     PSD_SWAP_NONE,
     PSD_SWAP_DUE,      /* the center is not ready, or is being saved */
@@ -132,14 +132,14 @@ struct psd_swap {
     uint64_t n_swaps;
 };
 
-/* The configuration that is read again; see reload.c. */
+/* The configuration that is read again; see server/job/reload.c. */
 struct psd_reload {
     struct psd_config_source source;
     uint64_t n_applied, n_unchanged, n_refused;
     struct ps_error last; /* of the last one; "" : it was fine */
 };
 
-/* Who takes part, and where the lanes stand. See membership.c. */
+/* Who takes part, and where the lanes stand. See server/job/membership.c. */
 struct psd_membership {
     bool started; /* the first set is out */
     bool revived; /* a session of the psd before goes on */
@@ -150,7 +150,7 @@ struct psd_membership {
     struct psd_members members;
 };
 
-/* Rounds that are made of some members' messages. See cuts.c. */
+/* Rounds that are made of some members' messages. See server/job/partial_rounds.c. */
 struct psd_cut_client;
 struct psd_cuts {
     struct psd_cut_client *clients; /* [n_slots] */
@@ -199,7 +199,7 @@ struct psd {
     const char *stop_met;   /* the condition of `stop` that was; NULL: none */
     char drain_reason[256]; /* "" : not draining */
     struct psd_http *http;
-    int state_lock; /* statedir.h */
+    int state_lock; /* state_dir.h */
     struct psd_timer tick;
     struct psd_notify notify;
     uv_signal_t sigterm, sigint, sighup, sigusr1;
@@ -234,7 +234,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *start);
 /* All servers are here: clients may come. */
 void psd_complete(struct psd *d);
 
-/* job.c: the center's life and membership; tells the lanes. */
+/* server/job/job.c: the center's life and membership; tells the lanes. */
 void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m); /* takes m */
 void psd_job_resume(struct psd *d);
 void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay);
@@ -250,8 +250,8 @@ void psd_job_swapped(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
-/* membership.c: a job with members begins when there are enough; they change between rounds. Nothing to do
- * under other admissions. */
+/* server/job/membership.c: a job with members begins when there are enough; they change between rounds.
+ * Nothing to do under other admissions. */
 int psd_membership_init(struct psd *d); /* -ENOMEM */
 void psd_membership_finish(struct psd *d);
 void psd_membership_joined(struct psd *d); /* a worker has become active, or may have become enough */
@@ -261,11 +261,12 @@ void psd_membership_held(struct psd *d, uint64_t first);
 /* The method has changed: begins anew with everyone who is active. */
 void psd_membership_swapped(struct psd *d);
 
-/* reload.c: reads the configuration again and puts it in force, the method by a swap. 1: it does; 0: nothing
- * has changed; -EINVAL and others: it was refused and nothing changes. */
+/* server/job/reload.c: reads the configuration again and puts it in force, the method by a swap. 1: it does;
+ * 0: nothing has changed; -EINVAL and others: it was refused and nothing changes. */
 int psd_reload(struct psd *d, struct ps_error *err);
 
-/* swap.c: changes the method of the running job to what `next` says. -E2BIG, -ENOMEM: nothing changes. */
+/* server/job/method_change.c: changes the method of the running job to what `next` says. -E2BIG, -ENOMEM:
+ * nothing changes. */
 int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error *err);
 /* Whether lanes are about to change hands: nobody joins, nothing is saved, no set of members is made. */
 bool psd_swap_is_closing(const struct psd *d);
@@ -274,8 +275,8 @@ void psd_swap_closed(struct psd *d);
 void psd_swap_released(struct psd *d);
 void psd_swap_cancel(struct psd *d); /* psd drains or ends: a swap that has not begun is dropped */
 
-/* cuts.c: which exchanges make a round, under admissions that do not wait for all. Nothing to do under
- * others.
+/* server/job/partial_rounds.c: which exchanges make a round, under admissions that do not wait for all.
+ * Nothing to do under others.
  */
 int psd_cuts_init(struct psd *d); /* -ENOMEM */
 void psd_cuts_finish(struct psd *d);
@@ -288,7 +289,7 @@ void psd_cuts_consider(struct psd *d);                /* there are other members
 /* Exchanges of the client's session that came too late for their round. */
 uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
 
-/* control.c */
+/* server/control/control.c */
 /* listen: "" : as configured. */
 int psd_control_open(struct psd *d, const char *listen, struct ps_error *err);
 void psd_control_close(struct psd *d);
@@ -300,7 +301,7 @@ void psd_control_drain(struct psd *d, const char *reason);
 /* Asks every worker to save its part beside the center's checkpoint of this version. */
 void psd_control_save(struct psd *d, uint64_t version);
 
-/* hello.c: Hello, new and taken up again. */
+/* server/control/handshake.c: Hello, new and taken up again. */
 void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
 /* Of a peer whose identity is known, where that is asked for. */
 void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
@@ -317,7 +318,7 @@ int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer
 int psd_manifest_of(const struct psd *d, Ps__Tensor *const *tensors, size_t n, struct ps_manifest **out,
                     struct ps_error *err);
 
-/* saver.c */
+/* server/job/checkpointer.c */
 int psd_saver_start(struct psd *d,
                     struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
 void psd_saver_snapped(struct psd *d);     /* one lane has copied */
@@ -334,16 +335,16 @@ void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e);
 /* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
 void psd_saver_find_best(struct psd *d);
 
-/* stop.c: drains the job when a condition of `stop` is met. */
+/* server/job/stop_conditions.c: drains the job when a condition of `stop` is met. */
 void psd_stop_check(struct psd *d);
 
-/* nonfinite.c: remembers, logs and shows the first non-finite value. s: whose vector it was; clock: its t;
- * index: of the value in the flat vector, UINT64_MAX when not known; sent: a lane refused it, else the
- * worker's library did. Loop's thread. */
+/* server/job/nonfinite.c: remembers, logs and shows the first non-finite value. s: whose vector it was;
+ * clock: its t; index: of the value in the flat vector, UINT64_MAX when not known; sent: a lane refused it,
+ * else the worker's library did. Loop's thread. */
 void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t clock, uint64_t index,
                             bool sent);
 
-/* stats.c: sums over lanes, and the history. */
+/* server/job/stats.c: sums over lanes, and the history. */
 struct psd_totals {
     uint64_t chunks, replays, pulled, set;
     uint64_t bytes_in[PSD_MAX_ROADS], bytes_out[PSD_MAX_ROADS];
@@ -366,7 +367,7 @@ void psd_history_tick(struct psd *d);
 /* A record at once, of an event (may be NULL; must live as long as d). */
 void psd_history_add(struct psd *d, const char *event);
 
-/* status.c, metrics.c: what the status socket answers. */
+/* server/status/status.c, server/status/metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];
 char *psd_metrics_text(struct psd *d);
 

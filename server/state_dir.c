@@ -1,4 +1,4 @@
-#include "server/statedir.h"
+#include "server/state_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* statedir.h: the state directory, which one psd at a time may have. */
-#ifndef PSD_STATEDIR_H
-#define PSD_STATEDIR_H
+/* state_dir.h: the state directory, which one psd at a time may have. */
+#ifndef PSD_STATE_DIR_H
+#define PSD_STATE_DIR_H
 
 #include "proto/error.h"
 

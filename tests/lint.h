@@ -1,6 +1,6 @@
 /* Included before every file by scripts/lint: the analyzer sees one file at a time, and must know that these
  * return the code that they are given. */
-#include "client/psc.h"
+#include "client/internal.h"
 #include "nets/net.h"
 #include "proto/error.h"
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "client/psclique.h"
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 #include "proto/error.h"
 
 enum psc_collective_kind { PSC_ALLREDUCE, PSC_REDUCE, PSC_BROADCAST, PSC_BARRIER };

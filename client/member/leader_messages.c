@@ -1,4 +1,4 @@
-#include "client/orders.h"
+#include "client/member/leader_messages.h"
 
 #include <stdio.h>
 #include <string.h>

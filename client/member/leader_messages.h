@@ -1,8 +1,8 @@
-/* orders.h: what a clique's leader tells the others, where it alone has the session. */
-#ifndef PSC_ORDERS_H
-#define PSC_ORDERS_H
+/* leader_messages.h: what a clique's leader tells the others, where it alone has the session. */
+#ifndef PSC_MEMBER_LEADER_MESSAGES_H
+#define PSC_MEMBER_LEADER_MESSAGES_H
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 struct psc_orders {
     int32_t rc;       /* of the leader's call; PSC_WAITING: it has not ended */

@@ -1,12 +1,12 @@
-#include "client/group.h"
+#include "client/member/member.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/halves/halves.h"
-#include "client/orders.h"
+#include "client/member/leader_messages.h"
+#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 #define PATIENCE_S 0.2

@@ -1,14 +1,14 @@
-/* group.h: the clique that a handle is a member of, and how its members keep together.
+/* member.h: the clique that a handle is a member of, and how its members keep together.
  *
  * The member of clique rank 0 leads. Where the method lets the members share x (gradients mode), it alone has
  * a session: it makes the step with the mean of the members' gradients as any worker would, and the others
  * follow its orders: the same optimizer's step, and x from it wherever more than that has moved x. So all
  * hold the same bits, whatever the method. Where the workers are one clique (rule hold, vectors mode) every
- * member makes the step itself; the leader's session only keeps copies of the center (publish.c).
+ * member makes the step itself; the leader's session only keeps copies of the center (publish_center.c).
  *
  * What is sent once is ordered by the clique itself: all members make the same calls in the same order. */
-#ifndef PSC_GROUP_H
-#define PSC_GROUP_H
+#ifndef PSC_MEMBER_MEMBER_H
+#define PSC_MEMBER_MEMBER_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -89,7 +89,7 @@ void psc_group_idle(struct psc *c);
 /* Whether the others need not know the sum: the leader's optimizer is none, and x comes from it. */
 bool psc_group_sums_to_leader(const struct psc *c);
 
-/* gather.c. Starts a sum over the members, and that of their words. */
+/* gradient_sum.c. Starts a sum over the members, and that of their words. */
 int psc_sum_start(struct psc *c, float *sum, size_t n_samples);
 /* Waits for it. PSC_EVALUE when it is not finite; the leader's error, or PSC_EGONE elsewhere, when the leader
  * has lost the server. */
@@ -100,15 +100,15 @@ int psc_gather_finish(struct psc *c, float *sum);
 /* Buffers of x from the mean. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
 
-/* lead.c. psc_step, where a leader steps for all. */
+/* client/leader_step.c. psc_step, where a leader steps for all. */
 int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples);
 /* psc_pull of the whole vector, likewise. */
 int psc_group_pull(struct psc *c, float *x);
 /* Whether values may be moved by hand: PSC_EUNSUPPORTED for a clique. */
 int psc_group_check_hand(struct psc *c, const char *call);
 
-/* publish.c, for methods whose workers are one clique. After a step: sends a copy of `center` to the server
- * when it is due; of the leader alone. A server that is lost is told by the next sum. */
+/* publish_center.c, for methods whose workers are one clique. After a step: sends a copy of `center` to the
+ * server when it is due; of the leader alone. A server that is lost is told by the next sum. */
 void psc_publish(struct psc *c, const float *center);
 /* The last copy, waited for: how it ended. */
 int psc_publish_last(struct psc *c, const float *center);

@@ -2,7 +2,7 @@
  * the members go on. */
 #include <string.h>
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 static bool has_server(const struct psc *c)
 {

@@ -1,6 +1,6 @@
 /* The heavy ball, You et al. 2017 eq. 5: v <- mu v - eta g, x <- x + v. The caller's array is x; v is the
  * library's. */
-#include "client/psc.h"
+#include "client/internal.h"
 
 static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float mu)
 {

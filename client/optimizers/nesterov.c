@@ -1,6 +1,6 @@
 /* Nesterov's momentum, Zhang et al. 2015 eq. 5-6 and Algorithm 2: v <- delta v - eta g(x + delta v), x <- x +
  * v. The caller's array holds x + delta v, where the next gradient is wanted; x and v are the library's. */
-#include "client/psc.h"
+#include "client/internal.h"
 
 static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
 {

@@ -1,5 +1,5 @@
 /* The worker takes no step of its own: the center does. */
-#include "client/psc.h"
+#include "client/internal.h"
 
 static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
 {

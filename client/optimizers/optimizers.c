@@ -1,4 +1,4 @@
-#include "client/psc.h"
+#include "client/internal.h"
 
 #include <string.h>
 

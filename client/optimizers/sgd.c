@@ -1,5 +1,5 @@
 /* Gradient descent: x <- x - eta g. */
-#include "client/psc.h"
+#include "client/internal.h"
 
 static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
 {

@@ -8,7 +8,7 @@
  * and with m = (x - eta g + eta rho (lambda - x)) / (1 + eta rho), which is known before the trip, the
  * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
  * and the center before is the answer. */
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 #include <math.h>

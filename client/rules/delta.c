@@ -7,7 +7,7 @@
  *
  * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
  * beginning of the next message. */
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 /* What the exchange covers that is due. */

@@ -3,7 +3,7 @@
  *
  * With overlap the exchange of a step starts at the end of the one before: x is the same, and so are the
  * bits. */
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 /* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */

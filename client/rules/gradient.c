@@ -1,6 +1,6 @@
 /* The worker that sends g at every step and goes on from the center that comes back. With overlap the answer
  * is adopted by the next step: the gradient after this one is taken at a point that lacks it. */
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 
 static void take_over(struct psc *c, float *x)
 {

@@ -1,5 +1,5 @@
 /* What the halves have in common. */
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* halves.h: the worker's halves of the rules (DESIGN 3): what of a step goes to the server, when, and what
+/* rules.h: the worker's halves of the rules (DESIGN 3): what of a step goes to the server, when, and what
  * becomes of the answer. One file and one row each. */
-#ifndef PSC_HALVES_H
-#define PSC_HALVES_H
+#ifndef PSC_RULES_RULES_H
+#define PSC_RULES_RULES_H
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
@@ -40,7 +40,7 @@ struct psc_half {
 extern const struct psc_half psc_half_elastic, psc_half_gradient, psc_half_delta, psc_half_admm,
     psc_half_local, psc_half_clique, psc_half_vectors;
 
-/* halves.c: by what the rule takes; NULL: there is no server. */
+/* rules.c: by what the rule takes; NULL: there is no server. */
 const struct psc_half *psc_half_of(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
 /* `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */

@@ -1,11 +1,11 @@
-#include "client/words.h"
+#include "client/session/control_messages.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/control.h"
-#include "proto/credential.h"
+#include "proto/security/munge.h"
+#include "proto/wire/control.h"
 
 int psc_words_send(void *socket, int what, void *message)
 {

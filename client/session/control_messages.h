@@ -1,8 +1,8 @@
-/* words.h: the control messages that take some putting together. The service thread's. */
-#ifndef PSC_WORDS_H
-#define PSC_WORDS_H
+/* control_messages.h: the control messages that take some putting together. The service thread's. */
+#ifndef PSC_SESSION_CONTROL_MESSAGES_H
+#define PSC_SESSION_CONTROL_MESSAGES_H
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 /* Says Hello, with a credential over the nonce where the server has asked for one (NULL: it has not). PSC_OK;
  * PSC_EAUTH with a sentence when none can be had. */

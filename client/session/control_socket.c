@@ -1,4 +1,4 @@
-#include "client/secure.h"
+#include "client/session/control_socket.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -7,8 +7,8 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
-#include "proto/control.h"
-#include "proto/watch.h"
+#include "proto/security/socket_monitor.h"
+#include "proto/wire/control.h"
 
 /* Handshakes are tried again after 100 ms. One may break because the server was just stopped. */
 enum { MAX_BROKEN = 20 };

@@ -1,9 +1,9 @@
-/* secure.h: where the server is, and sockets to it that prove who both ends are. */
-#ifndef PSC_SECURE_H
-#define PSC_SECURE_H
+/* control_socket.h: where the server is, and sockets to it that prove who both ends are. */
+#ifndef PSC_SESSION_CONTROL_SOCKET_H
+#define PSC_SESSION_CONTROL_SOCKET_H
 
-#include "proto/curve.h"
 #include "proto/error.h"
+#include "proto/security/curve.h"
 
 struct psc_place {
     char url[512];

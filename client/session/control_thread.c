@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "client/words.h"
+#include "client/session/control_messages.h"
 #include "proto/clock.h"
-#include "proto/control.h"
+#include "proto/wire/control.h"
 
 enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {

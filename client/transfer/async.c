@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "client/halves/halves.h"
+#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/buffers.h"
-#include "client/transfer.h"
+#include "client/transfer/transfer.h"
+#include "client/worker/memory.h"
 #include "proto/clock.h"
 
 enum { REASON_S = 1 };

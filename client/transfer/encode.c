@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/transfer.h"
+#include "client/transfer/transfer.h"
 
 /* Room for each chunk of each lane, one after the other. */
 static size_t place_chunks(struct psc_carriage *carry)

@@ -1,7 +1,7 @@
 /* How the vector is cut on the road that the server gave. */
 #include <stdlib.h>
 
-#include "client/transfer.h"
+#include "client/transfer/transfer.h"
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 {

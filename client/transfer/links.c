@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/transfer.h"
+#include "client/transfer/transfer.h"
 
 void psc_links_close(struct psc *c)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "client/transfer.h"
+#include "client/transfer/transfer.h"
 #include "proto/clock.h"
 
 enum { MAX_BACKOFF = 8 };

@@ -1,15 +1,15 @@
 /* transfer.h: what the files of a transfer's life share; for the owner of the carriage. */
-#ifndef PSC_TRANSFER_H
-#define PSC_TRANSFER_H
+#ifndef PSC_TRANSFER_TRANSFER_H
+#define PSC_TRANSFER_TRANSFER_H
 
-#include "client/psc.h"
-#include "proto/codec.h"
+#include "client/internal.h"
+#include "proto/codecs/codec.h"
 
 /* links.c. Links to every lane, over the best road that can be had. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one
  * that the caller wants cannot. */
 int psc_links_open(struct psc *c);
 
-/* pieces.c. What the transfer covers: a tensor, a fragment, or the whole vector. */
+/* chunks.c. What the transfer covers: a tensor, a fragment, or the whole vector. */
 struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
 /* What its frames are cut from. */
 struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
@@ -25,8 +25,8 @@ void psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
 int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
 
-/* wire.c. Room for what is encoded, for the road's codecs and cut: nothing is encoded yet. PSC_ENOMEM with a
- * sentence. */
+/* encode.c. Room for what is encoded, for the road's codecs and cut: nothing is encoded yet. PSC_ENOMEM with
+ * a sentence. */
 int psc_wire_prepare(struct psc *c, struct ps_error *err);
 /* What was encoded is of another transfer. */
 void psc_wire_begin(struct psc *c);
@@ -45,7 +45,7 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
 const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
                              size_t n);
 
-/* exchange.c. PSC_EVALUE, naming the first value of these that is not finite and what became of them; PSC_OK:
+/* transfer.c. PSC_EVALUE, naming the first value of these that is not finite and what became of them; PSC_OK:
  * all are. */
 int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
                           struct ps_error *err);

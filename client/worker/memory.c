@@ -1,5 +1,5 @@
 /* Vectors that lie where a server on this machine can reach them. */
-#include "client/buffers.h"
+#include "client/worker/memory.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* buffers.h: where the handle's vectors lie. */
-#ifndef PSC_BUFFERS_H
-#define PSC_BUFFERS_H
+/* memory.h: where the handle's vectors lie. */
+#ifndef PSC_WORKER_MEMORY_H
+#define PSC_WORKER_MEMORY_H
 
-#include "client/psc.h"
+#include "client/internal.h"
 
 /* psc.buffers: the first is the library's own x, if it keeps one; those of psc_alloc follow. */
 enum { PSC_BUFFER_OWN = 0 };

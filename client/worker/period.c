@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/psc.h"
+#include "client/internal.h"
 #include "proto/clock.h"
 
 /* A step that took this many times the median one was held up (a stopped process, a state that was saved). */

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/method.h"
-#include "server/config_table.h"
+#include "proto/model/method.h"
+#include "server/config/keys.h"
 
 /* What scdoc would take for markup. */
 static void put(const char *text)

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nets/data/cifar.h"
-#include "nets/data/set.h"
+#include "nets/data/cifar_format.h"
+#include "nets/data/dataset.h"
 
 enum { N_TRAIN_FILES = 5, N_FILES = 6, TEST_FILE = 5 };
 

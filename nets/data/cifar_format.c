@@ -1,4 +1,4 @@
-#include "nets/data/cifar.h"
+#include "nets/data/cifar_format.h"
 
 #include <errno.h>
 

@@ -1,9 +1,9 @@
-/* cifar.h: files of the binary version of CIFAR-10 (https://www.cs.toronto.edu/~kriz/cifar.html).
+/* cifar_format.h: files of the binary version of CIFAR-10 (https://www.cs.toronto.edu/~kriz/cifar.html).
  *
  * A file is records of 3073 bytes and nothing else: a label, 0 to 9, then 32 x 32 bytes of red, as many of
  * green and of blue, row by row. There is no header: the number of images is the length of the file. */
-#ifndef CNN_CIFAR_H
-#define CNN_CIFAR_H
+#ifndef CNN_DATA_CIFAR_FORMAT_H
+#define CNN_DATA_CIFAR_FORMAT_H
 
 #include <stddef.h>
 #include <stdint.h>

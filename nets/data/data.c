@@ -1,5 +1,5 @@
 /* The table of data sets. */
-#include "nets/data/set.h"
+#include "nets/data/dataset.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* set.h: what a data set is to the rest of the room. One file and one row in data.c's table each. */
-#ifndef CNN_SET_H
-#define CNN_SET_H
+/* dataset.h: what a data set is to the rest of the room. One file and one row in data.c's table each. */
+#ifndef CNN_DATA_DATASET_H
+#define CNN_DATA_DATASET_H
 
 #include <stdbool.h>
 

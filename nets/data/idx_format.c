@@ -1,4 +1,4 @@
-#include "nets/data/idx.h"
+#include "nets/data/idx_format.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* idx.h: files of LeCun's IDX format (http://yann.lecun.com/exdb/mnist), plain or gzip-compressed.
+/* idx_format.h: files of LeCun's IDX format (http://yann.lecun.com/exdb/mnist), plain or gzip-compressed.
  *
  * A file is two zero bytes, a type (8: unsigned bytes), the number of dimensions, the dimensions as 32-bit
  * big-endian numbers, and the values. Nothing in it is trusted: memory grows with the bytes that are really
  * there, not with what the header claims. */
-#ifndef CNN_IDX_H
-#define CNN_IDX_H
+#ifndef CNN_DATA_IDX_FORMAT_H
+#define CNN_DATA_IDX_FORMAT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "nets/data/maker.h"
-#include "nets/data/order.h"
 #include "nets/data/prefetch.h"
+#include "nets/data/sampler.h"
+#include "nets/data/transform.h"
 
 struct cnn_stream {
     struct cnn_maker maker;

@@ -1,7 +1,7 @@
 /* mnist:DIR, the handwritten digits of LeCun, Cortes and Burges, and whatever else comes in the same four
  * files. */
-#include "nets/data/idx.h"
-#include "nets/data/set.h"
+#include "nets/data/dataset.h"
+#include "nets/data/idx_format.h"
 
 #include <errno.h>
 #include <stdlib.h>

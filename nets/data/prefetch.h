@@ -6,8 +6,8 @@
 #ifndef CNN_PREFETCH_H
 #define CNN_PREFETCH_H
 
-#include "nets/data/maker.h"
-#include "nets/data/order.h"
+#include "nets/data/sampler.h"
+#include "nets/data/transform.h"
 
 struct cnn_prefetch;
 

@@ -1,9 +1,9 @@
-#include "nets/data/order.h"
+#include "nets/data/sampler.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "nets/data/philox.h"
+#include "nets/philox.h"
 
 /* Every epoch's order is a function of (seed, rank, epoch) alone, so that a stream may start anywhere. */
 static void shuffle(struct cnn_order *o)

@@ -1,6 +1,6 @@
-/* order.h: which image of a data set comes next. Private to data/. */
-#ifndef CNN_ORDER_H
-#define CNN_ORDER_H
+/* sampler.h: which image of a data set comes next. Private to data/. */
+#ifndef CNN_DATA_SAMPLER_H
+#define CNN_DATA_SAMPLER_H
 
 #include <stdbool.h>
 

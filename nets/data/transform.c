@@ -1,6 +1,6 @@
-#include "nets/data/maker.h"
+#include "nets/data/transform.h"
 
-#include "nets/data/philox.h"
+#include "nets/philox.h"
 
 /* Where an image is cut out of the stored one with its pad. */
 struct cut {

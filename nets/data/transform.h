@@ -1,12 +1,12 @@
-/* maker.h: makes images of a stream: cut, mirrored, normalised. Private to data/.
+/* transform.h: makes images of a stream: cut, mirrored, normalised. Private to data/.
  *
  * A maker is not written after its init: any number of threads may make images with it, each with a `stored`
  * buffer of its own. */
-#ifndef CNN_MAKER_H
-#define CNN_MAKER_H
+#ifndef CNN_DATA_TRANSFORM_H
+#define CNN_DATA_TRANSFORM_H
 
-#include "nets/data/order.h"
-#include "nets/data/set.h"
+#include "nets/data/dataset.h"
+#include "nets/data/sampler.h"
 
 struct cnn_maker {
     const struct cnn_data *data;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "nets/data/philox.h"
+#include "nets/philox.h"
 
 static int plan(struct cnn_layer *l, struct cnn_error *err)
 {

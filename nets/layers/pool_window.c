@@ -1,4 +1,4 @@
-/* window.c: how the window of a pool walks over its input. */
+/* pool_window.c: how the window of a pool walks over its input. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

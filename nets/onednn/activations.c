@@ -1,4 +1,5 @@
-/* buffers.c: where activations and their gradients lie, and in which layout; all of it is decided once. */
+/* activations.c: where activations and their gradients lie, and in which layout; all of it is decided once.
+ */
 #include "nets/onednn/onednn.h"
 
 #include <stdlib.h>

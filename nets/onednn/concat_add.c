@@ -1,4 +1,4 @@
-/* join.c: the layers of several inputs: concat and add. */
+/* concat_add.c: the layers of several inputs: concat and add. */
 #include "nets/onednn/onednn.h"
 
 #include <string.h>

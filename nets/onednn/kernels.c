@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "nets/onednn/vec.h"
+#include "nets/onednn/simd.h"
 
 /* A window, clipped to the input. */
 struct window {

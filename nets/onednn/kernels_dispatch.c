@@ -1,4 +1,5 @@
-/* kernels_pick.c: the widest loops that the library would use itself, so that ONEDNN_MAX_CPU_ISA holds both.
+/* kernels_dispatch.c: the widest loops that the library would use itself, so that ONEDNN_MAX_CPU_ISA holds
+ * both.
  */
 #include "nets/onednn/kernels.h"
 

@@ -5,7 +5,7 @@
  * gradients they add 0, since weights are padded with zeros. */
 #include "nets/onednn/kernels.h"
 
-#include "nets/onednn/vec.h"
+#include "nets/onednn/simd.h"
 
 #define MAX_TILE_VECTORS 8
 #define INLINE           static inline __attribute__((always_inline))

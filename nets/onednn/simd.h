@@ -1,7 +1,7 @@
-/* vec.h: vectors of one register: wider ones, which GCC and clang would split, live in memory. Private to
+/* simd.h: vectors of one register: wider ones, which GCC and clang would split, live in memory. Private to
  * kernel files. */
-#ifndef CNN_VEC_H
-#define CNN_VEC_H
+#ifndef CNN_ONEDNN_SIMD_H
+#define CNN_ONEDNN_SIMD_H
 
 #include <stdint.h>
 #include <string.h>

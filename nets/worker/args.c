@@ -9,7 +9,7 @@
 
 #include "nets/data/data.h"
 #include "nets/worker/clique.h"
-#include "nets/worker/local.h"
+#include "nets/worker/no_server.h"
 
 enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "nets/worker/score.h"
+#include "nets/worker/test_set.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 

@@ -1,8 +1,9 @@
-/* exam.h: a worker without a server has no evaluator beside it, and runs the test set itself now and then. */
-#ifndef CNN_WORKER_EXAM_H
-#define CNN_WORKER_EXAM_H
+/* evaluate_local.h: a worker without a server has no evaluator beside it, and runs the test set itself now
+ * and then. */
+#ifndef CNN_WORKER_EVALUATE_LOCAL_H
+#define CNN_WORKER_EVALUATE_LOCAL_H
 
-#include "nets/worker/score.h"
+#include "nets/worker/test_set.h"
 
 struct cnn_exam {
     struct cnn_scorer scorer;

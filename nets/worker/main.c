@@ -3,7 +3,7 @@
 
 #include "nets/net.h"
 #include "proto/log.h"
-#include "proto/memory.h"
+#include "proto/malloc_settings.h"
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
-/* local.h: training without a server: what the options say of the method. */
-#ifndef CNN_WORKER_LOCAL_H
-#define CNN_WORKER_LOCAL_H
+/* no_server.h: training without a server: what the options say of the method. */
+#ifndef CNN_WORKER_NO_SERVER_H
+#define CNN_WORKER_NO_SERVER_H
 
 #include "client/psclient.h"
 #include "nets/worker/args.h"

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "nets/worker/local.h"
+#include "nets/worker/no_server.h"
 #include "proto/log.h"
 
 static void log_sentence(void *arg, const char *sentence)

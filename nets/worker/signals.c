@@ -1,4 +1,4 @@
-#include "nets/worker/stop.h"
+#include "nets/worker/signals.h"
 
 #include <errno.h>
 #include <unistd.h>

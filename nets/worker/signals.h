@@ -1,9 +1,9 @@
-/* stop.h: SIGINT and SIGTERM as a flag that can be waited for.
+/* signals.h: SIGINT and SIGTERM as a flag that can be waited for.
  *
  * A thread of its own takes the signals (no handler, no global): the first one asks for a clean stop, a
  * second one ends the process at once, even when another thread waits for the server. */
-#ifndef CNN_WORKER_STOP_H
-#define CNN_WORKER_STOP_H
+#ifndef CNN_WORKER_SIGNALS_H
+#define CNN_WORKER_SIGNALS_H
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* Runs the whole test set and tells what came of it. */
-#include "nets/worker/score.h"
+#include "nets/worker/test_set.h"
 
 #include <errno.h>
 #include <inttypes.h>

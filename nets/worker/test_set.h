@@ -1,6 +1,6 @@
-/* score.h: a vector over the whole test set, and where the result is told. */
-#ifndef CNN_WORKER_SCORE_H
-#define CNN_WORKER_SCORE_H
+/* test_set.h: a vector over the whole test set, and where the result is told. */
+#ifndef CNN_WORKER_TEST_SET_H
+#define CNN_WORKER_TEST_SET_H
 
 #include "nets/worker/worker.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "nets/worker/exam.h"
-#include "nets/worker/place.h"
+#include "nets/worker/evaluate_local.h"
 #include "nets/worker/progress.h"
+#include "nets/worker/train_state.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 

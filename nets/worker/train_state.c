@@ -1,4 +1,4 @@
-#include "nets/worker/place.h"
+#include "nets/worker/train_state.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* worker.h: psworker's parts. One thread computes and calls the client library; stop.h has the other. */
+/* worker.h: psworker's parts. One thread computes and calls the client library; signals.h has the other. */
 #ifndef CNN_WORKER_H
 #define CNN_WORKER_H
 
@@ -7,7 +7,7 @@
 #include "nets/net.h"
 #include "nets/worker/args.h"
 #include "nets/worker/clique.h"
-#include "nets/worker/stop.h"
+#include "nets/worker/signals.h"
 
 enum cnn_exit {
     CNN_EXIT_OK = 0, /* finished, drained, or stopped by a signal */

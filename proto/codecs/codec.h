@@ -5,8 +5,8 @@
  * codec with a scale may make its whole block so). Finite values beyond a codec's range become its largest.
  * encode and decode cannot fail: any payload of the right length decodes, to values that may not be finite.
  */
-#ifndef PS_CODEC_H
-#define PS_CODEC_H
+#ifndef PS_CODECS_CODEC_H
+#define PS_CODECS_CODEC_H
 
 #include <stddef.h>
 #include <stdint.h>

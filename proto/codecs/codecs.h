@@ -1,8 +1,8 @@
-/* codecs.h: the rows of codec.c's table. */
+/* codecs.h: the rows of codecs.c's table. */
 #ifndef PS_CODECS_H
 #define PS_CODECS_H
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 
 extern const struct ps_codec ps_codec_raw, ps_codec_fp16, ps_codec_bf16, ps_codec_trunc16, ps_codec_int8;
 

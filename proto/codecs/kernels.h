@@ -1,6 +1,6 @@
-/* kernels.h: the codecs' loops. kernels.c is compiled once for each instruction set, as vec_kernels.c is, and
- * half_plain.c or half_f16c.c beside it; every row makes the same payloads and the same floats (where both
- * are NaN, which NaN it is may differ after an add). Payloads may be at any address. */
+/* kernels.h: the codecs' loops. kernels.c is compiled once for each instruction set, as proto/vec/kernels.c
+ * is, and half_plain.c or half_f16c.c beside it; every row makes the same payloads and the same floats (where
+ * both are NaN, which NaN it is may differ after an add). Payloads may be at any address. */
 #ifndef PS_CODEC_KERNELS_H
 #define PS_CODEC_KERNELS_H
 

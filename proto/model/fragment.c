@@ -1,4 +1,4 @@
-#include "proto/fragment.h"
+#include "proto/model/fragment.h"
 
 /* Chunks of the lanes before this one. */
 static uint64_t chunks_before(const struct ps_shard *s, uint32_t lane)

@@ -5,11 +5,11 @@
  * boundary of two tensors nearest to i/n of the vector, where there is one within a quarter of a fragment;
  * else nearest to i/n itself, so that one large tensor does not make all the others' fragments small. Every
  * fragment has a chunk at least. */
-#ifndef PS_FRAGMENT_H
-#define PS_FRAGMENT_H
+#ifndef PS_MODEL_FRAGMENT_H
+#define PS_MODEL_FRAGMENT_H
 
-#include "proto/manifest.h"
-#include "proto/shard.h"
+#include "proto/model/manifest.h"
+#include "proto/model/shard.h"
 
 #define PS_MAX_FRAGMENTS 1024
 

@@ -1,4 +1,4 @@
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,13 +1,13 @@
 /* manifest.h: named tensors over the flat vector. */
-#ifndef PS_MANIFEST_H
-#define PS_MANIFEST_H
+#ifndef PS_MODEL_MANIFEST_H
+#define PS_MODEL_MANIFEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/error.h"
-#include "proto/shard.h"
+#include "proto/model/shard.h"
 
 #define PS_MAX_DIMS       8
 #define PS_MAX_TENSORS    65536

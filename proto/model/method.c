@@ -1,4 +1,4 @@
-#include "proto/method.h"
+#include "proto/model/method.h"
 
 #include <errno.h>
 #include <math.h>

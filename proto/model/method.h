@@ -4,8 +4,8 @@
  * the rule's arithmetic (server/rules) and when it may be applied (server/admissions), the client the
  * optimizer's (client/optimizers). An averaging is its rate alone and stands here, since workers without a
  * server average too. */
-#ifndef PS_METHOD_H
-#define PS_METHOD_H
+#ifndef PS_MODEL_METHOD_H
+#define PS_MODEL_METHOD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "proto/shard.h"
+#include "proto/model/shard.h"
 
 static uint64_t ceil_div(uint64_t a, uint64_t b)
 {

@@ -3,8 +3,8 @@
  * and as many lanes as the others; slices and chunks start at multiples of 16 floats (a cache line) of it;
  * chunks of a slice are equal but the last. Slices are equal and of a quarter of chunk_floats at least: of a
  * small vector some lanes hold nothing. */
-#ifndef PS_SHARD_H
-#define PS_SHARD_H
+#ifndef PS_MODEL_SHARD_H
+#define PS_MODEL_SHARD_H
 
 #include <stdbool.h>
 #include <stdint.h>

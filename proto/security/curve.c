@@ -1,4 +1,4 @@
-#include "proto/curve.h"
+#include "proto/security/curve.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,8 @@
  *     secret: Z85
  *     server: Z85      optional: psd's public key, for a client that is given psd's URL
  */
-#ifndef PS_CURVE_H
-#define PS_CURVE_H
+#ifndef PS_SECURITY_CURVE_H
+#define PS_SECURITY_CURVE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 #define PS_CURVE_NAME_MAX  63
 
 /* The domain that psd's sockets name to ZAP (rfc.zeromq.org/spec/27), and the property by which its answers
- * number identities: see server/zap.h. At most 15 bytes: asking for it then allocates nothing. */
+ * number identities: see server/auth/zap.h. At most 15 bytes: asking for it then allocates nothing. */
 #define PS_CURVE_DOMAIN      "psd"
 #define PS_CURVE_ID_PROPERTY "Psd-Id"
 

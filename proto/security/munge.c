@@ -1,4 +1,4 @@
-#include "proto/credential.h"
+#include "proto/security/munge.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,10 +1,10 @@
-/* credential.h: credentials of MUNGE, by which a site's daemons vouch for a process's user. credential.c has
- * them; credential_none.c is in builds without libmunge.
+/* munge.h: credentials of MUNGE, by which a site's daemons vouch for a process's user. munge.c has
+ * them; munge_none.c is in builds without libmunge.
  *
  * The environment variable PSD_MUNGE_SOCKET names a munged other than the system's. Both calls ask munged and
  * may wait for it, some seconds at worst. */
-#ifndef PS_CREDENTIAL_H
-#define PS_CREDENTIAL_H
+#ifndef PS_SECURITY_MUNGE_H
+#define PS_SECURITY_MUNGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

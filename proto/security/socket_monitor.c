@@ -1,4 +1,4 @@
-#include "proto/watch.h"
+#include "proto/security/socket_monitor.h"
 
 #include <errno.h>
 #include <stdbool.h>

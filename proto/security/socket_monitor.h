@@ -1,7 +1,7 @@
-/* watch.h: what becomes of a ZeroMQ socket's connections: libzmq itself tells neither end that a handshake
- * has failed. */
-#ifndef PS_WATCH_H
-#define PS_WATCH_H
+/* socket_monitor.h: what becomes of a ZeroMQ socket's connections: libzmq itself tells neither end that a
+ * handshake has failed. */
+#ifndef PS_SECURITY_SOCKET_MONITOR_H
+#define PS_SECURITY_SOCKET_MONITOR_H
 
 #include <stddef.h>
 #include <stdint.h>

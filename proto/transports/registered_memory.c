@@ -1,4 +1,4 @@
-#include "proto/buffer.h"
+#include "proto/transports/registered_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

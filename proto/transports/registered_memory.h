@@ -1,6 +1,7 @@
-/* buffer.h: memory that messages' bodies lie in for longer than one message, so that a road can reach it. */
-#ifndef PS_BUFFER_H
-#define PS_BUFFER_H
+/* registered_memory.h: memory that messages' bodies lie in for longer than one message, so that a road can
+ * reach it. */
+#ifndef PS_TRANSPORTS_REGISTERED_MEMORY_H
+#define PS_TRANSPORTS_REGISTERED_MEMORY_H
 
 #include <stddef.h>
 

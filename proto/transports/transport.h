@@ -8,16 +8,16 @@
  * Anybody may speak to the ports of some roads (tcp, ipc). To those of the others (shm, rdma) a client is
  * attached: its link shows the pass that psd's Welcome gave it, the port sets apart slots for a window of
  * messages, and everything that comes from there is that client's. */
-#ifndef PS_TRANSPORT_H
-#define PS_TRANSPORT_H
+#ifndef PS_TRANSPORTS_TRANSPORT_H
+#define PS_TRANSPORTS_TRANSPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/buffer.h"
-#include "proto/curve.h"
 #include "proto/error.h"
+#include "proto/security/curve.h"
+#include "proto/transports/registered_memory.h"
 
 struct ps_hub;  /* what the ports or links of one process share: I/O threads */
 struct ps_port; /* server end: one a lane */
@@ -91,8 +91,8 @@ struct ps_transport {
     void (*port_close)(struct ps_port *port);
     /* The bound URL; owned by the port. */
     const char *(*port_url)(const struct ps_port *port);
-    /* The port's ps_watch (proto/watch.h), for the thread that opened the port, until it closes it; NULL: it
-     * has none, as those of a plain hub. */
+    /* The port's ps_watch (proto/security/socket_monitor.h), for the thread that opened the port, until it
+     * closes it; NULL: it has none, as those of a plain hub. */
     void *(*port_watch)(const struct ps_port *port);
     /* From now on who shows the pass may attach, and nobody with an older one of this client: what was
      * attached with that is detached. Allocates nothing, may be called as often as one likes. -ENOSPC: the

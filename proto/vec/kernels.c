@@ -1,7 +1,7 @@
 /* One row of kernels. Meson compiles this file once for each instruction set, with PS_VEC_ROW naming the
  * symbol and PS_VEC_NAME the row. The loops are plain so that the compiler vectorises each of them in the
  * same order of operations. */
-#include "proto/vec.h"
+#include "proto/vec/vec.h"
 
 #include <math.h>
 #include <stdint.h>

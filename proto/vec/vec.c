@@ -1,4 +1,4 @@
-#include "proto/vec.h"
+#include "proto/vec/vec.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* vec.h: the vector kernels that both ends do alike.
  *
- * One source (vec_kernels.c) is compiled for each instruction set; the rows give the same bits, since nothing
+ * One source (kernels.c) is compiled for each instruction set; the rows give the same bits, since nothing
  * is contracted or reordered (-ffp-contract=off, no reductions over floats). Vectors may start at any
  * multiple of 4 bytes. */
-#ifndef PS_VEC_H
-#define PS_VEC_H
+#ifndef PS_VEC_VEC_H
+#define PS_VEC_VEC_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "proto/control.h"
+#include "proto/wire/control.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* control.h: packing and unpacking the control messages of ps.proto within bounds. */
-#ifndef PS_CONTROL_H
-#define PS_CONTROL_H
+#ifndef PS_WIRE_CONTROL_H
+#define PS_WIRE_CONTROL_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 #include <endian.h>
 #include <errno.h>

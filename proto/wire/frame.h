@@ -8,8 +8,8 @@
  * A request names a piece [begin, begin + count) of the vector: what of a chunk lies in the transfer's scope,
  * which is the whole vector or, with PS_FLAG_TENSOR or PS_FLAG_FRAGMENT, one tensor or fragment. Its answer
  * carries the same name. (client, incarnation, seq) names the exchange. */
-#ifndef PS_FRAME_H
-#define PS_FRAME_H
+#ifndef PS_WIRE_FRAME_H
+#define PS_WIRE_FRAME_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,11 +32,12 @@ enum ps_frame_kind {
     PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
 };
 
-#define PS_FLAG_REPLAYED 1u  /* answer: the chunk had landed before; this is the current center */
-#define PS_FLAG_TENSOR   2u  /* the transfer covers one tensor: `code` is its index in the manifest */
-#define PS_FLAG_AVERAGE  4u  /* pull: z, the average that follows the center */
-#define PS_FLAG_SAVE     8u  /* answer: the round is a checkpoint's; save your own part after this step */
-#define PS_FLAG_FRAGMENT 16u /* the transfer covers one fragment: `code` is its number (fragment.h) */
+#define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
+#define PS_FLAG_TENSOR   2u /* the transfer covers one tensor: `code` is its index in the manifest */
+#define PS_FLAG_AVERAGE  4u /* pull: z, the average that follows the center */
+#define PS_FLAG_SAVE     8u /* answer: the round is a checkpoint's; save your own part after this step */
+#define PS_FLAG_FRAGMENT                                                                                     \
+    16u /* the transfer covers one fragment: `code` is its number (proto/model/fragment.h) */
 #define PS_FLAG_DROPPED                                                                                      \
     32u /* answer: the message came too late for its round and moved nothing; this is the current center */
 #define PS_FLAG_IN_PLACE                                                                                     \

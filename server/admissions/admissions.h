@@ -13,7 +13,7 @@ struct psd_admission {
     const char *name; /* as in ps_methods */
     /* Each lane serves some of the clients over the whole center, instead of all of them over its slice. */
     bool whole_lanes;
-    /* Who takes part is decided by the loop; what arrives is staged (server/lane_rounds.h). */
+    /* Who takes part is decided by the loop; what arrives is staged (server/lane/rounds.h). */
     bool members;
     bool rounds; /* each member takes part once a round */
     bool merges; /* a round is one update of the center, and one version */
@@ -24,7 +24,7 @@ struct psd_admission {
     /* Members without rounds: the clock of the slowest here, which who joins starts with. */
     uint64_t (*slowest)(const struct psd_lane *lane);
     /* Of cuts, rounds that are not of every member; else NULL. How many messages, of as many live workers,
-     * let the loop (server/cuts.c) close a round. Loop's thread. */
+     * let the loop (server/job/partial_rounds.c) close a round. Loop's thread. */
     uint32_t (*needs)(const struct ps_hyper *h, uint32_t p);
     bool takes_more; /* a cut waits grace_ms, and takes what has come by then */
 };

@@ -4,7 +4,7 @@
  * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time
  * computes, as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with
  * it, and the others have gone. */
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 
 static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)
 {

@@ -30,7 +30,7 @@
  * somebody who computes is waited for. Of those with the lowest number n take, in one lane, the first chunk
  * that is not answered to all: clients send a lane's chunks in order, so that it has come from each of these.
  * All others have finished exchange n. So nothing of number n waits there. */
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 
 /* The exchange begins here. Where the one before it was not whole, clocks are not what they were. */
 static void begin(struct psd_lane *lane, const struct ps_frame *f)

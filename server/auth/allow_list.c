@@ -1,4 +1,4 @@
-#include "server/allow.h"
+#include "server/auth/allow_list.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,16 +1,16 @@
-/* allow.h: the allow-list: whose keys psd lets in, and as what. A line each:
+/* allow_list.h: the allow-list: whose keys psd lets in, and as what. A line each:
  *
  *     Z85PUBLIC NAME [role=worker|observer|any] [ranks=0-3,7]     # comment
  *
  * The loop's thread. */
-#ifndef PSD_ALLOW_H
-#define PSD_ALLOW_H
+#ifndef PSD_AUTH_ALLOW_LIST_H
+#define PSD_AUTH_ALLOW_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/curve.h"
+#include "proto/security/curve.h"
 
 enum { PSD_ALLOW_RANKS = 1024, PSD_ALLOW_MAX = 65536 }; /* PSD_ALLOW_MAX: lines with a key */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/log.h"
-#include "proto/watch.h"
+#include "proto/security/socket_monitor.h"
 
 #define OWN_ID 1 /* of psd's own pair; those of the list follow */
 

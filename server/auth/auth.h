@@ -5,15 +5,15 @@
  *
  * All of it belongs to the loop's thread. A lane learns the number of a session's identity by its ADMIT note,
  * and compares. */
-#ifndef PSD_AUTH_H
-#define PSD_AUTH_H
+#ifndef PSD_AUTH_AUTH_H
+#define PSD_AUTH_AUTH_H
 
 #include <zmq.h>
 
 #include "ps.pb-c.h"
-#include "server/allow.h"
-#include "server/config.h"
-#include "server/zap.h"
+#include "server/auth/allow_list.h"
+#include "server/auth/zap.h"
+#include "server/config/config.h"
 
 struct psd;
 struct psd_peer;

@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "server/munge.h"
+#include "server/auth/munge.h"
 
 enum { NONCE_MS = 30000 };
 

@@ -1,12 +1,12 @@
 /* munge.h: MUNGE on the control road (auth.munge): who says Hello is asked for a credential over a nonce of
  * psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's thread. */
-#ifndef PSD_MUNGE_H
-#define PSD_MUNGE_H
+#ifndef PSD_AUTH_MUNGE_H
+#define PSD_AUTH_MUNGE_H
 
 #include <sys/types.h>
 #include <uv.h>
 
-#include "proto/credential.h"
+#include "proto/security/munge.h"
 #include "ps.pb-c.h"
 
 struct psd;

@@ -11,7 +11,7 @@
 #include <zmq.h>
 
 #include "proto/log.h"
-#include "proto/watch.h"
+#include "proto/security/socket_monitor.h"
 
 enum { AGAIN_S = 60, BATCH = 256 };
 

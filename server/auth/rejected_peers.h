@@ -1,11 +1,11 @@
-/* guard.h: who was turned away at the door: before a message of theirs could reach psd, by libzmq or by what
- * ZAP told it. Said in the log, because libzmq tells nobody. The loop's thread. */
-#ifndef PSD_GUARD_H
-#define PSD_GUARD_H
+/* rejected_peers.h: who was turned away at the door: before a message of theirs could reach psd, by libzmq or
+ * by what ZAP told it. Said in the log, because libzmq tells nobody. The loop's thread. */
+#ifndef PSD_AUTH_REJECTED_PEERS_H
+#define PSD_AUTH_REJECTED_PEERS_H
 
 #include <uv.h>
 
-#include "server/log_limit.h"
+#include "proto/log_limit.h"
 
 struct psd;
 struct psd_guard_watch;
@@ -23,7 +23,8 @@ struct psd_guard {
     struct psd_log_limit log_limit;
 };
 
-/* Looks after these sockets' watches (proto/watch.h), n of them, some of which may be NULL. -ENOMEM. */
+/* Looks after these sockets' watches (proto/security/socket_monitor.h), n of them, some of which may be NULL.
+ * -ENOMEM. */
 int psd_guard_open(struct psd *d, void *const *watches, uint32_t n);
 /* Before the watches are closed. */
 void psd_guard_close(struct psd *d);

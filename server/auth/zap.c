@@ -1,4 +1,4 @@
-#include "server/zap.h"
+#include "server/auth/zap.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "proto/curve.h"
+#include "proto/security/curve.h"
 
 enum { BATCH = 256, VERSION = 0, REQUEST_ID, DOMAIN, ADDRESS, IDENTITY, MECHANISM, KEY, PARTS };
 

@@ -3,8 +3,8 @@
  *
  * What it answers names the peer in the properties of every message of that connection: User-Id is the name,
  * PS_CURVE_ID_PROPERTY the number. All of it runs on the loop. */
-#ifndef PSD_ZAP_H
-#define PSD_ZAP_H
+#ifndef PSD_AUTH_ZAP_H
+#define PSD_AUTH_ZAP_H
 
 #include <stdbool.h>
 #include <uv.h>

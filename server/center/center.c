@@ -1,7 +1,7 @@
-#include "server/center.h"
+#include "server/center/center.h"
 
-#include "proto/transport.h"
-#include "proto/fragment.h"
+#include "proto/transports/transport.h"
+#include "proto/model/fragment.h"
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 

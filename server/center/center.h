@@ -1,14 +1,14 @@
 /* center.h: the job's vectors and how they are cut. Made by the loop when the first manifest is taken, handed
  * to the lanes, which each own a slice of it from then on. */
-#ifndef PSD_CENTER_H
-#define PSD_CENTER_H
+#ifndef PSD_CENTER_CENTER_H
+#define PSD_CENTER_CENTER_H
 
-#include "proto/codec.h"
-#include "proto/manifest.h"
-#include "proto/method.h"
-#include "proto/shard.h"
-#include "server/checkpoint.h"
-#include "server/config.h"
+#include "proto/codecs/codec.h"
+#include "proto/model/manifest.h"
+#include "proto/model/method.h"
+#include "proto/model/shard.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/config/config.h"
 #include "server/rules/rules.h"
 
 struct psd_admission;
@@ -62,7 +62,7 @@ int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *
  * slices. -EINVAL when the lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
                       struct ps_error *err);
-/* center_swap.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
+/* replace.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
  * not yet served. -ENOMEM; -E2BIG over limits.memory_gib. */
 int psd_center_swap(const struct psd_config *cfg, const struct psd_center *old, struct psd_center **out,
                     struct ps_error *err);
@@ -73,7 +73,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
 /* Frees a center that was never taken over into. */
 void psd_center_abandon(struct psd_center *c);
 void psd_center_destroy(struct psd_center *c);
-/* For center_swap.c. */
+/* For replace.c. */
 /* Without vectors. *out owns the manifest, which on failure is still the caller's. -ENOMEM; -EINVAL when the
  * map is not possible for it. */
 int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, const struct psd_map *map,

@@ -1,5 +1,5 @@
 /* The center when the method of a running job changes: the same values under another rule. */
-#include "server/center.h"
+#include "server/center/center.h"
 
 #include <errno.h>
 #include <stdlib.h>

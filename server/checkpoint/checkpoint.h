@@ -8,15 +8,15 @@
  * psd.test_accuracy and psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex),
  * psd.seal (XXH3-64 of the header, hex): a change of any byte is found. Works on one snapshot at a time; no
  * thread of its own. */
-#ifndef PSD_CHECKPOINT_H
-#define PSD_CHECKPOINT_H
+#ifndef PSD_CHECKPOINT_CHECKPOINT_H
+#define PSD_CHECKPOINT_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/error.h"
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 
 /* What one lane remembers of one client: the last exchange and which of the lane's chunks of it have landed.
  */

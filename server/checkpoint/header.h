@@ -1,4 +1,4 @@
-/* checkpoint_file.h: the header of a checkpoint file. Private to server/checkpoint*.c and its tests.
+/* header.h: the header of a checkpoint file. Private to server/checkpoint*.c and its tests.
  *
  * A file is: 8 bytes little-endian length of the header, the header (JSON, padded with spaces so that the
  * data starts at a multiple of 8), the data: model tensors back to back, then the state vectors, then the
@@ -6,15 +6,15 @@
  *
  * Two checksums cover every byte. psd.checksum is XXH3-64 over the data. psd.seal is XXH3-64 over the
  * header's length and text with the seal's own digits as zeros; it is checked before the JSON is parsed. */
-#ifndef PSD_CHECKPOINT_FILE_H
-#define PSD_CHECKPOINT_FILE_H
+#ifndef PSD_CHECKPOINT_HEADER_H
+#define PSD_CHECKPOINT_HEADER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/error.h"
-#include "server/checkpoint.h"
-#include "server/config.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/config/config.h"
 
 #define PSD_CHECKPOINT_MAX_HEADER 100000000 /* bytes; safetensors' own bound */
 #define PSD_CHECKPOINT_MAX_STATE  16        /* state vectors of a rule; none has more than two */

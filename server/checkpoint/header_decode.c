@@ -1,5 +1,5 @@
 /* A checkpoint's header as it comes from disk: nothing in it is believed before it is checked. */
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 
 #include <errno.h>
 #include <inttypes.h>

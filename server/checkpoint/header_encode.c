@@ -1,4 +1,4 @@
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 
 #include <errno.h>
 #include <inttypes.h>

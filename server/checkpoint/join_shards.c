@@ -1,4 +1,4 @@
-#include "server/merge.h"
+#include "server/checkpoint/join_shards.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 
 enum { MOST_VERSIONS = 1024 };
 

@@ -1,6 +1,6 @@
-/* merge.h: one checkpoint out of the parts that several servers have written. */
-#ifndef PSD_MERGE_H
-#define PSD_MERGE_H
+/* join_shards.h: one checkpoint out of the parts that several servers have written. */
+#ifndef PSD_CHECKPOINT_JOIN_SHARDS_H
+#define PSD_CHECKPOINT_JOIN_SHARDS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* The directory of checkpoints: writing one, keeping the newest, finding the newest that is whole. */
-#include "server/checkpoint.h"
+#include "server/checkpoint/checkpoint.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #include "proto/log.h"
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 
 static const char prefix[] = "center-";
 static const char suffix[] = ".safetensors";

@@ -1,9 +1,9 @@
-/* team.h: the servers of one job. Each psd holds a part of the center, which its own lanes serve; server 0 is
- * the head: its loop alone decides (who is in the job, the members of rounds, cuts, snapshots, the end), and
- * clients have their sessions there. The others follow: what the head's loop tells a lane of theirs travels
- * as Orders, what such a lane tells the loop as News (proto/ps.proto), so that the loop's own files do not
- * know which lane is where. At the head another server's lane is a struct psd_lane without a thread, whose
- * counters are as the last News had them.
+/* cluster.h: the servers of one job. Each psd holds a part of the center, which its own lanes serve; server 0
+ * is the head: its loop alone decides (who is in the job, the members of rounds, cuts, snapshots, the end),
+ * and clients have their sessions there. The others follow: what the head's loop tells a lane of theirs
+ * travels as Orders, what such a lane tells the loop as News (proto/ps.proto), so that the loop's own files
+ * do not know which lane is where. At the head another server's lane is a struct psd_lane without a thread,
+ * whose counters are as the last News had them.
  *
  * What a client is told may let it turn to a lane. So the head holds back control messages to clients until
  * every server has taken the Orders before them.
@@ -12,8 +12,8 @@
  * the job goes on. Where exchanges wait for each other (rounds, ssp) that would leave the parts at different
  * rounds: there every server, the head too, begins anew from the newest checkpoint that all of them have, as
  * after a restart of psd. */
-#ifndef PSD_TEAM_H
-#define PSD_TEAM_H
+#ifndef PSD_CLUSTER_CLUSTER_H
+#define PSD_CLUSTER_CLUSTER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,9 +23,9 @@
 
 #include "proto/error.h"
 #include "ps.pb-c.h"
-#include "server/lane.h"
+#include "server/control/rendezvous.h"
+#include "server/lane/lane.h"
 #include "server/loop/timer.h"
-#include "server/meeting.h"
 
 struct psd;
 struct psd_session;
@@ -80,12 +80,12 @@ struct psd_again {
 bool psd_is_head(const struct psd *d); /* of several servers, or alone */
 bool psd_has_team(const struct psd *d);
 
-/* notes.c: what the loop tells lanes, wherever they are. */
+/* server/job/lane_commands.c: what the loop tells lanes, wherever they are. */
 struct psd_note psd_note_admit(const struct psd_session *s, enum psd_phase phase, bool keep_replay);
 void psd_tell_lanes(struct psd *d, const struct psd_note *note);
 void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
 
-/* team.c, at the head. With one server none of them does anything. -ENOMEM. */
+/* head.c, at the head. With one server none of them does anything. -ENOMEM. */
 int psd_team_open(struct psd *d);
 void psd_team_close(struct psd *d);
 /* Whether clients may come: all servers have been here. */
@@ -105,10 +105,10 @@ bool psd_team_has_saved(const struct psd *d);
 /* The job has ended: tells the others, and again and again whether they know, or have had their time. */
 bool psd_team_dismiss(struct psd *d);
 
-/* team_enlist.c. A server says what it has, and is placed or told why not. */
+/* register.c. A server says what it has, and is placed or told why not. */
 void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
 
-/* follow.c, at another server. */
+/* follower.c, at another server. */
 struct psd_follow {
     void *context, *socket; /* to the head's control road */
     uv_poll_t poll;
@@ -136,7 +136,7 @@ void psd_follow_saved(struct psd *d);                 /* the saver is done with 
 /* A client that came here is told where the head is. */
 void psd_follow_redirect(struct psd *d, const struct psd_peer *peer);
 
-/* orders.c: notes as they travel. */
+/* messages.c: notes as they travel. */
 struct psd_note_parcel {
     Ps__Note note;
     Ps__NoteMembers members;
@@ -153,7 +153,7 @@ void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes);
 /* The same into the counters of another server's lane. */
 void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *news);
 
-/* team_status.c */
+/* status.c */
 void psd_team_metrics(FILE *f, const struct psd *d);
 
 /* A difference between two servers' configurations, in what they must agree on: "" : none. */

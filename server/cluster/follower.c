@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "proto/control.h"
 #include "proto/log.h"
-#include "server/endpoint.h"
+#include "proto/wire/control.h"
+#include "server/config/endpoint.h"
 
 enum { NEWS_MS = 100, ENLIST_MS = 500, SILENT_MS = 3000 };
 

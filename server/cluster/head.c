@@ -1,6 +1,6 @@
 /* The head's part of a job with several servers: what it tells them and hears from them. Runs on the loop. */
 #include "proto/clock.h"
-#include "server/team_inside.h"
+#include "server/cluster/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "proto/control.h"
 #include "proto/log.h"
+#include "proto/wire/control.h"
 
 enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
 #define MOST_BEHIND 4096    /* Orders that a server has not taken */

@@ -1,10 +1,10 @@
-/* team_inside.h: what the files of the head's team share. */
-#ifndef PSD_TEAM_INSIDE_H
-#define PSD_TEAM_INSIDE_H
+/* internal.h: what the files of the head's team share. */
+#ifndef PSD_CLUSTER_INTERNAL_H
+#define PSD_CLUSTER_INTERNAL_H
 
 #include "server/psd.h"
 
-/* team.c */
+/* head.c */
 uint32_t psd_team_index(const struct psd *d, const struct psd_server *s);
 void psd_team_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m);
 void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why);

@@ -1,13 +1,13 @@
 /* Which servers take part: who enlists, what it has, and with what it is placed. Runs on the loop. */
-#include "server/team_inside.h"
+#include "server/cluster/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/control.h"
 #include "proto/log.h"
+#include "proto/wire/control.h"
 #include "server/admissions/admissions.h"
 
 enum { TAKE_OVER_MS = 1000 }; /* silence after which another may take a server's place */

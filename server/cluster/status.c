@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "server/json.h"
+#include "server/status/json.h"
 
 static json_t *integer(uint64_t v)
 {

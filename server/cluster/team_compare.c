@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/team.h"
+#include "server/cluster/cluster.h"
 
 /* What is each server's own. */
 static const char *const own_keys[] = {"servers",    "listen",        "advertise", "insecure",

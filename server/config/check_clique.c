@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "server/config_method.h"
+#include "server/config/check_method.h"
 
 static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
 {

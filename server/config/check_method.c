@@ -1,4 +1,4 @@
-#include "server/config_method.h"
+#include "server/config/check_method.h"
 
 #include <errno.h>
 #include <math.h>
@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "server/admissions/admissions.h"
-#include "server/preset.h"
+#include "server/config/presets.h"
 #include "server/rules/rules.h"
 
-/* The four parts of a method: the table of proto/method.h that its word is looked up in. Every row begins
- * with its name, and the one after the last has none. */
+/* The four parts of a method: the table of proto/model/method.h that its word is looked up in. Every row
+ * begins with its name, and the one after the last has none. */
 struct part {
     const char *key;
     size_t word;   /* offset of the char[32] in struct psd_config */

@@ -1,9 +1,9 @@
-/* config_method.h: a configuration's method: its four parts, and which keys they use. Private to
+/* check_method.h: a configuration's method: its four parts, and which keys they use. Private to
  * server/config*.c. */
-#ifndef PSD_CONFIG_METHOD_H
-#define PSD_CONFIG_METHOD_H
+#ifndef PSD_CONFIG_CHECK_METHOD_H
+#define PSD_CONFIG_CHECK_METHOD_H
 
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 /* Whether the configuration's rule, admission, optimizer, averaging and schedule use the key. True of every
  * key that belongs to no method, and of all while a part is not resolved. */
@@ -13,7 +13,7 @@ bool psd_config_key_used(const struct psd_config_key *key, const struct psd_conf
  * between them, as psd_config_check says. -EINVAL with a sentence. */
 int psd_config_method_check(struct psd_config *cfg, struct ps_error *err);
 
-/* config_clique.c. What a method and the mode of cliques ask of each other; what a reload may not change
+/* check_clique.c. What a method and the mode of cliques ask of each other; what a reload may not change
  * where the workers are one clique. -EINVAL with a sentence. */
 int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
                             struct ps_error *err);

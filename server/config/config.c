@@ -1,17 +1,17 @@
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/credential.h"
+#include "proto/security/munge.h"
 #include "server/admissions/admissions.h"
-#include "server/config_method.h"
-#include "server/config_table.h"
-#include "server/endpoint.h"
-#include "server/roads.h"
-#include "server/url.h"
+#include "server/config/check_method.h"
+#include "server/config/endpoint.h"
+#include "server/config/keys.h"
+#include "server/config/url.h"
+#include "server/lane/transports.h"
 
 void psd_config_defaults(struct psd_config *cfg)
 {

@@ -1,15 +1,15 @@
 /* config.h: psd's configuration, one row per key.
  *
- * The file is YAML, read by libyaml's document API against the key table in config_table.c (name, type,
+ * The file is YAML, read by libyaml's document API against the key table in keys.c (name, type,
  * range, default, help, whether it applies on reload or restart). configs/psd.yaml documents every key. */
-#ifndef PSD_CONFIG_H
-#define PSD_CONFIG_H
+#ifndef PSD_CONFIG_CONFIG_H
+#define PSD_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/error.h"
-#include "proto/method.h"
+#include "proto/model/method.h"
 
 /* Bounds that a checkpoint's lane map keeps to as well, because a resumed job takes it over. */
 #define PSD_MAX_LANES        64
@@ -104,7 +104,7 @@ int psd_config_gather(const struct psd_config_source *source, struct psd_config 
 int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
                     struct ps_error *warning);
 
-/* config_change.c. What a reload may change: -EINVAL when a key that applies at a restart differs, naming it.
+/* diff.c. What a reload may change: -EINVAL when a key that applies at a restart differs, naming it.
  * *method: whether any of the method's own keys (method, its four parts, workers, parameters, codec) does;
  * *others: whether any other one does. Both are checked configurations. */
 int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,

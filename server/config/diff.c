@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 static bool differs(const struct psd_config_key *k, const struct psd_config *a, const struct psd_config *b)
 {

@@ -1,4 +1,4 @@
-#include "server/endpoint.h"
+#include "server/config/endpoint.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -11,7 +11,7 @@
 #include "proto/unix_socket.h"
 
 #define IPC            "ipc://"
-#define LANE_SUFFIX    3 /* bytes of ".63", what proto/transports/ipc.c adds for a lane */
+#define LANE_SUFFIX    3 /* bytes of ".63", what proto/transports/zmq/ipc.c adds for a lane */
 #define LONGEST_SOCKET (PS_UNIX_PATH_MAX - LANE_SUFFIX)
 
 static bool is_ipc(const char *url)

@@ -1,11 +1,11 @@
 /* endpoint.h: the address that psd listens on, and the one that workers are told. */
-#ifndef PSD_ENDPOINT_H
-#define PSD_ENDPOINT_H
+#ifndef PSD_CONFIG_ENDPOINT_H
+#define PSD_CONFIG_ENDPOINT_H
 
 #include <stddef.h>
 
 #include "proto/error.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 /* cfg->listen as it is bound: tcp://HOST:PORT as it stands; ipc://PATH with an absolute path, a relative one
  * being relative to the state directory, because workers have other working directories. -EINVAL or

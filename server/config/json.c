@@ -1,10 +1,10 @@
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
 
-#include "server/config_method.h"
+#include "server/config/check_method.h"
 
 /* A number that stands for a word is shown as the word, "none" as null. */
 static json_t *number_to_json(const struct psd_config_key *key, double value)

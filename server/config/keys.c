@@ -1,10 +1,10 @@
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/fragment.h"
+#include "proto/model/fragment.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",

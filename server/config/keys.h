@@ -1,15 +1,15 @@
-/* config_table.h: the one table of configuration keys, and how a row's value is read and described.
+/* keys.h: the one table of configuration keys, and how a row's value is read and described.
  *
  * Private to server/config*.c and its tests. Everything that knows a key by name goes through this table: the
  * YAML reader, --set, the defaults and the JSON view; configs/psd.yaml is tested against it. */
-#ifndef PSD_CONFIG_TABLE_H
-#define PSD_CONFIG_TABLE_H
+#ifndef PSD_CONFIG_KEYS_H
+#define PSD_CONFIG_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/error.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 enum psd_config_type {
     PSD_CONFIG_GROUP,  /* a mapping; its keys follow it in the table as "group.key" */

@@ -1,10 +1,10 @@
-#include "server/preset.h"
+#include "server/config/presets.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 static bool is_moving_rate(const struct psd_config_key *k)
 {

@@ -1,9 +1,9 @@
-/* preset.h: configs/methods/NAME.yaml, built in. What a configuration leaves out of its parameters, the file
+/* presets.h: configs/methods/NAME.yaml, built in. What a configuration leaves out of its parameters, the file
  * of its method gives. */
-#ifndef PSD_PRESET_H
-#define PSD_PRESET_H
+#ifndef PSD_CONFIG_PRESETS_H
+#define PSD_CONFIG_PRESETS_H
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 struct psd_preset {
     const char *name;

@@ -1,4 +1,4 @@
-#include "server/url.h"
+#include "server/config/url.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* url.h: the addresses psd listens on: tcp://HOST:PORT, HOST a name, an IPv4 address or an IPv6 one in
  * brackets. */
-#ifndef PSD_URL_H
-#define PSD_URL_H
+#ifndef PSD_CONFIG_URL_H
+#define PSD_CONFIG_URL_H
 
 #include <stdbool.h>
 #include <stdint.h>

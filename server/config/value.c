@@ -1,4 +1,4 @@
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* YAML into struct psd_config. A text is read twice: once as events, to refuse what a configuration has no
  * use for (aliases, anchors, tags, several documents, deep nesting) before a tree is built of it, and once as
  * a document, which is walked against the key table. */
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
-#include "server/config_table.h"
+#include "server/config/keys.h"
 
 #define MAX_FILE_BYTES (1024 * 1024)
 #define MAX_DEPTH      8

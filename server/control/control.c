@@ -1,4 +1,4 @@
-/* The control socket: one ROUTER, unpacking, dispatch. What a Hello means is in hello.c. */
+/* The control socket: one ROUTER, unpacking, dispatch. What a Hello means is in handshake.c. */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -9,14 +9,14 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "proto/bind.h"
-#include "proto/control.h"
+#include "proto/transports/zmq/bind.h"
+#include "proto/wire/control.h"
 #include "proto/log.h"
-#include "server/text.h"
-#include "proto/watch.h"
-#include "server/checkpoint.h"
-#include "server/endpoint.h"
-#include "server/tempo.h"
+#include "proto/text.h"
+#include "proto/security/socket_monitor.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/config/endpoint.h"
+#include "server/job/dynamic_period.h"
 
 enum { BATCH = 256 };
 

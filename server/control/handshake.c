@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "proto/log.h"
-#include "server/endpoint.h"
-#include "server/text.h"
+#include "proto/text.h"
+#include "server/config/endpoint.h"
 
 static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -1,4 +1,4 @@
-#include "server/meeting.h"
+#include "server/control/rendezvous.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,19 +1,19 @@
-/* meeting.h: where the members of a ring find each other through psd. Nobody who meets gets a session or
+/* rendezvous.h: where the members of a ring find each other through psd. Nobody who meets gets a session or
  * touches the job: psd remembers, for each name, who has come, and tells all of all when they are as many as
  * they said.
  *
  * Bounded whatever peers do: PSD_MEETINGS_MAX names, PSD_MEETING_PLACES_MAX members over all of them, one
  * member a connection; who has not spoken for PSD_MEETING_SILENCE_MS is forgotten, and so is a name without
  * members. */
-#ifndef PSD_MEETING_H
-#define PSD_MEETING_H
+#ifndef PSD_CONTROL_RENDEZVOUS_H
+#define PSD_CONTROL_RENDEZVOUS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/log_limit.h"
 #include "ps.pb-c.h"
-#include "server/log_limit.h"
 
 #define PSD_MEETINGS_MAX        64
 #define PSD_MEETING_PLACES_MAX  2048

@@ -1,4 +1,4 @@
-#include "server/ctl/text.h"
+#include "server/ctl/format.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* text.h: values of psd's JSON as text for people. What is missing or null shows as "-"; what is not
+/* format.h: values of psd's JSON as text for people. What is missing or null shows as "-"; what is not
  * printable, as "?", because names come from peers and go to a terminal. */
-#ifndef CTL_TEXT_H
-#define CTL_TEXT_H
+#ifndef PSD_CTL_FORMAT_H
+#define PSD_CTL_FORMAT_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "server/ctl/client.h"
+#include "server/ctl/http_client.h"
 
 #include <curl/curl.h>
 #include <errno.h>

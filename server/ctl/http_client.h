@@ -1,6 +1,6 @@
-/* client.h: psctl's way to psd: HTTP over the status socket. */
-#ifndef CTL_CLIENT_H
-#define CTL_CLIENT_H
+/* http_client.h: psctl's way to psd: HTTP over the status socket. */
+#ifndef PSD_CTL_HTTP_CLIENT_H
+#define PSD_CTL_HTTP_CLIENT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/curve.h"
+#include "proto/security/curve.h"
 
 /* What a name may not have becomes a dash. */
 static void name_after_user(char *name, size_t size)

@@ -15,13 +15,13 @@
 #include <string.h>
 
 #include "proto/clock.h"
-#include "proto/curve.h"
-#include "server/ctl/client.h"
+#include "proto/security/curve.h"
+#include "server/checkpoint/join_shards.h"
+#include "server/ctl/format.h"
+#include "server/ctl/http_client.h"
 #include "server/ctl/keygen.h"
 #include "server/ctl/print.h"
-#include "server/ctl/text.h"
 #include "server/ctl/top.h"
-#include "server/merge.h"
 
 enum { EXIT_DONE = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 6 };
 

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "proto/clock.h"
-#include "server/ctl/text.h"
+#include "server/ctl/format.h"
 
 /* Nulls, and what the method does not use. */
 static bool is_idle(const json_t *value)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/clock.h"
-#include "server/ctl/text.h"
+#include "server/ctl/format.h"
 
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
 

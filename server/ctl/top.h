@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "proto/error.h"
-#include "server/ctl/client.h"
+#include "server/ctl/http_client.h"
 
 struct ctl_top; /* what was seen of a psd; one thread */
 

@@ -1,4 +1,4 @@
-#include "server/tempo.h"
+#include "server/job/dynamic_period.h"
 
 #include <math.h>
 #include <stdlib.h>

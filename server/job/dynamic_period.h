@@ -1,7 +1,7 @@
-/* tempo.h: each worker's own period, by its speed (parameters.dynamic_period): Liu et al. 2024, "Asynchronous
- * Local-SGD Training for Language Modeling", Dynamic Local Updates. */
-#ifndef PSD_TEMPO_H
-#define PSD_TEMPO_H
+/* dynamic_period.h: each worker's own period, by its speed (parameters.dynamic_period): Liu et al. 2024,
+ * "Asynchronous Local-SGD Training for Language Modeling", Dynamic Local Updates. */
+#ifndef PSD_JOB_DYNAMIC_PERIOD_H
+#define PSD_JOB_DYNAMIC_PERIOD_H
 
 #include <stddef.h>
 #include <stdint.h>

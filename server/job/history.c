@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "proto/log.h"
-#include "server/json.h"
+#include "server/status/json.h"
 
 enum { MAX_RECORDS = 8192, EVERY_MS = 1000 };
 

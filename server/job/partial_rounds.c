@@ -1,5 +1,5 @@
 /* Cuts (admissions backup and quorum): which exchanges make a round is decided here, once, by what lanes say
- * has begun; the lanes' part is lane_cuts.c.
+ * has begun; the lanes' part is server/lane/partial_rounds.c.
  *
  * An exchange is a candidate when it has begun in every lane that moves, and was made of the center after at
  * least as many rounds as the open one has before it; one made of an older center is late. A round is closed

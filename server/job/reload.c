@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/log.h"
-#include "server/config_method.h"
+#include "server/config/check_method.h"
 
 /* What takes effect by itself: everything that is not the method's. */
 static void take_others(struct psd *d, const struct psd_config *next)
@@ -84,7 +84,7 @@ static int put_all_in_force(struct psd *d, struct ps_error *err)
 
 int psd_reload(struct psd *d, struct ps_error *err)
 {
-    psd_notify_reloading(&d->notify); /* READY again when the method has changed: psd.c */
+    psd_notify_reloading(&d->notify); /* READY again when the method has changed: server/psd.c */
     int rc = put_all_in_force(d, err);
     d->reload.last.text[0] = 0;
     if (rc < 0) {

@@ -1,4 +1,4 @@
-#include "server/notify.h"
+#include "server/job/sd_notify.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
-#include "server/lane.h"
+#include "server/lane/lane.h"
 
 static void say(const char *state)
 {

@@ -1,7 +1,7 @@
-/* notify.h: what psd tells the service manager that has started it, if one has: a datagram for each state, as
- * sd_notify(3) has it. The loop's thread. */
-#ifndef PSD_NOTIFY_H
-#define PSD_NOTIFY_H
+/* sd_notify.h: what psd tells the service manager that has started it, if one has: a datagram for each state,
+ * as sd_notify(3) has it. The loop's thread. */
+#ifndef PSD_JOB_SD_NOTIFY_H
+#define PSD_JOB_SD_NOTIFY_H
 
 #include <stdbool.h>
 #include <stdint.h>

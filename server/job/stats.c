@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 /* What is staged while it waits for others has its floats beside its body where either travels in a codec. */
 static bool stages_beside(const struct psd *d)

@@ -1,8 +1,8 @@
-/* merge.h: what admissions have in common whose rounds are one update each. */
-#ifndef PSD_MERGE_H
-#define PSD_MERGE_H
+/* aggregate.h: what admissions have in common whose rounds are one update each. */
+#ifndef PSD_LANE_AGGREGATE_H
+#define PSD_LANE_AGGREGATE_H
 
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 
 /* Moves the chunk by the n > 0 messages that rounds->party has, in order of rank; each is answered and
  * consumed, and the round is over for the chunk. */

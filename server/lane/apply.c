@@ -1,5 +1,5 @@
 /* How a message moves the center, and when a transfer has landed. */
-#include "server/lane_inside.h"
+#include "server/lane/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -195,7 +195,7 @@ struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range pi
 }
 
 /* The same with r.m the worker's own x, where it lies in memory that both have: both halves of the exchange
- * are made, the worker's as in client/halves/elastic.c. */
+ * are made, the worker's as in client/rules/elastic.c. */
 static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                             struct psd_run r)
 {

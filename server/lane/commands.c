@@ -1,5 +1,5 @@
 /* What a lane does when the loop tells it: its slice, who may speak, snapshots. */
-#include "server/lane_cuts.h"
+#include "server/lane/partial_rounds.h"
 
 #include <errno.h>
 #include <math.h>

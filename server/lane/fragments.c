@@ -1,11 +1,11 @@
-/* Fragments (proto/fragment.h) as a lane sees them: it holds parts of some. A client goes through all of them
- * in order, a cycle, which is what an exchange of the whole vector is without them. */
-#include "server/lane_inside.h"
+/* Fragments (proto/model/fragment.h) as a lane sees them: it holds parts of some. A client goes through all
+ * of them in order, a cycle, which is what an exchange of the whole vector is without them. */
+#include "server/lane/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "proto/fragment.h"
+#include "proto/model/fragment.h"
 
 static void measure(const struct psd_lane *lane, struct psd_fragment *f)
 {

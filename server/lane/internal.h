@@ -1,10 +1,10 @@
-/* lane_inside.h: what the files of the data message's life in a lane share. All of it runs on the lane's
+/* internal.h: what the files of the data message's life in a lane share. All of it runs on the lane's
  * thread; nothing allocates, locks or logs unless a peer misbehaves. */
-#ifndef PSD_LANE_INSIDE_H
-#define PSD_LANE_INSIDE_H
+#ifndef PSD_LANE_INTERNAL_H
+#define PSD_LANE_INTERNAL_H
 
-#include "proto/codec.h"
-#include "server/lane.h"
+#include "proto/codecs/codec.h"
+#include "server/lane/lane.h"
 
 /* What each kind of request needs. */
 struct psd_request_kind {
@@ -19,12 +19,12 @@ struct psd_request_kind {
     uint32_t code;   /* when it is not */
 };
 
-/* lane_check.c: whether the frame fits its kind, client and lane; finds the chunk and what the transfer
+/* validate.c: whether the frame fits its kind, client and lane; finds the chunk and what the transfer
  * covers. 0 or the code to refuse with. */
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
 
-/* lane_fragment.c. The table, of a method that has fragments; -ENOMEM. */
+/* fragments.c. The table, of a method that has fragments; -ENOMEM. */
 int psd_lane_fragments_create(struct psd_lane *lane);
 /* Whether the exchange is of a fragment before which, or after which, others of the same cycle come here. */
 bool psd_lane_cycle_goes_on(const struct psd_lane *lane, const struct ps_frame *f);
@@ -39,7 +39,7 @@ uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t
 /* Where the last fragment that moves begins: a round ends with it. */
 uint64_t psd_lane_closing(const struct psd_lane *lane);
 
-/* lane_answer.c: each of these consumes the message. */
+/* reply.c: each of these consumes the message. */
 void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Values that are not finite, in the transfer's floats from `at` on: the client's session ends. */
@@ -56,7 +56,7 @@ void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const 
 void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 
-/* lane_body.c: how floats lie in bodies. How the request, and the answer to it, are encoded. */
+/* payload.c: how floats lie in bodies. How the request, and the answer to it, are encoded. */
 const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f);
 const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f);
 /* Where the floats of a request are worked on, and its answer's stand afterwards: in place in the body where
@@ -72,7 +72,7 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a);
  * was done. */
 int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats);
 
-/* lane_apply.c */
+/* apply.c */
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
 /* Applies the arrival and lands it; at room_of is the answer then. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
@@ -113,7 +113,7 @@ static inline int64_t psd_lane_others(const struct psd_lane *lane, uint32_t clie
                      atomic_load_explicit(&s->exchanges[client], memory_order_relaxed));
 }
 
-/* lane_answer.c: the client has, or is sent, these values of the center. */
+/* reply.c: the client has, or is sent, these values of the center. */
 void psd_lane_see(const struct psd_lane *lane, uint32_t client, struct ps_range at, const float *values);
 
 static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)

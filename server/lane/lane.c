@@ -1,4 +1,4 @@
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 
 #include <errno.h>
 #include <math.h>

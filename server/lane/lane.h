@@ -3,19 +3,19 @@
  *
  * Until psd_lane_start everything belongs to the loop; from then on the loop only pushes and takes notes and
  * reads the relaxed counters. No locks: a lane's slice, replay table and sockets are its own. */
-#ifndef PSD_LANE_H
-#define PSD_LANE_H
+#ifndef PSD_LANE_LANE_H
+#define PSD_LANE_LANE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
+#include "proto/log_limit.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 #include "ps.pb-c.h"
 #include "server/admissions/admissions.h"
-#include "server/center.h"
-#include "server/log_limit.h"
-#include "server/ring.h"
+#include "server/center/center.h"
+#include "server/lane/queue.h"
 
 #define PSD_MAX_ROADS         4  /* the listener's own, and those that clients attach to */
 #define PSD_OBSERVERS         64 /* beside limits.clients */
@@ -219,7 +219,7 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
-/* lane_table.c, lane's thread: copies the slice and the replay table, tells the loop. */
+/* commands.c, lane's thread: copies the slice and the replay table, tells the loop. */
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s);
 
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
@@ -234,9 +234,9 @@ static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t clien
            psd_exchange_name(incarnation, seq);
 }
 
-/* lane_table.c, lane's thread: notes from the loop. */
+/* commands.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);
-/* lane_serve.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
+/* request.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
 
 static inline void psd_count(_Atomic uint64_t *counter, uint64_t more)

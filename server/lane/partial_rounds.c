@@ -1,9 +1,9 @@
-#include "server/lane_cuts.h"
+#include "server/lane/partial_rounds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/admissions/merge.h"
+#include "server/lane/aggregate.h"
 
 bool psd_lane_cuts_init(struct psd_rounds *r, uint32_t n_slots)
 {

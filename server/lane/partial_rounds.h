@@ -1,4 +1,5 @@
-/* lane_cuts.h: a lane's part in rounds that are made of some members' messages. The loop's is cuts.c.
+/* partial_rounds.h: a lane's part in rounds that are made of some members' messages. The loop's is
+ * server/job/partial_rounds.c.
  *
  * Which exchanges make a round is decided when they have begun, since no more than a window of each can be
  * here before others go on: a lane tells the loop when a client's exchange begins (BEGUN), and the loop
@@ -12,10 +13,10 @@
  * whole, and could be taken. Only what is left of one that has landed in other chunks does, so that it ends.
  *
  * All of it belongs to the lane's thread. */
-#ifndef PSD_LANE_CUTS_H
-#define PSD_LANE_CUTS_H
+#ifndef PSD_LANE_PARTIAL_ROUNDS_H
+#define PSD_LANE_PARTIAL_ROUNDS_H
 
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 
 /* False: no memory, and what there is is the caller's to free. */
 bool psd_lane_cuts_init(struct psd_rounds *r, uint32_t n_slots);

@@ -1,5 +1,5 @@
 /* How floats lie in the bodies of messages: encoded as the job's codecs say, on both ways. */
-#include "server/lane_inside.h"
+#include "server/lane/internal.h"
 
 #include <errno.h>
 #include <string.h>

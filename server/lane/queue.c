@@ -1,4 +1,4 @@
-#include "server/ring.h"
+#include "server/lane/queue.h"
 
 #include <assert.h>
 #include <errno.h>

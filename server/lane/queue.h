@@ -1,12 +1,12 @@
-/* ring.h: notes between the loop and a lane. One thread pushes, one takes; neither ever waits. */
-#ifndef PSD_RING_H
-#define PSD_RING_H
+/* queue.h: notes between the loop and a lane. One thread pushes, one takes; neither ever waits. */
+#ifndef PSD_LANE_QUEUE_H
+#define PSD_LANE_QUEUE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 
 #define PSD_RING_NOTES 8192 /* more than can be outstanding: see the kinds below */
 

@@ -1,5 +1,5 @@
 /* What a lane answers. */
-#include "server/lane_cuts.h"
+#include "server/lane/partial_rounds.h"
 
 #include <errno.h>
 #include <inttypes.h>

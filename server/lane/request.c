@@ -1,6 +1,6 @@
-/* The life of a data message in a lane: validate (lane_check.c), find its exchange, apply (lane_apply.c),
- * answer (lane_answer.c). */
-#include "server/lane_cuts.h"
+/* The life of a data message in a lane: validate (validate.c), find its exchange, apply (apply.c),
+ * answer (reply.c). */
+#include "server/lane/partial_rounds.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "server/lane_cuts.h"
+#include "server/lane/partial_rounds.h"
 
 #include <errno.h>
 #include <inttypes.h>

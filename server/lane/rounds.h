@@ -1,4 +1,4 @@
-/* lane_rounds.h: what a lane stages under admissions with members, and how it goes through rounds.
+/* rounds.h: what a lane stages under admissions with members, and how it goes through rounds.
  *
  * The loop decides who the members are, from which round on (PSD_NOTE_MEMBERS); from that every lane derives
  * the same order by (round, rank) on its own. A member's message for a chunk is staged until the admission's
@@ -11,7 +11,7 @@
 #ifndef PSD_LANE_ROUNDS_H
 #define PSD_LANE_ROUNDS_H
 
-#include "server/lane_inside.h"
+#include "server/lane/internal.h"
 
 /* A message that waits. */
 struct psd_staged {
@@ -30,7 +30,7 @@ struct psd_pace {
     bool free;       /* that one waits for nobody */
 };
 
-/* Where a client's exchange stands under cuts (lane_cuts.c). */
+/* Where a client's exchange stands under cuts (partial_rounds.c). */
 struct psd_standing {
     uint64_t began; /* exchange begun last, */
     uint64_t base;  /* and `seen` as it was then */

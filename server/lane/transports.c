@@ -1,4 +1,4 @@
-#include "server/roads.h"
+#include "server/lane/transports.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/random.h>
 
 #include "proto/log.h"
-#include "server/endpoint.h"
+#include "server/config/endpoint.h"
 #include "server/psd.h"
 
 static bool is_attached(const struct ps_transport *t)

@@ -1,11 +1,11 @@
-/* roads.h: the roads on which psd's own lanes can be reached: the listener's, and beside it those that
+/* transports.h: the roads on which psd's own lanes can be reached: the listener's, and beside it those that
  * clients attach to (shm, rdma), as far as this machine has them and `transport` allows. Loop's thread. */
-#ifndef PSD_ROADS_H
-#define PSD_ROADS_H
+#ifndef PSD_LANE_TRANSPORTS_H
+#define PSD_LANE_TRANSPORTS_H
 
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 #include "ps.pb-c.h"
-#include "server/lane.h"
+#include "server/lane/lane.h"
 
 struct psd;
 struct psd_config;

@@ -1,5 +1,5 @@
 /* Whether a data message may be served. */
-#include "server/lane_inside.h"
+#include "server/lane/internal.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* ADMM in one trip, Zhang, Choromanska, LeCun 2015, eq. 9-11: message m = A - (x - lambda) with A as in
- * proto/method.h, center <- center + (m + kappa center) / p, answered with the center before.
+ * proto/model/method.h, center <- center + (m + kappa center) / p, answered with the center before.
  * Eq. 9-10 put into x' - lambda' give A + kappa center, so p times eq. 11 grows by A + kappa center - (x -
  * lambda) = m + kappa center, once for each member that has moved. */
 #include "server/rules/rules.h"

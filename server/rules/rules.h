@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/vec.h"
+#include "proto/vec/vec.h"
 
 #define PSD_MAX_STATE 4
 

@@ -1,9 +1,9 @@
-#include "server/session.h"
+#include "server/session/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "server/lane.h"
+#include "server/lane/lane.h"
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients)
 {

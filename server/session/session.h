@@ -1,13 +1,13 @@
 /* session.h: who is in the job. Owned by the loop; lanes are told by notes. */
-#ifndef PSD_SESSION_H
-#define PSD_SESSION_H
+#ifndef PSD_SESSION_SESSION_H
+#define PSD_SESSION_SESSION_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/manifest.h"
-#include "proto/transport.h"
+#include "proto/model/manifest.h"
+#include "proto/transports/transport.h"
 
 #define PSD_MAX_MEMBERS 1024 /* of a clique */
 
@@ -44,7 +44,7 @@ struct psd_session {
     char name[64];
     char address[64];
     char identity[64];       /* who it has proved to be; "": nobody, peers prove nothing */
-    uint64_t identity_id;    /* its number (auth.h); 0: none */
+    uint64_t identity_id;    /* its number (server/auth/auth.h); 0: none */
     unsigned char peer[256]; /* identity at the control socket */
     size_t peer_bytes;
     uint64_t last_heard_ms; /* loop's clock */

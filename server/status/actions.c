@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/json.h"
+#include "server/status/json.h"
 
 /* False: this is not the head, and says where that is. */
 static bool is_heads(const struct psd *d, struct psd_http_answer *answer)

@@ -1,14 +1,14 @@
 #!/bin/sh
-# embed-page.sh OUT.c FILE...: the files of server/page as C arrays, so that psd needs no files to serve them.
+# embed-page.sh OUT.c FILE...: the files of server/status/page as C arrays, so that psd needs no files to serve them.
 set -eu
 out=$1
 shift
 {
-    echo '/* Generated from server/page by server/embed-page.sh. */'
+    echo '/* Generated from server/status/page by server/status/embed-page.sh. */'
     cat <<END
 #include <stdlib.h>
 #include <string.h>
-#include "server/page.h"
+#include "server/status/page.h"
 static void say(struct psd_http_answer *answer, const char *type, const unsigned char *bytes, size_t len)
 {
     answer->content_type = type;

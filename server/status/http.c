@@ -1,7 +1,7 @@
 /* libmicrohttpd without a thread of its own: a uv_poll handle watches its epoll descriptor and a timer its
  * next timeout; both call MHD_run, which calls the handlers. One daemon per listening socket, because what it
  * serves depends on the socket. */
-#include "server/http.h"
+#include "server/status/http.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "proto/unix_socket.h"
-#include "server/http_socket.h"
 #include "server/loop/timer.h"
+#include "server/status/http_socket.h"
 
 #define MAX_BODY_BYTES  (64 * 1024) /* of a request; read and ignored */
 #define MAX_CONNECTIONS 64          /* per socket */

@@ -5,8 +5,8 @@
  * 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET without the body. Every answer forbids
  * a browser to load or run anything that psd did not serve itself. Connections, their idle time and their
  * memory are bounded. */
-#ifndef PSD_HTTP_H
-#define PSD_HTTP_H
+#ifndef PSD_STATUS_HTTP_H
+#define PSD_STATUS_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "server/http_socket.h"
+#include "server/status/http_socket.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/url.h"
+#include "server/config/url.h"
 
 #define BACKLOG 64
 

@@ -1,6 +1,6 @@
-/* http_socket.h: the TCP face of the status server. Private to server/http.c. */
-#ifndef PSD_HTTP_SOCKET_H
-#define PSD_HTTP_SOCKET_H
+/* http_socket.h: the TCP face of the status server. Private to server/status/http.c. */
+#ifndef PSD_STATUS_HTTP_SOCKET_H
+#define PSD_STATUS_HTTP_SOCKET_H
 
 #include <stddef.h>
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/endpoint.h"
-#include "server/json.h"
-#include "server/page.h"
+#include "server/config/endpoint.h"
+#include "server/status/json.h"
+#include "server/status/page.h"
 
 static const char *const state_names[] = {
     [PSD_STATE_WAITING] = "waiting", [PSD_STATE_OFFERED] = "waiting",   [PSD_STATE_EMPTYING] = "waiting",

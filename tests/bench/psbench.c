@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "nets/net.h"
-#include "proto/memory.h"
-#include "tests/bench/allreduce.h"
-#include "tests/bench/data.h"
-#include "tests/bench/codec.h"
-#include "tests/bench/exchange.h"
-#include "tests/bench/net.h"
-#include "tests/bench/plan.h"
-#include "tests/bench/rule.h"
+#include "proto/malloc_settings.h"
+#include "tests/bench/allreduce/allreduce.h"
+#include "tests/bench/data/data.h"
+#include "tests/bench/codec/codec.h"
+#include "tests/bench/exchange/exchange.h"
+#include "tests/bench/net/net.h"
+#include "tests/bench/plan/plan.h"
+#include "tests/bench/rule/rule.h"
 
 struct command {
     const char *name;

@@ -1,7 +1,7 @@
-/* rig.h: a real psd and a model that has it all: every role, tensors that cross chunks and lanes, one that
- * does not decay. */
-#ifndef TEST_CLIENT_RIG_H
-#define TEST_CLIENT_RIG_H
+/* psd_fixture.h: a real psd and a model that has it all: every role, tensors that cross chunks and lanes, one
+ * that does not decay. */
+#ifndef TEST_CLIENT_PSD_FIXTURE_H
+#define TEST_CLIENT_PSD_FIXTURE_H
 
 #include <stdio.h>
 #include <stdlib.h>

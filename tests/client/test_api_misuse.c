@@ -1,6 +1,6 @@
 /* Every function of the header, called out of order and with arguments that are not allowed: a typed result
  * and a sentence that names the call, and the handle goes on. */
-#include "tests/client/rig.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N };
 

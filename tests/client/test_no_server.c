@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "tests/client/rig.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, STEPS = 15 };
 

@@ -1,7 +1,7 @@
 /* The optimizers' table: complete, and each step against its equation in double precision. */
 #include <math.h>
 
-#include "client/psc.h"
+#include "client/internal.h"
 #include "tests/support/unit.h"
 
 enum { N = 300 };

@@ -1,7 +1,7 @@
 /* What a step does to values by their role, and weight decay, with a real psd. */
 #include <math.h>
 
-#include "tests/client/rig.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, WORKERS = 2, STEPS = 12 };
 

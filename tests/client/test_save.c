@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/client/rig.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, STEPS = 12, SAVE_AT = 5 };
 

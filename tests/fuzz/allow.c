@@ -2,7 +2,7 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "server/allow.h"
+#include "server/auth/allow_list.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char *const roles[] = {"any", "worker", "observer"};

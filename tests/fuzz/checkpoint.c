@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MAX_FLOATS = 1 << 16 };

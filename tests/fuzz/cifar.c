@@ -1,7 +1,7 @@
 /* CIFAR-10 files: what is accepted is whole records, and no fewer, whose labels are classes. */
 #include <string.h>
 
-#include "nets/data/cifar.h"
+#include "nets/data/cifar_format.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

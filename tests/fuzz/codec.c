@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The most floats that fit into len bytes: payloads grow with them. */

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "server/config.h"
+#include "server/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Applies the leading lines "!KEY=VALUE"; returns where the file starts, or -1. */

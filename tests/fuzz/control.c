@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/psc.h"
-#include "proto/control.h"
-#include "proto/manifest.h"
-#include "server/meeting.h"
+#include "client/internal.h"
+#include "proto/model/manifest.h"
+#include "proto/wire/control.h"
+#include "server/control/rendezvous.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_manifest(const Ps__Begin *b)

@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "proto/frame.h"
-#include "proto/shard.h"
+#include "proto/model/shard.h"
+#include "proto/wire/frame.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The cut, and within it what the transfer covers; whole when the bytes name no range of the vector. */

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "nets/data/idx.h"
+#include "nets/data/idx_format.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { HEADER_BYTES = 4 };

@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 #include "proto/log.h"
-#include "server/lane.h"
+#include "server/lane/lane.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/lane_record.h"
-#include "tests/fuzz/road.h"
+#include "tests/fuzz/stub_transport.h"
 
 enum { N_FLOATS = 3000, N_FROZEN_FROM = 1700, N_SLOTS = 4 };
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 enum { FUZZ_INCARNATION = 7, FUZZ_FIRST_TENSOR = 900 };
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "proto/log.h"
-#include "server/lane_rounds.h"
+#include "server/lane/rounds.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/road.h"
+#include "tests/fuzz/stub_transport.h"
 
 enum { N_FLOATS = 3000, N_FROZEN_FROM = 1700, N_SLOTS = 4, N_CHUNKS = 3 };
 

@@ -11,14 +11,14 @@
 
 #include "client/cliques/clique.h"
 #include "client/cliques/wire.h"
-#include "client/state_file.h"
-#include "nets/data/cifar.h"
-#include "proto/codec.h"
-#include "proto/control.h"
-#include "proto/frame.h"
-#include "proto/shard.h"
-#include "proto/transports/shm_wire.h"
-#include "server/checkpoint.h"
+#include "client/save_format.h"
+#include "nets/data/cifar_format.h"
+#include "proto/codecs/codec.h"
+#include "proto/model/shard.h"
+#include "proto/transports/shm/wire.h"
+#include "proto/wire/control.h"
+#include "proto/wire/frame.h"
+#include "server/checkpoint/checkpoint.h"
 #include "tests/fuzz/lane_record.h"
 
 static void fail(const char *what)

@@ -3,7 +3,7 @@
  * request lets through names memory that is there. */
 #include <string.h>
 
-#include "proto/transports/shm_wire.h"
+#include "proto/transports/shm/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 static void try_hello(const unsigned char *bytes)

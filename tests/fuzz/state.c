@@ -4,7 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "client/state_file.h"
+#include "client/save_format.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { CHECKSUM_BYTES = 8 };

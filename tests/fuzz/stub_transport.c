@@ -1,4 +1,4 @@
-#include "tests/fuzz/road.h"
+#include "tests/fuzz/stub_transport.h"
 
 #include <stdlib.h>
 #include <string.h>

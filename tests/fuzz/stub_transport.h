@@ -1,9 +1,10 @@
-/* road.h: the road of the targets that drive a lane without sockets: what the lane answers comes to fuzz_far.
+/* stub_transport.h: the road of the targets that drive a lane without sockets: what the lane answers comes to
+ * fuzz_far.
  */
-#ifndef FUZZ_ROAD_H
-#define FUZZ_ROAD_H
+#ifndef TEST_FUZZ_STUB_TRANSPORT_H
+#define TEST_FUZZ_STUB_TRANSPORT_H
 
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 #include "tests/fuzz/lane_record.h"
 
 /* The far end. */

@@ -1,8 +1,8 @@
 /* Addresses: what parses, written anew from its parts, parses into the same parts. */
 #include <string.h>
 
-#include "server/endpoint.h"
-#include "server/url.h"
+#include "server/config/endpoint.h"
+#include "server/config/url.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

@@ -1,4 +1,4 @@
-#include "tests/support/crew.h"
+#include "tests/support/exchange_workers.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* crew.h: worker processes over libpsclient that exchange until told to stop.
+/* exchange_workers.h: worker processes over libpsclient that exchange until told to stop.
  *
  * Their messages are whole numbers, so that under rule sgd with learning_rate 1 every sum is exact in float32
  * and the center says which exchanges landed. They offer zeros. */
-#ifndef TEST_CREW_H
-#define TEST_CREW_H
+#ifndef TEST_SUPPORT_EXCHANGE_WORKERS_H
+#define TEST_SUPPORT_EXCHANGE_WORKERS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 /* A queue with two ends: owned by whoever takes from it, kept by whoever puts into it. */
 struct pipe {

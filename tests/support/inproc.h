@@ -4,7 +4,7 @@
 #ifndef TEST_INPROC_H
 #define TEST_INPROC_H
 
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 
 extern const struct ps_transport ps_transport_inproc;
 

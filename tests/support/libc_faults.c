@@ -1,4 +1,4 @@
-#include "tests/support/shim.h"
+#include "tests/support/libc_faults.h"
 
 #include <fcntl.h>
 #include <stdio.h>

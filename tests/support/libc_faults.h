@@ -1,9 +1,9 @@
-/* shim.h: faults of the machine for a real psd: a preloaded library (shim_preload.c) between it and the C
- * library fails what the page says and shifts the clocks.
+/* libc_faults.h: faults of the machine for a real psd: a preloaded library (libc_faults_preload.c) between it
+ * and the C library fails what the page says and shifts the clocks.
  *
  * The page is shared: a test changes it while psd runs. */
-#ifndef TEST_SHIM_H
-#define TEST_SHIM_H
+#ifndef TEST_SUPPORT_LIBC_FAULTS_H
+#define TEST_SUPPORT_LIBC_FAULTS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* Preloaded before psd: see shim.h. The dynamic linker finds these first; RTLD_NEXT is the C library. */
+/* Preloaded before psd: see libc_faults.h. The dynamic linker finds these first; RTLD_NEXT is the C library.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/support/shim.h"
+#include "tests/support/libc_faults.h"
 
 static struct shim_page *page;
 

@@ -1,11 +1,11 @@
-#include "tests/support/hand.h"
+#include "tests/support/raw_client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 #include "tests/support/clock.h"
 #include "tests/support/proxy.h"
 

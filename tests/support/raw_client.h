@@ -1,16 +1,16 @@
-/* hand.h: a client made by hand, message by message, so that a test can lose, repeat and spoil them.
+/* raw_client.h: a client made by hand, message by message, so that a test can lose, repeat and spoil them.
  *
  * Belongs to one thread. Starts threads of libzmq: fork workers before. */
-#ifndef TEST_HAND_H
-#define TEST_HAND_H
+#ifndef TEST_SUPPORT_RAW_CLIENT_H
+#define TEST_SUPPORT_RAW_CLIENT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/control.h"
-#include "proto/frame.h"
-#include "proto/shard.h"
-#include "proto/transport.h"
+#include "proto/model/shard.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 
 struct hand {
     void *context, *control;

@@ -1,4 +1,4 @@
-#include "tests/support/circle.h"
+#include "tests/support/thread_clique.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* circle.h: cliques whose members are threads of one process: the plainest kind, to test what cliques are
- * used for. Sums go in the order of ranks. */
-#ifndef TEST_CIRCLE_H
-#define TEST_CIRCLE_H
+/* thread_clique.h: cliques whose members are threads of one process: the plainest kind, to test what cliques
+ * are used for. Sums go in the order of ranks. */
+#ifndef TEST_SUPPORT_THREAD_CLIQUE_H
+#define TEST_SUPPORT_THREAD_CLIQUE_H
 
 #include "client/psclique.h"
 

@@ -1,4 +1,4 @@
-#include "tests/system/house.h"
+#include "tests/system/auth_fixture.h"
 
 #include <check.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
-/* house.h: a psd that asks who comes, listening as if other machines could reach it; w0, w1, w2 have keys,
- * and the allow-list says what of each. For system tests. */
-#ifndef TEST_HOUSE_H
-#define TEST_HOUSE_H
+/* auth_fixture.h: a psd that asks who comes, listening as if other machines could reach it; w0, w1, w2 have
+ * keys, and the allow-list says what of each. For system tests. */
+#ifndef TEST_SYSTEM_AUTH_FIXTURE_H
+#define TEST_SYSTEM_AUTH_FIXTURE_H
 
-#include "proto/curve.h"
-#include "tests/system/stepper.h"
+#include "proto/security/curve.h"
+#include "tests/system/step_workers.h"
 
 enum { HOUSE_FLOATS = 30011, HOUSE_PEERS = 3, HOUSE_PATH_BYTES = 160 };
 #define HOUSE_ENDLESS UINT64_MAX

@@ -1,11 +1,11 @@
-/* siege.h: an honest worker at work while a test does its worst; afterwards the center holds what that worker
- * sent, bit for bit, and nothing else. */
-#ifndef TEST_SIEGE_H
-#define TEST_SIEGE_H
+/* hostile_fixture.h: an honest worker at work while a test does its worst; afterwards the center holds what
+ * that worker sent, bit for bit, and nothing else. */
+#ifndef TEST_SYSTEM_HOSTILE_FIXTURE_H
+#define TEST_SYSTEM_HOSTILE_FIXTURE_H
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
-#include "tests/support/hand.h"
+#include "tests/support/exchange_workers.h"
+#include "tests/support/raw_client.h"
 
 /* A worker connects anew when psd has said nothing for four heartbeats: with SIEGE_CALM_MS on no machine that
  * is only slow. A test that kills psd wants a few, of SIEGE_BRISK_MS. */

@@ -1,4 +1,4 @@
-#include "tests/system/pages.h"
+#include "tests/system/output_format.h"
 
 #include <check.h>
 #include <regex.h>

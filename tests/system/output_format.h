@@ -1,6 +1,6 @@
-/* pages.h: whether what psd and psctl print can be read by a machine. */
-#ifndef TEST_PAGES_H
-#define TEST_PAGES_H
+/* output_format.h: whether what psd and psctl print can be read by a machine. */
+#ifndef TEST_SYSTEM_OUTPUT_FORMAT_H
+#define TEST_SYSTEM_OUTPUT_FORMAT_H
 
 #include <jansson.h>
 

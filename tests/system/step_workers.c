@@ -1,4 +1,4 @@
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 #include <check.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
-/* stepper.h: worker processes that take psc_step with gradients that depend on (seed, rank, t, x) alone, so
- * that a run can be repeated, and be compared to the last bit. */
-#ifndef TEST_STEPPER_H
-#define TEST_STEPPER_H
+/* step_workers.h: worker processes that take psc_step with gradients that depend on (seed, rank, t, x) alone,
+ * so that a run can be repeated, and be compared to the last bit. */
+#ifndef TEST_SYSTEM_STEP_WORKERS_H
+#define TEST_SYSTEM_STEP_WORKERS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

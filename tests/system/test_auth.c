@@ -6,10 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/hand.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/house.h"
+#include "tests/system/auth_fixture.h"
 
 enum { STEPS = 60 };
 

@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "nets/data/cifar.h"
-#include "server/checkpoint.h"
+#include "nets/data/cifar_format.h"
+#include "server/checkpoint/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"

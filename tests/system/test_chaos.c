@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/libc_faults.h"
 #include "tests/support/proxy.h"
-#include "tests/support/shim.h"
 #include "tests/support/suite.h"
-#include "tests/system/siege.h"
+#include "tests/system/hostile_fixture.h"
 
 enum { WORKERS = 3, EVENTS = 16, PSD_DEATHS = 5, MOST_DEAD = 8 };
 

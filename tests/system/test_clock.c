@@ -2,9 +2,9 @@
 #include <signal.h>
 #include <string.h>
 
-#include "tests/support/shim.h"
+#include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
-#include "tests/system/siege.h"
+#include "tests/system/hostile_fixture.h"
 
 enum { HOUR_S = 3600 };
 

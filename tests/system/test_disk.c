@@ -10,10 +10,10 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#include "server/checkpoint.h"
-#include "tests/support/shim.h"
+#include "server/checkpoint/checkpoint.h"
+#include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
-#include "tests/system/siege.h"
+#include "tests/system/hostile_fixture.h"
 
 /* By psd's clock, which leaps when one is to be due. */
 enum { EVERY_S = 3600 };

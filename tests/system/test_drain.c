@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
-#include "tests/support/hand.h"
-#include "tests/support/shim.h"
+#include "tests/support/exchange_workers.h"
+#include "tests/support/libc_faults.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 100003, WORKERS = 4 };

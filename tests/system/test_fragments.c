@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/fragment.h"
-#include "tests/support/shim.h"
+#include "proto/model/fragment.h"
+#include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 enum { FLOATS = 30011, WORKERS = 3, FRAGMENTS = 4, PERIOD = 6, STEPS = 41 }; /* two lanes of four chunks */
 

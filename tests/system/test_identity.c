@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/hand.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/house.h"
+#include "tests/system/auth_fixture.h"
 
 enum { STEPS = 60 };
 

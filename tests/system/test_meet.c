@@ -9,7 +9,7 @@
 
 #include "client/psclique.h"
 #include "tests/support/daemon.h"
-#include "tests/support/shim.h"
+#include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
 
 enum { MAX = 8, FLOATS = 1000 };

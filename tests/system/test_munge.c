@@ -9,11 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/credential.h"
-#include "tests/support/hand.h"
+#include "proto/security/munge.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/house.h"
+#include "tests/system/auth_fixture.h"
 
 static const char *munged_program(void)
 {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tests/support/suite.h"
-#include "tests/system/siege.h"
+#include "tests/system/hostile_fixture.h"
 #include "tests/system/timelapse.h"
 
 enum { WAIT_S = 60, DESCRIPTORS = 96, CROWD = 200, MOST = 256 };

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
+#include "tests/support/exchange_workers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 enum {
     FLOATS = 30011,

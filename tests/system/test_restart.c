@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
+#include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
 #include "tests/support/suite.h"
 

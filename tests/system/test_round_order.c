@@ -9,7 +9,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 enum { FLOATS = 12000, WORKERS = 3, ROUNDS = 5, WAIT_S = 60 }; /* two lanes of two chunks */
 

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
+#include "tests/support/exchange_workers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 #include "tests/system/timelapse.h"
 
 enum { FLOATS = 30011, WORKERS = 4, STEPS = 80, SETTINGS = 16 }; /* two lanes of four chunks */

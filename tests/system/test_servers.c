@@ -8,12 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/crew.h"
+#include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
 #include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 enum {
     ENDLESS = 1000000000,

@@ -15,7 +15,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 #include "tests/system/timelapse.h"
 
 enum {

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/crew.h"
 #include "tests/support/daemon.h"
-#include "tests/support/hand.h"
+#include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/stepper.h"
+#include "tests/system/step_workers.h"
 
 enum { FLOATS = 30011, WORKERS = 4, SWAPS = 60, CUT_SWAPS = 48, WAIT_S = 60 }; /* two lanes of four chunks */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/method.h"
+#include "proto/model/method.h"
 #include "tests/theory/job.h"
 #include "tests/theory/noise.h"
 #include "tests/theory/theory.h"

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "nets/data/philox.h"
+#include "nets/philox.h"
 
 /* Two words make a pair of normals (Box, Muller 1958); half a step up keeps the logarithm's argument from 0.
  */

@@ -1,4 +1,4 @@
-#include "tests/theory/table.h"
+#include "tests/theory/report.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* table.h: what the program prints, a line for each check. */
-#ifndef THEORY_TABLE_H
-#define THEORY_TABLE_H
+/* report.h: what the program prints, a line for each check. */
+#ifndef TEST_THEORY_REPORT_H
+#define TEST_THEORY_REPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>

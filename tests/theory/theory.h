@@ -5,7 +5,7 @@
 #ifndef THEORY_H
 #define THEORY_H
 
-#include "tests/theory/table.h"
+#include "tests/theory/report.h"
 
 /* Zhang, Choromanska, LeCun 2015, eq. 2-3 and their closed forms; p = 1, 2, 4, 8. */
 void theory_sync(struct table *table);

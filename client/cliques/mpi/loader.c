@@ -1,10 +1,10 @@
-/* mpi_world.c: libpsclique-mpi, loaded when somebody asks for it: this library does not depend on MPI. */
+/* loader.c: libpsclique-mpi, loaded when somebody asks for it: this library does not depend on MPI. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cliques/mpi/calls.h"
+#include "client/cliques/mpi/plugin.h"
 
 struct psc_mpi_world {
     struct psc_mpi_options opt;

@@ -1,6 +1,6 @@
-/* calls.h: what libpsclient looks for in libpsclique-mpi, by name: one table, without any type of MPI's. */
-#ifndef PSC_CLIQUES_MPI_CALLS_H
-#define PSC_CLIQUES_MPI_CALLS_H
+/* plugin.h: what libpsclient looks for in libpsclique-mpi, by name: one table, without any type of MPI's. */
+#ifndef PSC_CLIQUES_MPI_PLUGIN_H
+#define PSC_CLIQUES_MPI_PLUGIN_H
 
 #include <stdbool.h>
 

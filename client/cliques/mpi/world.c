@@ -1,8 +1,8 @@
 /* world.c: cliques of the processes that mpirun started, for programs that do not know MPI. */
 #include <string.h>
 
-#include "client/cliques/mpi/calls.h"
 #include "client/cliques/mpi/mpi.h"
+#include "client/cliques/mpi/plugin.h"
 #include "client/cliques/mpi/watchdog.h"
 
 extern const struct psc_mpi_calls psc_mpi_calls_1;

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cliques/leader.h"
+#include "client/cliques/rendezvous/leader.h"
 #include "client/cliques/socket.h"
 #include "proto/clock.h"
 

@@ -1,4 +1,4 @@
-#include "client/cliques/leader.h"
+#include "client/cliques/rendezvous/leader.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/cliques/porch.h"
+#include "client/cliques/rendezvous/pending_peers.h"
 #include "proto/clock.h"
 
 static const double look_s = 0.2;  /* between two looks at the guests and at whether it still leads */

@@ -1,11 +1,11 @@
 /* leader.h: a meeting that one of the members leads: the others say hello to it, and when all have come it
  * gives out the ranks, or tells everybody why not. */
-#ifndef PSC_CLIQUES_LEADER_H
-#define PSC_CLIQUES_LEADER_H
+#ifndef PSC_CLIQUES_RENDEZVOUS_LEADER_H
+#define PSC_CLIQUES_RENDEZVOUS_LEADER_H
 
 #include <stdbool.h>
 
-#include "client/cliques/rendezvous.h"
+#include "client/cliques/rendezvous/rendezvous.h"
 
 /* Leads until everybody has come; nonce is what the hellos must carry. still_leads is asked every now and
  * then, and before the end: when false, everybody is told to look again and -ESTALE is returned. */

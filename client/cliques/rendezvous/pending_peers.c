@@ -1,4 +1,4 @@
-#include "client/cliques/porch.h"
+#include "client/cliques/rendezvous/pending_peers.h"
 
 #include <errno.h>
 #include <poll.h>

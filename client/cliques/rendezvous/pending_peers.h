@@ -1,7 +1,7 @@
-/* porch.h: who has connected but not been let in: connections whose hello is still on its way, at most so
- * many, each for so long. Strangers wait here without holding anybody up. */
-#ifndef PSC_CLIQUES_PORCH_H
-#define PSC_CLIQUES_PORCH_H
+/* pending_peers.h: who has connected but not been let in: connections whose hello is still on its way, at
+ * most so many, each for so long. Strangers wait here without holding anybody up. */
+#ifndef PSC_CLIQUES_RENDEZVOUS_PENDING_PEERS_H
+#define PSC_CLIQUES_RENDEZVOUS_PENDING_PEERS_H
 
 #include "client/cliques/socket.h"
 

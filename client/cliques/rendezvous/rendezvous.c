@@ -1,4 +1,4 @@
-#include "client/cliques/rendezvous.h"
+#include "client/cliques/rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* rendezvous.h: how the members of a ring find each other. One scheme a row, one file a scheme. */
-#ifndef PSC_CLIQUES_RENDEZVOUS_H
-#define PSC_CLIQUES_RENDEZVOUS_H
+#ifndef PSC_CLIQUES_RENDEZVOUS_RENDEZVOUS_H
+#define PSC_CLIQUES_RENDEZVOUS_RENDEZVOUS_H
 
 #include "client/cliques/wire.h"
-#include "client/secure.h"
+#include "client/session/control_socket.h"
 
 struct psc_meeting {
     /* What this member brings. */

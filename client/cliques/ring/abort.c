@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "client/cliques/ring.h"
+#include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
 static const double news_s = 0.3; /* for telling; a neighbour that cannot hear for so long is on its own */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cliques/porch.h"
-#include "client/cliques/ring.h"
+#include "client/cliques/rendezvous/pending_peers.h"
+#include "client/cliques/ring/ring.h"
 
 static struct psc_hello hello_of(const struct psc_ring *r, uint32_t link)
 {

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "client/cliques/ring.h"
+#include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
 enum { BEATS = 4 }; /* WAITING is said so often before a silence is too long */

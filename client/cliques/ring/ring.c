@@ -1,5 +1,5 @@
 /* Opening and closing a ring. */
-#include "client/cliques/ring.h"
+#include "client/cliques/ring/ring.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "client/cliques/rendezvous.h"
+#include "client/cliques/rendezvous/rendezvous.h"
 #include "proto/clock.h"
 
 static const double farewell_s = 0.2; /* for the others to read what broke a clique before it is closed */

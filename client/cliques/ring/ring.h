@@ -1,11 +1,11 @@
 /* ring.h: a ring's parts.
  *
  * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
- * where they come from. A link carries its own part of the vector. ring.c opens and closes, ring_join.c
- * connects, ring_run.c runs a collective, ring_flow.c knows which segment comes when and moves bytes,
- * ring_news.c tells the others what broke. */
-#ifndef PSC_CLIQUES_RING_H
-#define PSC_CLIQUES_RING_H
+ * where they come from. A link carries its own part of the vector. ring.c opens and closes, connect.c
+ * connects, progress.c runs a collective, schedule.c knows which segment comes when and moves bytes,
+ * abort.c tells the others what broke. */
+#ifndef PSC_CLIQUES_RING_RING_H
+#define PSC_CLIQUES_RING_RING_H
 
 #include <stdbool.h>
 

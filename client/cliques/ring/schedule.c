@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "client/cliques/ring.h"
+#include "client/cliques/ring/ring.h"
 
 /* Blocks begin at whole cache lines; stripes of all blocks together stay in a cache. */
 enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20 };

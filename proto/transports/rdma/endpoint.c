@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "proto/transports/rdma.h"
+#include "proto/transports/rdma/rdma.h"
 
 enum { PAGE_BYTES = 4096, ACK_EVENTS = 64 };
 

@@ -6,7 +6,7 @@
 
 #include "proto/clock.h"
 
-#include "proto/transports/rdma_link.h"
+#include "proto/transports/rdma/link.h"
 
 enum {
     LOOK_EVERY = 256, /* calls in vain, until the connection is looked at although nobody waited */

@@ -1,8 +1,8 @@
-/* rdma_link.h: a client's end of the rdma road. */
+/* link.h: a client's end of the rdma road. */
 #ifndef PS_TRANSPORTS_RDMA_LINK_H
 #define PS_TRANSPORTS_RDMA_LINK_H
 
-#include "proto/transports/rdma.h"
+#include "proto/transports/rdma/rdma.h"
 
 enum ps_rdma_link_slot {
     PS_RDMA_IDLE,

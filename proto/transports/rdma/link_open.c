@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "proto/clock.h"
-#include "proto/transports/rdma_link.h"
+#include "proto/transports/rdma/link.h"
 
 /* How long the other end's silence is waited for: 4.096 us * 2^17 = 0.54 s, eight times. Devices may take up
  * to four times as long. */

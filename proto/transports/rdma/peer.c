@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 
 #include "proto/log.h"
-#include "proto/transports/rdma_port.h"
+#include "proto/transports/rdma/port.h"
 
 enum { MAX_DETACHED = 4, RNR_RETRIES = 3 };
 

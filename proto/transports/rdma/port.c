@@ -12,7 +12,7 @@
 
 #include "proto/clock.h"
 #include "proto/log.h"
-#include "proto/transports/rdma_port.h"
+#include "proto/transports/rdma/port.h"
 
 enum {
     REST_US = 20,       /* looked for before sleeping */

@@ -1,8 +1,8 @@
-/* rdma_port.h: a lane's end of the rdma road, and the clients that are attached to it. */
+/* port.h: a lane's end of the rdma road, and the clients that are attached to it. */
 #ifndef PS_TRANSPORTS_RDMA_PORT_H
 #define PS_TRANSPORTS_RDMA_PORT_H
 
-#include "proto/transports/rdma.h"
+#include "proto/transports/rdma/rdma.h"
 
 /* A device that clients are attached through: its completions wake the port. */
 struct ps_rdma_device {

@@ -6,12 +6,12 @@
  * registered for that client, in a protection domain of its own, and are not any more from the moment it is
  * detached. psd works in the slot, and copies nothing but the header.
  *
- *   rdma_wire.c       what the ends tell each other at set-up
- *   rdma_end.c        what both ends have: slots, queue pair, completions
- *   rdma_port.c       a lane's end: who may attach; waiting
- *   rdma_client.c     one attached client: its messages
- *   rdma_link_open.c  a client's end: set-up
- *   rdma_link.c       its messages and waiting
+ *   wire.c       what the ends tell each other at set-up
+ *   endpoint.c        what both ends have: slots, queue pair, completions
+ *   port.c       a lane's end: who may attach; waiting
+ *   peer.c     one attached client: its messages
+ *   link_open.c  a client's end: set-up
+ *   link.c       its messages and waiting
  *
  * There are no threads: all is done by the thread that owns the port or the link. Nothing is encrypted.
  *
@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/transports/rdma.h"
+#include "proto/transports/rdma/rdma.h"
 #include "proto/transports/transports.h"
 
 static int hub_create(uint32_t io_threads, struct ps_hub **out)

@@ -1,13 +1,13 @@
 /* rdma.h: what the files of the rdma road share. See rdma.c for how it works. */
-#ifndef PS_TRANSPORTS_RDMA_H
-#define PS_TRANSPORTS_RDMA_H
+#ifndef PS_TRANSPORTS_RDMA_RDMA_H
+#define PS_TRANSPORTS_RDMA_RDMA_H
 
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
-#include "proto/transports/rdma_wire.h"
+#include "proto/transports/rdma/wire.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 
 /* The protection domain of a hub's links on one device, in which its lent buffers are registered once. */
 struct ps_rdma_domain {
@@ -108,7 +108,7 @@ _Static_assert(sizeof(struct ps_rdma_kept) <= sizeof(((struct ps_message *)0)->s
 void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, uint32_t slot, uint32_t bytes);
 const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m);
 
-/* The members of the row. rdma_port.c */
+/* The members of the row. port.c */
 int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                       struct ps_port **out, struct ps_error *err);
 void ps_rdma_port_close(struct ps_port *port);
@@ -119,7 +119,7 @@ int ps_rdma_port_fd(const struct ps_port *port);
 bool ps_rdma_port_rest(struct ps_port *port);
 int ps_rdma_port_recv(struct ps_port *port, struct ps_message *m);
 
-/* rdma_client.c */
+/* peer.c */
 int ps_rdma_port_reply(struct ps_port *port, struct ps_message *m);
 const struct ps_pass *ps_rdma_message_pass(const struct ps_message *m);
 void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t size);
@@ -127,7 +127,7 @@ int ps_rdma_message_body(struct ps_message *m, size_t len_bytes);
 /* Gives the slot of a message back, which will not be answered. */
 void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot);
 
-/* rdma_link.c, rdma_link_open.c */
+/* link.c, link_open.c */
 int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                       struct ps_link **out, struct ps_error *err);
 void ps_rdma_link_close(struct ps_link *link);

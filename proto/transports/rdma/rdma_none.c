@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "proto/transports/rdma_wire.h"
+#include "proto/transports/rdma/wire.h"
 #include "proto/transports/transports.h"
 
 #define HOW "this program was built without RDMA: install libibverbs-dev and librdmacm-dev and build it again"

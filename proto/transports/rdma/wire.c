@@ -1,4 +1,4 @@
-#include "proto/transports/rdma_wire.h"
+#include "proto/transports/rdma/wire.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 static void put32(unsigned char *at, uint32_t v)
 {

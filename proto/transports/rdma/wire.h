@@ -1,4 +1,4 @@
-/* rdma_wire.h: what the two ends of an rdma connection tell each other while it is made, and rdma URLs. Needs
+/* wire.h: what the two ends of an rdma connection tell each other while it is made, and rdma URLs. Needs
  * no RDMA library.
  *
  * The private data of the connection manager's messages, little-endian. A request has 56 bytes, which is all
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 
 #include "proto/error.h"
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 
 #define PS_RDMA_MAGIC         0x52445350u /* "PSDR" */
 #define PS_RDMA_VERSION       1u

@@ -1,7 +1,7 @@
 /* How clients come to a port of shm. On the lane's thread, so nothing here waits: who says its hello in
  * pieces is heard in pieces, until its time is up. */
 #include "proto/clock.h"
-#include "proto/transports/shm.h"
+#include "proto/transports/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

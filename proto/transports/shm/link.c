@@ -1,6 +1,6 @@
 /* A link of shm: attaches to a port, copies bodies into slots of its region, and waits for answers. */
 #include "proto/clock.h"
-#include "proto/transports/shm.h"
+#include "proto/transports/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

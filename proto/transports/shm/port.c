@@ -1,7 +1,7 @@
 /* A port of shm: rings of the clients that were heard lately are looked at in turn; the others ring its
  * epoll. */
 #include "proto/clock.h"
-#include "proto/transports/shm.h"
+#include "proto/transports/shm/shm.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "proto/transports/shm_region.h"
+#include "proto/transports/shm/region.h"
 
 #include <errno.h>
 #include <fcntl.h>

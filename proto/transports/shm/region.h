@@ -1,4 +1,4 @@
-/* shm_region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots
+/* region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots
  * for bodies.
  *
  *   control words | requests[] | answers[] | (next page) slot 0 | slot 1 | ...
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "proto/transports/shm_wire.h"
+#include "proto/transports/shm/wire.h"
 
 /* Two cache lines: the second comes with the first. */
 struct ps_shm_entry {

@@ -1,6 +1,6 @@
 /* Shared memory, for workers on psd's machine: each lane's socket beside the control road's, and a region for
  * each client and lane. */
-#include "proto/transports/shm.h"
+#include "proto/transports/shm/shm.h"
 
 #include <errno.h>
 #include <stdio.h>

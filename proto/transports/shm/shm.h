@@ -1,5 +1,5 @@
-/* shm.h: the road of shared memory, inside: shm.c has the row; shm_port.c a port's messages, shm_attach.c how
- * clients come to it; shm_link.c the other end; shm_region.c what both see, shm_wire.c what both check.
+/* shm.h: the road of shared memory, inside: shm.c has the row; port.c a port's messages, attach.c how
+ * clients come to it; link.c the other end; region.c what both see, wire.c what both check.
  *
  * A link connects to the port's UNIX socket and says hello: its pass, and the files of the buffers that it
  * lends. The port maps these, makes a region for this client alone and sends it back with two descriptors:
@@ -7,12 +7,12 @@
  *   - an epoll instance that watches the link's bell. The link never has that eventfd itself: it could fill
  *     its counter and make the port's next write wait.
  * The socket stays open, and says that the other end has gone. */
-#ifndef PS_TRANSPORTS_SHM_H
-#define PS_TRANSPORTS_SHM_H
+#ifndef PS_TRANSPORTS_SHM_SHM_H
+#define PS_TRANSPORTS_SHM_SHM_H
 
 #include <sys/socket.h>
 
-#include "proto/transports/shm_region.h"
+#include "proto/transports/shm/region.h"
 #include "proto/unix_socket.h"
 
 enum {
@@ -85,7 +85,7 @@ int ps_shm_watch(const struct ps_port *port, int fd, uint32_t events, enum ps_sh
                  uint32_t generation);
 void ps_shm_unwatch(const struct ps_port *port, int fd);
 
-/* shm_attach.c */
+/* attach.c */
 int ps_shm_listen(struct ps_port *port);
 void ps_shm_accept(struct ps_port *port);
 void ps_shm_half_read(struct ps_port *port, struct ps_shm_half *half);
@@ -93,7 +93,7 @@ void ps_shm_half_end(struct ps_port *port, struct ps_shm_half *half);
 /* Ends those that have taken too long. */
 void ps_shm_halves_expire(struct ps_port *port);
 
-/* shm_port.c */
+/* port.c */
 void ps_shm_detach(struct ps_shm_client *c);
 void ps_shm_client_wake(struct ps_shm_client *c);
 void ps_shm_client_free(struct ps_shm_client *c);
@@ -107,7 +107,7 @@ bool ps_shm_port_rest(struct ps_port *port);
 int ps_shm_port_recv(struct ps_port *port, struct ps_message *m);
 int ps_shm_port_reply(struct ps_port *port, struct ps_message *m);
 
-/* shm_link.c */
+/* link.c */
 int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_link **out, struct ps_error *err);
 void ps_shm_link_close(struct ps_link *link);

@@ -1,4 +1,4 @@
-#include "proto/transports/shm_wire.h"
+#include "proto/transports/shm/wire.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* shm_wire.h: what the two ends of the road shm say to each other, as pure functions: the handshake's two
+/* wire.h: what the two ends of the road shm say to each other, as pure functions: the handshake's two
  * messages, little-endian, and what a request may name. */
 #ifndef PS_TRANSPORTS_SHM_WIRE_H
 #define PS_TRANSPORTS_SHM_WIRE_H
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 
 #define PS_SHM_MAGIC   0x314d5350u /* "PSM1" */
 #define PS_SHM_VERSION 1

@@ -1,4 +1,4 @@
-#include "proto/bind.h"
+#include "proto/transports/zmq/bind.h"
 
 #include <stdio.h>
 #include <string.h>

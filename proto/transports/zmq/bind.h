@@ -1,6 +1,6 @@
 /* bind.h: makes a ZeroMQ socket listen, the control road's and the lanes' alike. */
-#ifndef PS_BIND_H
-#define PS_BIND_H
+#ifndef PS_TRANSPORTS_ZMQ_BIND_H
+#define PS_TRANSPORTS_ZMQ_BIND_H
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
  *
  * A message has the parts [peer's id at the port] header, body. High-water marks are a little above the
  * window, so that an honest peer never meets them and a dishonest one cannot queue more. */
-#include "proto/transports/zmq.h"
+#include "proto/transports/zmq/zmq.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -12,10 +12,10 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "proto/bind.h"
-#include "proto/curve.h"
-#include "proto/frame.h"
-#include "proto/watch.h"
+#include "proto/security/curve.h"
+#include "proto/security/socket_monitor.h"
+#include "proto/transports/zmq/bind.h"
+#include "proto/wire/frame.h"
 
 enum { PARTS_ID, PARTS_HEAD, PARTS_BODY, PARTS };
 

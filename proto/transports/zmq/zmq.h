@@ -1,8 +1,8 @@
 /* zmq.h: the road of ZeroMQ, which the rows tcp and ipc share. What differs is where a lane listens. */
-#ifndef PS_TRANSPORTS_ZMQ_H
-#define PS_TRANSPORTS_ZMQ_H
+#ifndef PS_TRANSPORTS_ZMQ_ZMQ_H
+#define PS_TRANSPORTS_ZMQ_ZMQ_H
 
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 
 int ps_zmq_hub_create(uint32_t io_threads, struct ps_hub **out);
 void ps_zmq_hub_destroy(struct ps_hub *hub);

@@ -1,5 +1,5 @@
 /* allreduce.c: what to measure, and how it is told. */
-#include "tests/bench/allreduce.h"
+#include "tests/bench/allreduce/allreduce.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 
 const char bench_allreduce_help[] = "sums over the ring of libpsclient, beside MPI_Allreduce";
 

@@ -1,6 +1,6 @@
 /* allreduce.h: psbench allreduce, the ring of libpsclient beside MPI_Allreduce in the same run. */
-#ifndef BENCH_ALLREDUCE_H
-#define BENCH_ALLREDUCE_H
+#ifndef TEST_BENCH_ALLREDUCE_ALLREDUCE_H
+#define TEST_BENCH_ALLREDUCE_ALLREDUCE_H
 
 #include <stdbool.h>
 #include <stddef.h>

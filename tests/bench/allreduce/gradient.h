@@ -1,6 +1,6 @@
 /* gradient.h: the vectors that psbench allreduce sums, over the ring and over MPI alike. */
-#ifndef BENCH_GRADIENT_H
-#define BENCH_GRADIENT_H
+#ifndef TEST_BENCH_ALLREDUCE_GRADIENT_H
+#define TEST_BENCH_ALLREDUCE_GRADIENT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* allreduce_mpi.c: psbench-mpi, which stands beside this program, under mpirun. */
+/* mpi.c: psbench-mpi, which stands beside this program, under mpirun. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/bench/allreduce.h"
+#include "tests/bench/allreduce/allreduce.h"
 
 /* tcp is asked for by name; otherwise OpenMPI takes its shared memory between ranks of one machine. */
 static bool command_of(const struct bench_crowd *c, const struct bench_parts *parts, char *out, size_t size)

@@ -1,5 +1,5 @@
-/* allreduce_mpi_none.c: psd was built without MPI. */
-#include "tests/bench/allreduce.h"
+/* mpi_none.c: psd was built without MPI. */
+#include "tests/bench/allreduce/allreduce.h"
 
 bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out,
                const char **why)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/bench/gradient.h"
+#include "tests/bench/allreduce/gradient.h"
 
 static void sum_parts(float *x, char **counts, int n_counts)
 {

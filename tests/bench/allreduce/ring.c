@@ -1,4 +1,4 @@
-/* allreduce_ring.c: processes that sum vectors over a ring, and what that takes. */
+/* ring.c: processes that sum vectors over a ring, and what that takes. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 #include "client/psclique.h"
 #include "proto/clock.h"
-#include "tests/bench/allreduce.h"
-#include "tests/bench/gradient.h"
+#include "tests/bench/allreduce/allreduce.h"
+#include "tests/bench/allreduce/gradient.h"
 
 enum { MAX_RANKS = 64, WARM_UPS = 2 };
 

@@ -1,7 +1,7 @@
 /* codec.c: every codec's speed beside memcpy's, one message's largest error, and that of sums that are
  * encoded at each hop, as a ring does. */
 #include "proto/clock.h"
-#include "tests/bench/codec.h"
+#include "tests/bench/codec/codec.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 const char bench_codec_help[] = "codecs: GB/s of float32, the largest error of a message and of a sum";

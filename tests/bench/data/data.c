@@ -1,7 +1,7 @@
 /* data.c: images/s of a training stream, made when asked for and made ahead, in turn so that a noisy
  * neighbour meets both; medians. The reader takes batches and does nothing else. */
 #include "proto/clock.h"
-#include "tests/bench/data.h"
+#include "tests/bench/data/data.h"
 
 #include <errno.h>
 #include <getopt.h>

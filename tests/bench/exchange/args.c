@@ -1,13 +1,13 @@
-/* exchange_args.c: the options of psbench exchange. */
-#include "tests/bench/exchange_args.h"
+/* args.c: the options of psbench exchange. */
+#include "tests/bench/exchange/args.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/codec.h"
-#include "proto/transport.h"
+#include "proto/codecs/codec.h"
+#include "proto/transports/transport.h"
 #include "tests/support/servers.h"
 
 static const char usage_text[] =

@@ -1,6 +1,6 @@
-/* exchange_args.h: what psbench exchange is asked for. */
-#ifndef BENCH_EXCHANGE_ARGS_H
-#define BENCH_EXCHANGE_ARGS_H
+/* args.h: what psbench exchange is asked for. */
+#ifndef TEST_BENCH_EXCHANGE_ARGS_H
+#define TEST_BENCH_EXCHANGE_ARGS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "tests/bench/ceiling.h"
+#include "tests/bench/exchange/ceiling.h"
 
 #include <arpa/inet.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
-#include "proto/vec.h"
+#include "proto/vec/vec.h"
 #include "tests/bench/streams.h"
 
 enum { MAX_CONNECTIONS = 64 };

@@ -1,6 +1,6 @@
 /* ceiling.h: what this machine's sockets and memory do, measured as an exchange uses them. */
-#ifndef BENCH_CEILING_H
-#define BENCH_CEILING_H
+#ifndef TEST_BENCH_EXCHANGE_CEILING_H
+#define TEST_BENCH_EXCHANGE_CEILING_H
 
 #include <stddef.h>
 #include <stdint.h>

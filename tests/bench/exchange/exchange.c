@@ -1,6 +1,6 @@
 /* exchange.c: worker processes exchange a vector with a real psd as fast as they can. */
 #include "proto/clock.h"
-#include "tests/bench/exchange.h"
+#include "tests/bench/exchange/exchange.h"
 
 #include <signal.h>
 #include <math.h>
@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
-#include "proto/curve.h"
-#include "proto/shard.h"
-#include "tests/bench/ceiling.h"
-#include "tests/bench/exchange_args.h"
+#include "proto/model/shard.h"
+#include "proto/security/curve.h"
+#include "tests/bench/exchange/args.h"
+#include "tests/bench/exchange/ceiling.h"
 #include "tests/support/servers.h"
 
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";

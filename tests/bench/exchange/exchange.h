@@ -1,7 +1,7 @@
 /* exchange.h: psbench exchange. Workers against a real psd, beside what sockets and memory can do in the same
  * run. */
-#ifndef BENCH_EXCHANGE_H
-#define BENCH_EXCHANGE_H
+#ifndef TEST_BENCH_EXCHANGE_EXCHANGE_H
+#define TEST_BENCH_EXCHANGE_EXCHANGE_H
 
 /* Options: see bench_exchange_help. Prints to stdout; errors go to stderr. Exit code: 0, 1 failed, 2 usage.
  */

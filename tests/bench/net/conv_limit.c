@@ -1,4 +1,4 @@
-#include "tests/bench/conv_limit.h"
+#include "tests/bench/net/conv_limit.h"
 
 #include <errno.h>
 #include <omp.h>

@@ -1,7 +1,7 @@
 /* conv_limit.h: what the library's convolutions reach when every tensor lies as they like it best: what a net
  * of that library could at most do. */
-#ifndef BENCH_CONV_LIMIT_H
-#define BENCH_CONV_LIMIT_H
+#ifndef TEST_BENCH_NET_CONV_LIMIT_H
+#define TEST_BENCH_NET_CONV_LIMIT_H
 
 #include "nets/plan.h"
 

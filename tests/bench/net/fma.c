@@ -1,6 +1,6 @@
 /* fma.c: twelve independent chains hide the latency of the multiply-add on every core we know. */
 #include "proto/clock.h"
-#include "tests/bench/fma.h"
+#include "tests/bench/net/fma.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* fma.h: how many multiply-adds the cores can do when nothing else holds them up. */
-#ifndef BENCH_FMA_H
-#define BENCH_FMA_H
+#ifndef TEST_BENCH_NET_FMA_H
+#define TEST_BENCH_NET_FMA_H
 
 #include <stdint.h>
 

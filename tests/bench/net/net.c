@@ -2,7 +2,7 @@
  * neighbour meets all of them; reports medians. GFLOP/s
  * count the multiply-adds of dense passes: a backend that skips zeros may seem to beat its convolutions. */
 #include "proto/clock.h"
-#include "tests/bench/net.h"
+#include "tests/bench/net/net.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -12,8 +12,8 @@
 
 #include "nets/net.h"
 #include "nets/plan.h"
-#include "tests/bench/conv_limit.h"
-#include "tests/bench/fma.h"
+#include "tests/bench/net/conv_limit.h"
+#include "tests/bench/net/fma.h"
 
 const char bench_net_help[] = "training steps of a net: images/s, beside the machine's limits";
 

@@ -1,6 +1,6 @@
 /* net.h: psbench net. Speed of a training step, beside what the machine can do in the same run. */
-#ifndef BENCH_NET_H
-#define BENCH_NET_H
+#ifndef TEST_BENCH_NET_NET_H
+#define TEST_BENCH_NET_NET_H
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 """The 7-layer CIFAR net here and in PyTorch (channels_last), in turn, so that a noisy neighbour meets both.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install torch 'numpy<2'
-    /tmp/venv/bin/python tests/bench/torch_cifar7.py build/tests/bench/psbench [--threads 1] [--rounds 9]
+    /tmp/venv/bin/python tests/bench/net/torch_cifar7.py build/tests/bench/psbench [--threads 1] [--rounds 9]
 
 A round is some seconds of training steps (forward, backward, momentum update) of each. Prints the medians of
 images/s and of the rounds' ratios. PyTorch is no dependency of psd: this is run by hand.

@@ -6,9 +6,9 @@
 #include <strings.h>
 
 #include "nets/net.h"
-#include "proto/codec.h"
-#include "tests/bench/plan.h"
-#include "tests/bench/simulate.h"
+#include "proto/codecs/codec.h"
+#include "tests/bench/plan/plan.h"
+#include "tests/bench/simulate/simulate.h"
 
 static void usage(FILE *out)
 {

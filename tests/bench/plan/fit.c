@@ -1,10 +1,10 @@
-/* plan_fit.c: alpha, beta and S from measured allreduces. */
+/* fit.c: alpha, beta and S from measured allreduces. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/bench/plan_model.h"
+#include "tests/bench/plan/model.h"
 
 enum { N_UNKNOWN = 3 }; /* alpha, beta, S */
 enum { TURNS = 20 };    /* of weighing anew; by far enough */

@@ -1,4 +1,4 @@
-/* plan_link.c: allreduces of a few sizes between two processes over loopback, for the fit. */
+/* link.c: allreduces of a few sizes between two processes over loopback, for the fit. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 #include "client/psclique.h"
 #include "proto/clock.h"
-#include "tests/bench/plan.h"
+#include "tests/bench/plan/plan.h"
 
 enum { MEMBERS = 2, MAX_TURNS = 200, LEAST_TURNS = 5, TIMEOUT_MS = 20000 };
 

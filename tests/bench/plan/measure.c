@@ -1,13 +1,13 @@
-/* plan_measure.c: a float's time in each codec, and a training step's, on this machine. */
+/* measure.c: a float's time in each codec, and a training step's, on this machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "nets/net.h"
 #include "proto/clock.h"
-#include "proto/codec.h"
-#include "tests/bench/net.h"
-#include "tests/bench/plan.h"
+#include "proto/codecs/codec.h"
+#include "tests/bench/net/net.h"
+#include "tests/bench/plan/plan.h"
 
 /* More than a core's own cache holds, as a gradient is; whole blocks of any codec. */
 enum { FLOATS = 1 << 20, MAX_TURNS = 1000, LEAST_TURNS = 5 };

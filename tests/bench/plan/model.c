@@ -1,4 +1,4 @@
-#include "tests/bench/plan_model.h"
+#include "tests/bench/plan/model.h"
 
 #include <math.h>
 #include <string.h>

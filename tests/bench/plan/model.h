@@ -1,4 +1,4 @@
-/* plan_model.h: how long an iteration takes, before it is run. The timing model of Li et al. (Pipe-SGD,
+/* model.h: how long an iteration takes, before it is run. The timing model of Li et al. (Pipe-SGD,
  * 2018), with what psd adds to it. Pure arithmetic; seconds, bytes and floats.
  *
  * n floats of b bytes, p workers, clique of M. alpha: a message's latency; beta: a byte's time on a link;
@@ -21,8 +21,8 @@
  * segments, all links at once
  *
  * Efficiency is the share of p times one worker's speed: (update + compute) / iteration. */
-#ifndef BENCH_PLAN_MODEL_H
-#define BENCH_PLAN_MODEL_H
+#ifndef TEST_BENCH_PLAN_MODEL_H
+#define TEST_BENCH_PLAN_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>

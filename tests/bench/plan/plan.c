@@ -1,12 +1,12 @@
 /* plan.c: measures what was not given, predicts, and says what it would choose. */
-#include "tests/bench/plan.h"
+#include "tests/bench/plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "proto/codec.h"
-#include "tests/bench/simulate.h"
+#include "proto/codecs/codec.h"
+#include "tests/bench/simulate/simulate.h"
 
 const char bench_plan_help[] = "iteration time of each method, clique and codec, from a model of the link";
 

@@ -1,8 +1,8 @@
 /* plan.h: psbench plan, what an iteration of each method will take, by a model of the link. */
-#ifndef BENCH_PLAN_H
-#define BENCH_PLAN_H
+#ifndef TEST_BENCH_PLAN_PLAN_H
+#define TEST_BENCH_PLAN_PLAN_H
 
-#include "tests/bench/plan_model.h"
+#include "tests/bench/plan/model.h"
 
 extern const char bench_plan_help[];
 int bench_plan(int argc, char **argv);
@@ -24,17 +24,17 @@ struct plan_options {
     bool half_duplex, json;
 };
 
-/* plan_args.c: 0; 1: help was printed; -1: the command line is wrong, and stderr says how. */
+/* args.c: 0; 1: help was printed; -1: the command line is wrong, and stderr says how. */
 int plan_parse(int argc, char **argv, struct plan_options *o);
 /* "1gbit", "100Mbit": bits a second as tc(8) has them, as seconds a byte. False with a sentence on stderr. */
 bool plan_read_link(const char *option, const char *text, double *beta_s);
 
-/* plan_measure.c: what was not given. Errors go to stderr; -1. */
+/* measure.c: what was not given. Errors go to stderr; -1. */
 int plan_measure_codec(const struct plan_options *o, const struct ps_codec *codec, struct plan_codec *out);
 double plan_n_floats(const struct plan_options *o);
 int plan_measure_compute(const struct plan_options *o, double *compute_s, double *update_s);
 
-/* plan_link.c: alpha, beta and S of a ring of two processes on this machine, for vectors up to n_floats.
+/* link.c: alpha, beta and S of a ring of two processes on this machine, for vectors up to n_floats.
  * *error as of plan_fit. Forks: before there are threads. */
 int plan_measure_link(const struct plan_options *o, double n_floats, double gamma_s, struct plan_link *link,
                       double *error);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/codec.h"
-#include "tests/bench/plan.h"
+#include "proto/codecs/codec.h"
+#include "tests/bench/plan/plan.h"
 #include "tests/support/unit.h"
 
 /* Binary fractions and small numbers: what is expected below is exact but for a few roundings. */

@@ -1,7 +1,7 @@
 /* rule.c: each rule's pass over vectors that no cache holds, and a plain loop that reads and writes as many,
  * in turn so that a noisy neighbour meets both; medians. One thread; a vector is walked chunk by chunk, as a
  * lane does it. */
-#include "tests/bench/rule.h"
+#include "tests/bench/rule/rule.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "proto/method.h"
+#include "proto/model/method.h"
 #include "server/rules/rules.h"
 #include "tests/bench/streams.h"
 

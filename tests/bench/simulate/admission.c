@@ -1,9 +1,9 @@
-/* sim_admission.c: when an exchange that has come is applied, and answered: as server/admissions does it, in
+/* admission.c: when an exchange that has come is applied, and answered: as server/admissions does it, in
  * the time that it takes a lane. What is taken in costs a chunk's time at once; what is applied, its bytes'.
  */
 #include <string.h>
 
-#include "tests/bench/sim_run.h"
+#include "tests/bench/simulate/run.h"
 
 static struct sim_place *place_of(const struct sim *s, const struct sim_piece *p)
 {

@@ -1,4 +1,4 @@
-/* sim_args.c: the options of psbench plan --simulate: one row each. */
+/* args.c: the options of psbench plan --simulate: one row each. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "nets/net.h"
-#include "tests/bench/plan.h"
-#include "tests/bench/simulate.h"
+#include "tests/bench/plan/plan.h"
+#include "tests/bench/simulate/simulate.h"
 
 const char *const sim_thread_names[SIM_N_THREADS] = {
     [SIM_CALLER] = "caller", [SIM_CLIENT_IO] = "client-io", [SIM_SERVER_IO] = "server-io",

@@ -1,11 +1,11 @@
-/* sim_check.c: real jobs on this machine, whose computing is sleep, and the same ones simulated. */
+/* check.c: real jobs on this machine, whose computing is sleep, and the same ones simulated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/bench/sim_real.h"
-#include "tests/bench/simulate.h"
+#include "tests/bench/simulate/real.h"
+#include "tests/bench/simulate/simulate.h"
 
 enum { MAX_ROUNDS = 101 };
 

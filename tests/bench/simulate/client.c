@@ -1,7 +1,7 @@
-/* sim_client.c: what a client does between exchanges: steps that take time, sums of its clique. */
+/* client.c: what a client does between exchanges: steps that take time, sums of its clique. */
 #include <math.h>
 
-#include "tests/bench/sim_run.h"
+#include "tests/bench/simulate/run.h"
 
 double sim_member_step_s(struct sim_client *c, uint32_t member)
 {

@@ -1,4 +1,4 @@
-/* sim_costs.c: what this machine needs for a byte, found from real jobs of one worker whose computing is
+/* costs.c: what this machine needs for a byte, found from real jobs of one worker whose computing is
  * sleep: threads' CPU time, and the latency that makes the simulated exchange as long as the real one. */
 #include <math.h>
 #include <stdio.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/codec.h"
-#include "tests/bench/plan.h"
-#include "tests/bench/sim_real.h"
-#include "tests/bench/simulate.h"
+#include "proto/codecs/codec.h"
+#include "tests/bench/plan/plan.h"
+#include "tests/bench/simulate/real.h"
+#include "tests/bench/simulate/simulate.h"
 
 /* A vector that shows what large ones cost; the sleep where nobody said how long computing takes. */
 enum { MOST_FLOATS = 1 << 24, REPEATS = 3 };

@@ -1,4 +1,4 @@
-#include "tests/bench/sim_engine.h"
+#include "tests/bench/simulate/engine.h"
 
 #include <assert.h>
 #include <math.h>

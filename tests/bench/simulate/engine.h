@@ -1,11 +1,11 @@
-/* sim_engine.h: a discrete-event engine: events in order of time, stations that serve tasks first come, first
+/* engine.h: a discrete-event engine: events in order of time, stations that serve tasks first come, first
  * served, and a seeded generator. Knows nothing of parameter servers.
  *
  * Equal runs give equal results, bit for bit: events of one time run in the order in which they were made,
  * and chance comes from seeds alone. Times are seconds from 0. Memory that cannot be had is remembered
  * (`failed`), and the run ends. */
-#ifndef BENCH_SIM_ENGINE_H
-#define BENCH_SIM_ENGINE_H
+#ifndef TEST_BENCH_SIMULATE_ENGINE_H
+#define TEST_BENCH_SIMULATE_ENGINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

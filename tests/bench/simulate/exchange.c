@@ -1,8 +1,8 @@
-/* sim_exchange.c: the way of a piece: from the thread that calls through those of the connection and the
+/* exchange.c: the way of a piece: from the thread that calls through those of the connection and the
  * links to its lane, and back. */
 #include <math.h>
 
-#include "tests/bench/sim_run.h"
+#include "tests/bench/simulate/run.h"
 
 enum stage {
     STAGE_CALL_OUT,

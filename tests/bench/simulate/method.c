@@ -1,11 +1,11 @@
-/* sim_method.c: what a method asks of time: psd's own presets and configuration, read as psd reads them. */
+/* method.c: what a method asks of time: psd's own presets and configuration, read as psd reads them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/config.h"
-#include "tests/bench/sim_model.h"
+#include "server/config/config.h"
+#include "tests/bench/simulate/model.h"
 
 enum { MAX_PART = 128 };
 

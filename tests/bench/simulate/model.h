@@ -1,15 +1,15 @@
-/* sim_model.h: a job of psd, simulated: clients that compute and exchange pieces of a vector with the lanes
+/* model.h: a job of psd, simulated: clients that compute and exchange pieces of a vector with the lanes
  * of some servers over links, under a method of ps_methods. Seconds, bytes and floats; docs/PLAN.md says what
  * is modelled and what is not. */
-#ifndef BENCH_SIM_MODEL_H
-#define BENCH_SIM_MODEL_H
+#ifndef TEST_BENCH_SIMULATE_MODEL_H
+#define TEST_BENCH_SIMULATE_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/error.h"
-#include "proto/method.h"
-#include "tests/bench/plan_model.h"
+#include "proto/model/method.h"
+#include "tests/bench/plan/model.h"
 
 /* CPU time: of a chunk, and of each byte of it. */
 struct sim_cost {
@@ -83,7 +83,7 @@ struct sim_result {
 int sim_run(const struct sim_method *method, const struct sim_machine *machine, const struct sim_load *load,
             struct sim_result *out, struct ps_error *err);
 
-/* sim_method.c. "METHOD" or "METHOD:KEY=VALUE,...": a preset with psd's parameters, and members=M for cliques
+/* method.c. "METHOD" or "METHOD:KEY=VALUE,...": a preset with psd's parameters, and members=M for cliques
  * of M. -EINVAL with a sentence: no such method or key, a value that is not allowed, or one that has no psd
  * and no clique to simulate. codecs: names of ps_codec_rows, 16 bytes each. */
 struct sim_codecs {

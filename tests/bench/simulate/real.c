@@ -1,4 +1,4 @@
-#include "tests/bench/sim_real.h"
+#include "tests/bench/simulate/real.h"
 
 #include <dirent.h>
 #include <math.h>

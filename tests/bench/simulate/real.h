@@ -1,12 +1,12 @@
-/* sim_real.h: a job on this machine, of a real psd and workers whose computing is sleep: what a step takes,
+/* real.h: a job on this machine, of a real psd and workers whose computing is sleep: what a step takes,
  * and which threads' CPU time it took. */
-#ifndef BENCH_SIM_REAL_H
-#define BENCH_SIM_REAL_H
+#ifndef TEST_BENCH_SIMULATE_REAL_H
+#define TEST_BENCH_SIMULATE_REAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tests/bench/sim_model.h"
+#include "tests/bench/simulate/model.h"
 
 #define SIM_REAL_MAX_WORKERS 64
 

@@ -1,11 +1,11 @@
-/* sim_ring.c: a job that is one clique: the members compute, and sum what came of it over a ring of their
+/* ring.c: a job that is one clique: the members compute, and sum what came of it over a ring of their
  * own. Where they share cores each hop of each member is an event; where everyone has their own, a sum takes
  * what its closed form says, and only who comes late to it is followed. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/bench/sim_run.h"
+#include "tests/bench/simulate/run.h"
 
 double sim_ring_byte_s(const struct sim_machine *m)
 {

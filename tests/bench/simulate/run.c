@@ -1,16 +1,16 @@
-/* sim_run.c: builds a job, runs it, and says what came of it. */
+/* run.c: builds a job, runs it, and says what came of it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/shard.h"
-#include "tests/bench/sim_run.h"
+#include "proto/model/shard.h"
+#include "tests/bench/simulate/run.h"
 
 /* Bins of the staleness: as many as workers can be ahead, several times over. */
 enum { BINS_EACH = 8, BINS_MORE = 64 };
 
-/* The cut of proto/shard.c, of equal slices; chunks moved together are as many in each piece. */
+/* The cut of proto/model/shard.c, of equal slices; chunks moved together are as many in each piece. */
 static int cut(struct sim *s)
 {
     double slice = s->load->n_floats / (s->admission->whole ? 1 : s->n_lanes);

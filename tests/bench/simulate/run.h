@@ -1,9 +1,9 @@
-/* sim_run.h: the parts of a simulated job, for sim_*.c alone. A struct sim owns all of them. */
-#ifndef BENCH_SIM_RUN_H
-#define BENCH_SIM_RUN_H
+/* run.h: the parts of a simulated job, for sim_*.c alone. A struct sim owns all of them. */
+#ifndef TEST_BENCH_SIMULATE_RUN_H
+#define TEST_BENCH_SIMULATE_RUN_H
 
-#include "tests/bench/sim_engine.h"
-#include "tests/bench/sim_model.h"
+#include "tests/bench/simulate/engine.h"
+#include "tests/bench/simulate/model.h"
 
 /* A chunk, or some that move as one, on its way to a lane and back. */
 struct sim_piece {
@@ -111,29 +111,29 @@ struct sim {
     bool over;
 };
 
-/* sim_client.c */
+/* client.c */
 void sim_client_start(struct sim_client *c);
 void sim_client_answered(struct sim_client *c);                  /* its exchange is whole */
 double sim_member_step_s(struct sim_client *c, uint32_t member); /* what its next step takes */
 double sim_step_s(struct sim_client *c);                         /* of the slowest member */
 double sim_own_steps_s(const struct sim *s);                     /* a worker's, of a period */
 
-/* sim_exchange.c */
+/* exchange.c */
 void sim_exchange_start(struct sim_client *c);
 void sim_answer(struct sim *s, struct sim_piece *p);  /* from its lane on its way back */
 void sim_applied(struct sim *s, struct sim_piece *p); /* it has moved the center */
 
-/* sim_admission.c */
+/* admission.c */
 double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k); /* applying a message */
 
-/* sim_ring.c: jobs that are one clique; what sums take over links and threads of their own. */
+/* ring.c: jobs that are one clique; what sums take over links and threads of their own. */
 int sim_ring_run(struct sim *s);
 double sim_ring_byte_s(const struct sim_machine *m);
 double sim_allreduce_s(const struct sim_machine *m, double n_floats, double members);
 double sim_reduce_s(const struct sim_machine *m, double n_floats, double members);
 double sim_broadcast_s(const struct sim_machine *m, double n_floats, double members);
 
-/* sim_run.c */
+/* run.c */
 void sim_count(struct sim *s, struct sim_client *c, double waited_s);
 
 #endif

@@ -1,5 +1,5 @@
 /* simulate.c: psbench plan --simulate. */
-#include "tests/bench/simulate.h"
+#include "tests/bench/simulate/simulate.h"
 
 #include <errno.h>
 #include <math.h>

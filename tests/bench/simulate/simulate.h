@@ -1,10 +1,10 @@
 /* simulate.h: psbench plan --simulate, jobs of psd that are run event by event, and beside real ones. */
-#ifndef BENCH_SIMULATE_H
-#define BENCH_SIMULATE_H
+#ifndef TEST_BENCH_SIMULATE_SIMULATE_H
+#define TEST_BENCH_SIMULATE_SIMULATE_H
 
 #include <stdio.h>
 
-#include "tests/bench/sim_model.h"
+#include "tests/bench/simulate/model.h"
 
 #define SIM_MAX_METHODS 64
 #define SIM_MAX_WORKERS 16 /* numbers of them */
@@ -44,12 +44,12 @@ bool sim_is_asked(int argc, char **argv);
 /* The command; argv as psbench plan has it. Returns the exit code. */
 int bench_simulate(int argc, char **argv);
 
-/* sim_args.c. Of the simulation's own options. */
+/* args.c. Of the simulation's own options. */
 void sim_usage(FILE *out);
 /* 0; 1: help was printed; -1: the command line is wrong, and stderr says how. */
 int sim_parse(int argc, char **argv, struct sim_options *o);
 
-/* sim_costs.c. Fills what is NaN of the machine and of the load's steps, from real jobs of one worker, and of
+/* costs.c. Fills what is NaN of the machine and of the load's steps, from real jobs of one worker, and of
  * two in a ring; *load's other parts are what they are. -1 with a sentence on stderr. */
 int sim_measure_costs(struct sim_options *o, struct sim_machine *machine, struct sim_load *load);
 /* The codecs of a method, each measured when first asked for; machine->link must be there. */
@@ -63,7 +63,7 @@ bool sim_methods_fit(const struct sim_options *o);
 /* What of the load the options say. */
 struct sim_load sim_load_of(const struct sim_options *o);
 
-/* sim_check.c: real jobs beside simulated ones, in rounds. The exit code. */
+/* check.c: real jobs beside simulated ones, in rounds. The exit code. */
 int sim_check(const struct sim_options *o);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/bench/sim_model.h"
+#include "tests/bench/simulate/model.h"
 #include "tests/support/unit.h"
 
 /* What is expected below is sums of a few hundred numbers: exact but for roundings. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/bench/simulate.h"
+#include "tests/bench/simulate/simulate.h"
 #include "tests/support/unit.h"
 
 static const struct {

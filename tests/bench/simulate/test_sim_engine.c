@@ -1,7 +1,7 @@
 /* The engine of the simulator: events in order, stations, chance. */
 #include <stdlib.h>
 
-#include "tests/bench/sim_engine.h"
+#include "tests/bench/simulate/engine.h"
 #include "tests/support/unit.h"
 
 struct diary {

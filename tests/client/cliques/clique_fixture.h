@@ -1,6 +1,6 @@
-/* clique_rig.h: the members of a clique as threads of a test, and the kinds that the suites run over. */
-#ifndef TEST_CLIQUE_RIG_H
-#define TEST_CLIQUE_RIG_H
+/* clique_fixture.h: the members of a clique as threads of a test, and the kinds that the suites run over. */
+#ifndef TEST_CLIENT_CLIQUES_CLIQUE_FIXTURE_H
+#define TEST_CLIENT_CLIQUES_CLIQUE_FIXTURE_H
 
 #include <pthread.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * codec, what was started, and what members get wrong. */
 #include <math.h>
 
-#include "proto/codec.h"
-#include "tests/client/clique_rig.h"
+#include "proto/codecs/codec.h"
+#include "tests/client/cliques/clique_fixture.h"
 
 static const size_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 1023, 1024, 1025, 100000};
 

@@ -9,10 +9,10 @@
 #include <semaphore.h>
 #include <sys/socket.h>
 
-#include "client/cliques/rendezvous.h"
-#include "client/cliques/ring.h"
+#include "client/cliques/rendezvous/rendezvous.h"
+#include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
-#include "tests/client/clique_rig.h"
+#include "tests/client/cliques/clique_fixture.h"
 #include "tests/support/driven_clock.h"
 
 /* Who waits by the clock: the threads, but those that stepped aside to wait for the test, and strangers. */

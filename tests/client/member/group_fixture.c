@@ -1,4 +1,4 @@
-#include "tests/client/group_rig.h"
+#include "tests/client/member/group_fixture.h"
 
 /* Depends on the point, so that a difference would grow. */
 void run_gradient(const struct member *m, float *g)

@@ -1,11 +1,12 @@
-/* group_rig.h: cliques of workers whose members are threads: circles (circle.h), or a ring. */
-#ifndef TEST_GROUP_RIG_H
-#define TEST_GROUP_RIG_H
+/* group_fixture.h: cliques of workers whose members are threads: circles (tests/support/thread_clique.h), or
+ * a ring. */
+#ifndef TEST_CLIENT_MEMBER_GROUP_FIXTURE_H
+#define TEST_CLIENT_MEMBER_GROUP_FIXTURE_H
 
 #include <pthread.h>
 
-#include "tests/client/rig.h"
-#include "tests/support/circle.h"
+#include "tests/client/psd_fixture.h"
+#include "tests/support/thread_clique.h"
 
 enum { N = RIG_N, STEPS = 12, MOST = 4 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "tests/client/group_rig.h"
+#include "tests/client/member/group_fixture.h"
 
 /* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `delay` steps lie
  * between a gradient and its step after the first `warmup`. Members' points are equal, so rank 0's serve. */

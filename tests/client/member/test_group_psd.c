@@ -2,7 +2,7 @@
 #include <math.h>
 #include <signal.h>
 
-#include "tests/client/group_rig.h"
+#include "tests/client/member/group_fixture.h"
 
 static int draw(struct member *m);
 

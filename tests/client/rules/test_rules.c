@@ -3,7 +3,7 @@
 #include <math.h>
 #include <signal.h>
 
-#include "tests/client/rig.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, WORKERS = 2, STEPS = 14 };
 

@@ -7,8 +7,8 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
-#include "proto/control.h"
-#include "proto/frame.h"
+#include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 
 enum { N = 5000, CHUNK = 1024 };

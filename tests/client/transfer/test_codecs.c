@@ -3,10 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/codec.h"
-#include "proto/shard.h"
-#include "tests/client/rig.h"
-#include "tests/support/hand.h"
+#include "proto/codecs/codec.h"
+#include "proto/model/shard.h"
+#include "tests/client/psd_fixture.h"
+#include "tests/support/raw_client.h"
 
 enum { N = RIG_N, STEPS = 12, N_CODECS = 5 };
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/psc.h"
-#include "tests/client/rig.h"
+#include "client/internal.h"
+#include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, CHUNKS = 12 };
 

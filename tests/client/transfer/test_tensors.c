@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "tests/client/rig.h"
-#include "tests/support/hand.h"
+#include "tests/client/psd_fixture.h"
 #include "tests/support/proxy.h"
+#include "tests/support/raw_client.h"
 
 enum { N = RIG_N };
 

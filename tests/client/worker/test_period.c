@@ -5,9 +5,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "client/psc.h"
-#include "client/state_file.h"
-#include "tests/client/rig.h"
+#include "client/internal.h"
+#include "client/save_format.h"
+#include "tests/client/psd_fixture.h"
 #include "tests/support/clock.h"
 
 enum { N = RIG_N, PERIOD = 6 };

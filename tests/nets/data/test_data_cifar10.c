@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nets/data/cifar.h"
+#include "nets/data/cifar_format.h"
 #include "nets/data/data.h"
 #include "tests/nets/data/cifar_files.h"
 #include "tests/nets/data/suite.h"

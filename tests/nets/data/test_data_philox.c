@@ -1,7 +1,7 @@
 /* The generator is the published one, and what is derived from it is even. */
 #include <stdint.h>
 
-#include "nets/data/philox.h"
+#include "nets/philox.h"
 #include "tests/nets/data/suite.h"
 
 /* Known answers of Random123's kat_vectors file, philox4x32 with 10 rounds. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "nets/data/set.h"
+#include "nets/data/dataset.h"
 #include "tests/nets/data/suite.h"
 
 enum { N_TRAIN = 101, N_TEST = 38, PIXELS = 5, BATCH = 7, N_BATCHES = 60 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "nets/data/set.h"
+#include "nets/data/dataset.h"
 #include "tests/nets/data/suite.h"
 
 enum { N = 1000, DIGIT = 28 * 28 };

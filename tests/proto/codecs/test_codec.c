@@ -1,5 +1,5 @@
 /* One suite for every row of the codecs' table. */
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Fragments: the whole vector, each float once, at chunk boundaries, the same from both functions; near the
  * boundaries of tensors where those are near. */
-#include "proto/fragment.h"
+#include "proto/model/fragment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Manifests: what is refused, by which sentence, and when two are equal. */
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 
 #include <errno.h>
 #include <stdio.h>

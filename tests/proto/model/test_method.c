@@ -1,5 +1,5 @@
 /* Methods, schedules and the moving rate. */
-#include "proto/method.h"
+#include "proto/model/method.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 #include "tests/support/unit.h"
 
 enum { MOST_TENSORS = 40 };

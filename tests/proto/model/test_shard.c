@@ -1,5 +1,5 @@
 /* The cut of the vector: nothing twice, nothing missing, and the same at both ends. */
-#include "proto/shard.h"
+#include "proto/model/shard.h"
 
 #include "tests/support/unit.h"
 

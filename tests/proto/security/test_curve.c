@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "proto/curve.h"
-#include "proto/watch.h"
+#include "proto/security/curve.h"
+#include "proto/security/socket_monitor.h"
 #include "tests/support/unit.h"
 
 #define PUB "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"

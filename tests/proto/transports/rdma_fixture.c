@@ -1,4 +1,4 @@
-#include "tests/proto/rdma_rig.h"
+#include "tests/proto/transports/rdma_fixture.h"
 
 #include <errno.h>
 #include <poll.h>

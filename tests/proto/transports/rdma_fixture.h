@@ -1,14 +1,14 @@
-/* rdma_rig.h: a port in a thread that answers by itself, and clients for it. */
-#ifndef TEST_RDMA_RIG_H
-#define TEST_RDMA_RIG_H
+/* rdma_fixture.h: a port in a thread that answers by itself, and clients for it. */
+#ifndef TEST_PROTO_TRANSPORTS_RDMA_FIXTURE_H
+#define TEST_PROTO_TRANSPORTS_RDMA_FIXTURE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
-#include "proto/transports/rdma_link.h"
+#include "proto/transports/rdma/link.h"
+#include "proto/transports/transport.h"
 #include "proto/transports/transports.h"
+#include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 
 enum { RIG_CHUNK = 65536, RIG_WINDOW = 4, RIG_CLIENTS = 80, RIG_PATIENCE_MS = 60000 };

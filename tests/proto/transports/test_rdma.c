@@ -1,13 +1,13 @@
 /* What the two ends of an rdma connection tell each other, and rdma URLs: without any RDMA device.
- * test_rdma_road.c has the road itself. */
-#include "proto/transports/rdma_wire.h"
+ * test_rdma_transport.c has the road itself. */
+#include "proto/transports/rdma/wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 
 static const struct ps_rdma_request request = {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "proto/transports/rdma_port.h"
-#include "tests/proto/rdma_rig.h"
+#include "proto/transports/rdma/port.h"
+#include "tests/proto/transports/rdma_fixture.h"
 
 enum { RUDE = 1, HONEST = 2, VICTIM = 3, WAIT_S = 60 };
 

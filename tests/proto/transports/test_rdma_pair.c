@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/proto/rdma_rig.h"
+#include "tests/proto/transports/rdma_fixture.h"
 
 enum { PORT = 18515, CLIENTS = 3, ROUNDS = 60, VICTIM = 7, START_S = 60 };
 

@@ -1,5 +1,5 @@
-/* The road of RDMA on a device: what transport.h promises, and what only this road has. Runs where
- * PSD_RDMA_IP names a device's address, as in the guests of tests/system/rdma.sh. */
+/* The road of RDMA on a device: what proto/transports/transport.h promises, and what only this road has. Runs
+ * where PSD_RDMA_IP names a device's address, as in the guests of tests/system/rdma.sh. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/proto/rdma_rig.h"
+#include "tests/proto/transports/rdma_fixture.h"
 
 /* Bodies in lent buffers of both kinds, at their ends, and beside them; answers are those of copied ones. */
 START_TEST(lent_buffers_are_sent_from)

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 
 #include "proto/log.h"
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 static const struct ps_transport *shm(void)
 {

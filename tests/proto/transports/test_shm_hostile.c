@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #include "proto/log.h"
-#include "proto/transports/shm.h"
-#include "tests/proto/transport_rig.h"
+#include "proto/transports/shm/shm.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 /* A link made by hand. */
 struct rogue {

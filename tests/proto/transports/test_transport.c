@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 START_TEST(rows_are_found_by_name_and_url)
 {

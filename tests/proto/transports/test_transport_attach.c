@@ -3,7 +3,7 @@
 #include <poll.h>
 
 #include "proto/log.h"
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 static const struct ps_transport *attached_row(int i)
 {

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 static void raw_file(char *path, size_t size)
 {

@@ -6,7 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 /* What the process that is to die shares with its test. */
 struct page {

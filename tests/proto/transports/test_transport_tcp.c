@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 START_TEST(lanes_take_any_port_of_the_control_roads_host)
 {

@@ -1,4 +1,4 @@
-#include "tests/proto/transport_rig.h"
+#include "tests/proto/transports/transport_fixture.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

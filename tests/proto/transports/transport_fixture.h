@@ -1,7 +1,7 @@
-/* transport_rig.h: both ends of a road for the transport suite: a server in a thread of its own, clients in
- * the test's. Rows to which clients are attached have all of RIG_CLIENTS admitted from the start. */
-#ifndef TEST_TRANSPORT_RIG_H
-#define TEST_TRANSPORT_RIG_H
+/* transport_fixture.h: both ends of a road for the transport suite: a server in a thread of its own, clients
+ * in the test's. Rows to which clients are attached have all of RIG_CLIENTS admitted from the start. */
+#ifndef TEST_PROTO_TRANSPORTS_TRANSPORT_FIXTURE_H
+#define TEST_PROTO_TRANSPORTS_TRANSPORT_FIXTURE_H
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "proto/frame.h"
-#include "proto/transport.h"
+#include "proto/transports/transport.h"
 #include "proto/unix_socket.h"
+#include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 
 enum {

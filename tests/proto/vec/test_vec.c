@@ -1,5 +1,5 @@
 /* Every row of kernels against double precision and against the plain row. */
-#include "proto/vec.h"
+#include "proto/vec/vec.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The control messages within their bounds. Linked with --wrap=malloc: what unpacking asks for is counted. */
-#include "proto/control.h"
+#include "proto/wire/control.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The data header: its bytes, and what is refused of others' bytes. */
-#include "proto/frame.h"
+#include "proto/wire/frame.h"
 
 #include <errno.h>
 #include <stdbool.h>

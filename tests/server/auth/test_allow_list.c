@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "server/allow.h"
+#include "server/auth/allow_list.h"
 #include "tests/support/unit.h"
 
 #define A   "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"

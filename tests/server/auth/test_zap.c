@@ -3,9 +3,9 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "proto/curve.h"
-#include "proto/watch.h"
-#include "server/zap.h"
+#include "proto/security/curve.h"
+#include "proto/security/socket_monitor.h"
+#include "server/auth/zap.h"
 #include "tests/support/unit.h"
 
 #define PATIENCE_S 60 /* ends a hang */

@@ -1,4 +1,4 @@
-#include "tests/server/checkpoint_fixture.h"
+#include "tests/server/checkpoint/checkpoint_fixture.h"
 
 #include <check.h>
 #include <dirent.h>

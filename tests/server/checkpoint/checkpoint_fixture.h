@@ -1,8 +1,8 @@
 /* checkpoint_fixture.h: what both suites of checkpoints start from. */
-#ifndef CHECKPOINT_FIXTURE_H
-#define CHECKPOINT_FIXTURE_H
+#ifndef TEST_SERVER_CHECKPOINT_CHECKPOINT_FIXTURE_H
+#define TEST_SERVER_CHECKPOINT_CHECKPOINT_FIXTURE_H
 
-#include "server/checkpoint_file.h"
+#include "server/checkpoint/header.h"
 
 /* A fresh current directory for each test. */
 void enter_directory(void);

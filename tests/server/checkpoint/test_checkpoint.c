@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "tests/server/checkpoint_fixture.h"
+#include "tests/server/checkpoint/checkpoint_fixture.h"
 #include "tests/support/unit.h"
 
 static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot *b)

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/statedir.h"
-#include "tests/server/checkpoint_fixture.h"
+#include "server/state_dir.h"
+#include "tests/server/checkpoint/checkpoint_fixture.h"
 #include "tests/support/unit.h"
 
 static char

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/merge.h"
+#include "server/checkpoint/join_shards.h"
 #include "server/psd.h"
-#include "tests/server/checkpoint_fixture.h"
+#include "tests/server/checkpoint/checkpoint_fixture.h"
 #include "tests/support/unit.h"
 
 enum { FLOATS = 900, PARTS = 3, LANES = 6 };

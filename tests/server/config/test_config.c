@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proto/codec.h"
+#include "proto/codecs/codec.h"
 #include "server/admissions/admissions.h"
-#include "server/config_table.h"
+#include "server/config/keys.h"
 #include "tests/support/unit.h"
 
 static const char file_name[] = "test-config.yaml";

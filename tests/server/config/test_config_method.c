@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/config_method.h"
-#include "server/preset.h"
+#include "server/config/check_method.h"
+#include "server/config/presets.h"
 #include "tests/support/unit.h"
 
 static int read_text(struct psd_config *cfg, const char *text, struct ps_error *err)

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "server/url.h"
+#include "server/config/url.h"
 #include "tests/support/unit.h"
 
 static const struct {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/meeting.h"
+#include "server/control/rendezvous.h"
 #include "tests/support/unit.h"
 
 enum { PEERS = 2100 };

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/http.h"
+#include "server/status/http.h"
 #include "tests/support/unit.h"
 
 #define STATUS(state, checkpoint)                                                                            \

@@ -1,4 +1,4 @@
-#include "tests/server/cut_rig.h"
+#include "tests/server/job/partial_rounds_fixture.h"
 
 #include <stdio.h>
 #include <string.h>

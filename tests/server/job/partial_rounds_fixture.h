@@ -1,13 +1,13 @@
-/* cut_rig.h: the loop's cuts (server/cuts.c) over real lanes, and clients that send exchanges as libpsclient
- * does: to all lanes at once, a window of chunks in flight in each, one exchange after the other. Messages
- * are whole numbers under rule add, so that the center says which were applied. The loop's time is driven:
- * while a round is open it goes on by a millisecond a turn; while one is under way it stands still, however
- * long the lanes take, and goes on by cut_pass_ms. */
-#ifndef TEST_CUT_RIG_H
-#define TEST_CUT_RIG_H
+/* partial_rounds_fixture.h: the loop's cuts (server/job/partial_rounds.c) over real lanes, and clients that
+ * send exchanges as libpsclient does: to all lanes at once, a window of chunks in flight in each, one
+ * exchange after the other. Messages are whole numbers under rule add, so that the center says which were
+ * applied. The loop's time is driven: while a round is open it goes on by a millisecond a turn; while one is
+ * under way it stands still, however long the lanes take, and goes on by cut_pass_ms. */
+#ifndef TEST_SERVER_JOB_PARTIAL_ROUNDS_FIXTURE_H
+#define TEST_SERVER_JOB_PARTIAL_ROUNDS_FIXTURE_H
 
 #include "server/psd.h"
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 
 enum { CUT_LANES = 2, CUT_CHUNKS = 3, CUT_N = (CUT_CHUNKS * CUT_LANES - 1) * RIG_CHUNK + 5 };
 

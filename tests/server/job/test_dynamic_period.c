@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "server/tempo.h"
+#include "server/job/dynamic_period.h"
 #include "tests/support/unit.h"
 
 enum { MOST = 8 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/manifest.h"
+#include "proto/model/manifest.h"
 #include "server/psd.h"
 #include "tests/support/unit.h"
 

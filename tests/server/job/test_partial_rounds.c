@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/server/cut_rig.h"
+#include "tests/server/job/partial_rounds_fixture.h"
 #include "tests/support/driven_clock.h"
 #include "tests/support/unit.h"
 

@@ -1,4 +1,4 @@
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 
 #include <errno.h>
 #include <malloc.h>

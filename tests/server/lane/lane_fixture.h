@@ -1,11 +1,11 @@
-/* lane_rig.h: real lanes in their threads behind a real port, without psd around them. The test is the loop
- * (it pushes and takes notes) and the clients (it sends frames). */
-#ifndef TEST_LANE_RIG_H
-#define TEST_LANE_RIG_H
+/* lane_fixture.h: real lanes in their threads behind a real port, without psd around them. The test is the
+ * loop (it pushes and takes notes) and the clients (it sends frames). */
+#ifndef TEST_SERVER_LANE_LANE_FIXTURE_H
+#define TEST_SERVER_LANE_LANE_FIXTURE_H
 
 #include <stdbool.h>
 
-#include "server/lane.h"
+#include "server/lane/lane.h"
 
 enum { RIG_SLOTS = 4, RIG_MAX_LANES = 4, RIG_CHUNK = 1024, RIG_MAX_BODY = 4 * RIG_CHUNK + 64 };
 

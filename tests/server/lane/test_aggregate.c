@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { INC = 7, P = RIG_SLOTS, LANES = 2, N_BUFFERS = 70, N_PARAMS = 2 * LANES * RIG_CHUNK - N_BUFFERS };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { LANES = 2, N = 5000, CLIENT = 1, INC = 7, OBSERVER = 2, STEPS = 30 };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { LANES = 2, N = 5000, CLIENTS = 2, INC = 7, OBSERVER = 3, SEQS = 3, N_CODECS = 5 };

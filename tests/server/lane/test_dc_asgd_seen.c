@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { A = 0, B = 1, OBSERVER = 3, INC = 7, LANES = 2, N = 2 * LANES * RIG_CHUNK };

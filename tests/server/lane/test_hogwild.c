@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { INC = 7, LANES = 2, CLIENTS = 4, EACH = 1500, N = CLIENTS * EACH + 3 };

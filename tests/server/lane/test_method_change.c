@@ -2,7 +2,7 @@
  * values under another rule. The test is the loop and the clients. */
 #include <math.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { INC = 7, P = 2, LANES = 2, CHUNKS = 2, N = (CHUNKS * LANES - 1) * RIG_CHUNK + 5 };

@@ -1,5 +1,5 @@
 /* Notes between two threads. */
-#include "server/ring.h"
+#include "server/lane/queue.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <zmq.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { N = 5000, LANES = 2, CHUNKS = 3, CLIENT = 1, INC = 7 };

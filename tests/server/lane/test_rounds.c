@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { INC = 7, P = 3, LANES = 2, CHUNKS = 3, N = (CHUNKS * LANES - 1) * RIG_CHUNK + 5, OTHER = 3 };

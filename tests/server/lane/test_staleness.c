@@ -2,7 +2,7 @@
  * was last answered, when its exchange begins. */
 #include <math.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { OTHER = 0, CLIENT = 1, INC = 7, LANES = 2, CHUNKS = 2, N = 2 * LANES * RIG_CHUNK };

@@ -1,7 +1,7 @@
 /* Transfers of one tensor, roles, and what a lane measures: real lanes, frame by frame. */
 #include <math.h>
 
-#include "tests/server/lane_rig.h"
+#include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
 enum { CLIENT = 1, INC = 7, N = 5000 };

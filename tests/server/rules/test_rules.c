@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "proto/method.h"
+#include "proto/model/method.h"
 #include "tests/support/unit.h"
 
 enum { MAX_N = 300, STEPS = 20, MAX_ROWS = 8 };

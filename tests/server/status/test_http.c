@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/http.h"
+#include "server/status/http.h"
 #include "tests/support/unit.h"
 
 static char directory[64];
