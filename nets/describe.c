@@ -25,7 +25,7 @@ static void fill_row(const struct cnn_plan *p, size_t i, struct cnn_layer_row *r
 }
 
 int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,
-                       struct cnn_error *err)
+                       struct ps_error *err)
 {
     struct cnn_plan *p;
     int rc = cnn_plan_create(model, &p, err);
@@ -33,7 +33,7 @@ int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out
         return rc;
     struct cnn_layer_row *rows = calloc(p->n_layers, sizeof *rows);
     if (rows == NULL) {
-        rc = cnn_fail(err, -ENOMEM, "no memory for the layers of model '%s'", model->name);
+        rc = ps_fail(err, -ENOMEM, "no memory for the layers of model '%s'", model->name);
         goto destroy_plan;
     }
     for (size_t i = 0; i < p->n_layers; i++)

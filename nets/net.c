@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,28 +24,17 @@ struct cnn_net {
     const struct cnn_backend *backend;
     void *state;
     uint32_t batch;
-    struct cnn_draw draw;   /* of the next gradient */
-    bool has_gradient;      /* the backend holds a batch's statistics */
-    struct cnn_error error; /* of the last call that failed */
+    struct cnn_draw draw;  /* of the next gradient */
+    bool has_gradient;     /* the backend holds a batch's statistics */
+    struct ps_error error; /* of the last call that failed */
 };
-
-int cnn_fail(struct cnn_error *err, int code, const char *fmt, ...)
-{
-    if (err != NULL) {
-        va_list args;
-        va_start(args, fmt);
-        vsnprintf(err->text, sizeof err->text, fmt, args);
-        va_end(args);
-    }
-    return code;
-}
 
 const char *cnn_backend_name(size_t index)
 {
     return index < n_backends ? backends[index]->name : NULL;
 }
 
-static const struct cnn_backend *find_backend(const char *name, struct cnn_error *err)
+static const struct cnn_backend *find_backend(const char *name, struct ps_error *err)
 {
     char known[128] = "";
 
@@ -58,7 +46,7 @@ static const struct cnn_backend *find_backend(const char *name, struct cnn_error
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", backends[i]->name);
     }
-    cnn_fail(err, -EINVAL, "backend '%.64s' is not in this build; it has: %s", name, known);
+    ps_fail(err, -EINVAL, "backend '%.64s' is not in this build; it has: %s", name, known);
     return NULL;
 }
 
@@ -70,26 +58,25 @@ static uint32_t usable_cores(void)
     return n < 1 ? 1 : (uint32_t)n;
 }
 
-static int check_options(const struct cnn_net_options *opt, const struct cnn_plan *plan,
-                         struct cnn_error *err)
+static int check_options(const struct cnn_net_options *opt, const struct cnn_plan *plan, struct ps_error *err)
 {
     if (opt->batch < 1 || opt->batch > MAX_BATCH)
-        return cnn_fail(err, -EINVAL, "batch %u; allowed are 1 to %d images", opt->batch, MAX_BATCH);
+        return ps_fail(err, -EINVAL, "batch %u; allowed are 1 to %d images", opt->batch, MAX_BATCH);
     if (opt->threads > MAX_THREADS)
-        return cnn_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
-                        opt->threads, MAX_THREADS);
+        return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
+                       opt->threads, MAX_THREADS);
     for (size_t i = 0; i < plan->n_layers; i++)
         for (uint32_t k = 0; k < plan->layers[i].n_inputs; k++) {
             double floats = (double)cnn_shape_count(plan->layers[i].inputs[k].shape) * opt->batch;
             if (floats > INT32_MAX)
-                return cnn_fail(err, -EINVAL,
-                                "batch %u makes %.0f floats of input to layer '%s'; allowed are %d",
-                                opt->batch, floats, plan->layers[i].spec->name, INT32_MAX);
+                return ps_fail(err, -EINVAL,
+                               "batch %u makes %.0f floats of input to layer '%s'; allowed are %d",
+                               opt->batch, floats, plan->layers[i].spec->name, INT32_MAX);
         }
     return 0;
 }
 
-int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct cnn_error *err)
+int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct ps_error *err)
 {
     const struct cnn_backend *backend = find_backend(opt->backend, err);
     if (backend == NULL)
@@ -97,7 +84,7 @@ int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, stru
 
     struct cnn_net *net = calloc(1, sizeof *net);
     if (net == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for a net");
+        return ps_fail(err, -ENOMEM, "no memory for a net");
     net->batch = opt->batch;
     int rc = cnn_plan_create(opt->model, &net->plan, err);
     if (rc == 0)
@@ -130,8 +117,8 @@ static int check_labels(struct cnn_net *net, const uint8_t *labels, uint32_t n)
 
     for (uint32_t i = 0; i < n; i++)
         if (labels[i] >= classes)
-            return cnn_fail(&net->error, -EINVAL, "label %u of image %u; model '%s' has classes 0 to %u",
-                            labels[i], i, net->plan->model->name, classes - 1);
+            return ps_fail(&net->error, -EINVAL, "label %u of image %u; model '%s' has classes 0 to %u",
+                           labels[i], i, net->plan->model->name, classes - 1);
     return 0;
 }
 
@@ -163,8 +150,8 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
                   struct cnn_score *score)
 {
     if (n < 1 || n > net->batch)
-        return cnn_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u", n,
-                        net->batch);
+        return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u", n,
+                       net->batch);
     int rc = check_labels(net, labels, n);
     return rc < 0 ? rc : net->backend->score(net->state, x, images, labels, n, score, &net->error);
 }

@@ -11,13 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct cnn_net;
+#include "proto/error.h"
 
-struct cnn_error {
-    char text[320];
-};
-/* Writes the sentence and returns `code`. err may be NULL. */
-int cnn_fail(struct cnn_error *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+struct cnn_net;
 
 enum cnn_layer_kind {
     CNN_CONV,
@@ -103,13 +99,13 @@ struct cnn_score {
 };
 
 /* -EINVAL with a sentence for an unknown backend or sizes that do not fit; -ENOMEM. */
-int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct cnn_error *err);
+int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct ps_error *err);
 void cnn_net_destroy(struct cnn_net *net);
 
 /* Facts of the model alone. n_floats: 0 for a model that makes no sense. params: *n rows, owned by the caller
  * (free). */
 size_t cnn_model_n_floats(const struct cnn_model *model);
-int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err);
+int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct ps_error *err);
 /* One layer of a model as it is planned. Names belong to the model. */
 struct cnn_layer_row {
     const char *name, *kind;
@@ -125,7 +121,7 @@ struct cnn_layer_row {
 /* *n rows in the model's order, the loss last; owned by the caller (free). -EINVAL for a model that makes no
  * sense, -ENOMEM. */
 int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,
-                       struct cnn_error *err);
+                       struct ps_error *err);
 /* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x).
  */
 double cnn_model_train_flops(const struct cnn_model *model);

@@ -16,7 +16,7 @@ static int shape_fits(struct cnn_shape s)
            s.w <= CNN_MAX_SIDE;
 }
 
-static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct cnn_error *err)
+static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct ps_error *err)
 {
     l->n_weights = l->weight_dims > 0 ? 1 : 0;
     for (uint32_t d = 0; d < l->weight_dims; d++)
@@ -29,25 +29,25 @@ static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct cnn_error
     l->variance_at = l->mean_at + l->n_buffers;
     p->n_floats = l->variance_at + l->n_buffers;
     if (l->n_weights >= MAX_FLOATS || p->n_floats > MAX_FLOATS)
-        return cnn_fail(err, -EINVAL, "model '%s': more than %llu parameters at layer '%s'", p->model->name,
-                        (unsigned long long)MAX_FLOATS, l->spec->name);
+        return ps_fail(err, -EINVAL, "model '%s': more than %llu parameters at layer '%s'", p->model->name,
+                       (unsigned long long)MAX_FLOATS, l->spec->name);
     return 0;
 }
 
-static int check_name(const struct cnn_plan *p, size_t i, struct cnn_error *err)
+static int check_name(const struct cnn_plan *p, size_t i, struct ps_error *err)
 {
     const char *name = p->model->layers[i].name;
 
     if (name == NULL || name[0] == 0 || strlen(name) > 48)
-        return cnn_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", p->model->name,
-                        i);
+        return ps_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", p->model->name,
+                       i);
     if (strcmp(name, "images") == 0)
-        return cnn_fail(err, -EINVAL, "model '%s': layer %zu is named 'images', which is the net's input",
-                        p->model->name, i);
+        return ps_fail(err, -EINVAL, "model '%s': layer %zu is named 'images', which is the net's input",
+                       p->model->name, i);
     for (size_t k = 0; k < i; k++)
         if (strcmp(name, p->model->layers[k].name) == 0)
-            return cnn_fail(err, -EINVAL, "model '%s': layers %zu and %zu are both named '%s'",
-                            p->model->name, k, i, name);
+            return ps_fail(err, -EINVAL, "model '%s': layers %zu and %zu are both named '%s'", p->model->name,
+                           k, i, name);
     return 0;
 }
 
@@ -62,7 +62,7 @@ static size_t value_named(const struct cnn_plan *p, size_t i, const char *name)
     return SIZE_MAX;
 }
 
-static int plan_inputs(struct cnn_plan *p, size_t i, struct cnn_error *err)
+static int plan_inputs(struct cnn_plan *p, size_t i, struct ps_error *err)
 {
     struct cnn_layer *l = &p->layers[i];
     const struct cnn_model *m = p->model;
@@ -71,7 +71,7 @@ static int plan_inputs(struct cnn_plan *p, size_t i, struct cnn_error *err)
     for (l->n_inputs = 0; l->n_inputs < CNN_MAX_INPUTS && names[l->n_inputs] != NULL; l->n_inputs++) {
         l->inputs[l->n_inputs].value = value_named(p, i, names[l->n_inputs]);
         if (l->inputs[l->n_inputs].value == SIZE_MAX)
-            return cnn_fail(
+            return ps_fail(
                 err, -EINVAL,
                 "layer '%s': input '%.64s' is not a layer before it; those and 'images' are allowed",
                 l->spec->name, names[l->n_inputs]);
@@ -79,8 +79,8 @@ static int plan_inputs(struct cnn_plan *p, size_t i, struct cnn_error *err)
     if (l->n_inputs == 0)
         l->inputs[l->n_inputs++].value = i;
     if ((l->n_inputs > 1) != (l->type->most_inputs > 1))
-        return cnn_fail(err, -EINVAL, "layer '%s': %u inputs; a layer of kind %s has %s", l->spec->name,
-                        l->n_inputs, l->type->kind, l->type->most_inputs > 1 ? "two to eight" : "one");
+        return ps_fail(err, -EINVAL, "layer '%s': %u inputs; a layer of kind %s has %s", l->spec->name,
+                       l->n_inputs, l->type->kind, l->type->most_inputs > 1 ? "two to eight" : "one");
     for (uint32_t k = 0; k < l->n_inputs; k++) {
         struct cnn_input *in = &l->inputs[k];
         const struct cnn_layer *from = in->value > 0 ? &p->layers[in->value - 1] : NULL;
@@ -93,7 +93,7 @@ static int plan_inputs(struct cnn_plan *p, size_t i, struct cnn_error *err)
     return 0;
 }
 
-static int plan_layer(struct cnn_plan *p, size_t i, struct cnn_error *err)
+static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
 {
     struct cnn_layer *l = &p->layers[i];
     const struct cnn_model *m = p->model;
@@ -103,53 +103,53 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct cnn_error *err)
     l->type = cnn_layer_type_of(l->spec->kind);
     l->index = i;
     if (l->type == NULL)
-        return cnn_fail(err, -EINVAL, "model '%s': layer %zu is of kind %d, which is not known", m->name, i,
-                        (int)l->spec->kind);
+        return ps_fail(err, -EINVAL, "model '%s': layer %zu is of kind %d, which is not known", m->name, i,
+                       (int)l->spec->kind);
     if ((rc = check_name(p, i, err)) < 0)
         return rc;
     if ((l->spec->kind == CNN_SOFTMAX_LOSS) != (i + 1 == m->n_layers))
-        return cnn_fail(err, -EINVAL, "model '%s': the last layer, and no other, is the softmax loss",
-                        m->name);
+        return ps_fail(err, -EINVAL, "model '%s': the last layer, and no other, is the softmax loss",
+                       m->name);
     if ((rc = plan_inputs(p, i, err)) < 0)
         return rc;
     for (uint32_t k = 0; k < l->n_inputs; k++) {
         struct cnn_shape s = l->inputs[k].shape;
         if (!shape_fits(s))
-            return cnn_fail(err, -EINVAL,
-                            "model '%s': layer '%s' has an input of %u x %u x %u; sides are 1 to %d", m->name,
-                            l->spec->name, s.c, s.h, s.w, CNN_MAX_SIDE);
+            return ps_fail(err, -EINVAL,
+                           "model '%s': layer '%s' has an input of %u x %u x %u; sides are 1 to %d", m->name,
+                           l->spec->name, s.c, s.h, s.w, CNN_MAX_SIDE);
     }
     if ((rc = l->type->plan(l, err)) < 0)
         return rc;
     return plan_params(p, l, err);
 }
 
-static int check_whole(const struct cnn_plan *p, struct cnn_error *err)
+static int check_whole(const struct cnn_plan *p, struct ps_error *err)
 {
     const struct cnn_model *m = p->model;
     uint32_t n_outputs = p->layers[p->n_layers - 1].in.c;
 
     if (p->n_floats == 0)
-        return cnn_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
+        return ps_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
     for (size_t i = 0; i + 1 < p->n_layers; i++)
         if (p->n_readers[i + 1] == 0)
-            return cnn_fail(err, -EINVAL, "model '%s': no layer reads layer '%s'", m->name,
-                            p->layers[i].spec->name);
+            return ps_fail(err, -EINVAL, "model '%s': no layer reads layer '%s'", m->name,
+                           p->layers[i].spec->name);
     if (n_outputs != m->classes)
-        return cnn_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
-                        m->classes, n_outputs);
+        return ps_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
+                       m->classes, n_outputs);
     return 0;
 }
 
-int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct cnn_error *err)
+int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct ps_error *err)
 {
     if (model == NULL || model->n_layers < 2)
-        return cnn_fail(err, -EINVAL, "a model has at least two layers, one with parameters and the loss");
+        return ps_fail(err, -EINVAL, "a model has at least two layers, one with parameters and the loss");
 
     struct cnn_plan *p = calloc(1, sizeof *p + model->n_layers * sizeof p->layers[0]);
     if (p == NULL || (p->n_readers = calloc(model->n_layers, sizeof *p->n_readers)) == NULL) {
         free(p);
-        return cnn_fail(err, -ENOMEM, "no memory for model '%s'", model->name);
+        return ps_fail(err, -ENOMEM, "no memory for model '%s'", model->name);
     }
     p->model = model;
     p->n_layers = model->n_layers;
@@ -217,7 +217,7 @@ static size_t describe(const struct cnn_layer *l, struct cnn_param rows[MAX_ROWS
     return 4;
 }
 
-int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct cnn_error *err)
+int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct ps_error *err)
 {
     struct cnn_plan *p;
     int rc = cnn_plan_create(model, &p, err);
@@ -226,7 +226,7 @@ int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size
 
     struct cnn_param *rows = calloc(MAX_ROWS_A_LAYER * p->n_layers, sizeof *rows);
     if (rows == NULL) {
-        rc = cnn_fail(err, -ENOMEM, "no memory for the parameters of model '%s'", model->name);
+        rc = ps_fail(err, -ENOMEM, "no memory for the parameters of model '%s'", model->name);
         goto destroy_plan;
     }
     size_t n_rows = 0;

@@ -66,7 +66,7 @@ static inline size_t cnn_shape_count(struct cnn_shape s)
 }
 
 /* -EINVAL names the layer and what is allowed; -ENOMEM. */
-int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct cnn_error *err);
+int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct ps_error *err);
 void cnn_plan_destroy(struct cnn_plan *plan);
 
 #endif

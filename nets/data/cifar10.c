@@ -23,25 +23,25 @@ struct cifar10 {
 };
 
 /* Reads a whole file, but no more than one byte beyond the largest that is allowed. */
-static int read_all(int fd, const char *path, uint8_t **bytes, size_t *len, struct cnn_error *err)
+static int read_all(int fd, const char *path, uint8_t **bytes, size_t *len, struct ps_error *err)
 {
     const size_t most = (size_t)CNN_CIFAR_MAX_COUNT * CNN_CIFAR_RECORD + 1;
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return cnn_fail(err, -errno, "%.200s: cannot be read: %s", path, strerror(errno));
+        return ps_fail(err, -errno, "%.200s: cannot be read: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return cnn_fail(err, -EINVAL, "%.200s: %s; allowed: a regular file", path,
-                        S_ISDIR(st.st_mode) ? "a folder" : "a pipe, a socket or a device");
+        return ps_fail(err, -EINVAL, "%.200s: %s; allowed: a regular file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "a pipe, a socket or a device");
     size_t room = (size_t)st.st_size < most ? (size_t)st.st_size : most, have = 0;
     uint8_t *buffer = malloc(room > 0 ? room : 1);
     if (buffer == NULL)
-        return cnn_fail(err, -ENOMEM, "%.200s: no memory for its %zu bytes", path, room);
+        return ps_fail(err, -ENOMEM, "%.200s: no memory for its %zu bytes", path, room);
     while (have < room) {
         ssize_t n = read(fd, buffer + have, room - have);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            int rc = cnn_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(errno));
+            int rc = ps_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(errno));
             free(buffer);
             return rc;
         }
@@ -55,28 +55,28 @@ static int read_all(int fd, const char *path, uint8_t **bytes, size_t *len, stru
 }
 
 static int read_file(const char *dir, const char *name, uint8_t **bytes, uint32_t *n_images,
-                     struct cnn_error *err)
+                     struct ps_error *err)
 {
     char path[PATH_MAX];
     size_t len = 0;
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return cnn_fail(err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name, PATH_MAX - 1);
+        return ps_fail(err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name, PATH_MAX - 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold us here */
     if (fd < 0 && errno == ENOENT)
-        return cnn_fail(
+        return ps_fail(
             err, -ENOENT,
             "%.160s: no such file; allowed: a folder with data_batch_1.bin to data_batch_5.bin and "
             "test_batch.bin",
             path);
     if (fd < 0)
-        return cnn_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
+        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
     int rc = read_all(fd, path, bytes, &len, err);
     close(fd);
     return rc != 0 ? rc : cnn_cifar_parse(path, *bytes, len, n_images, err);
 }
 
 /* Without a header, a file cut between two images only differs from a whole one by its number of images. */
-static int read_files(struct cifar10 *c, const char *dir, struct cnn_error *err)
+static int read_files(struct cifar10 *c, const char *dir, struct ps_error *err)
 {
     for (int f = 0; f < N_FILES; f++) {
         uint32_t n = 0;
@@ -86,7 +86,7 @@ static int read_files(struct cifar10 *c, const char *dir, struct cnn_error *err)
         if (f == 0)
             c->n_images = n;
         if (n != c->n_images)
-            return cnn_fail(
+            return ps_fail(
                 err, -EBADMSG,
                 "%.120s/%s: byte %zu: the file ends after %u images, %s after %u; allowed: as many "
                 "in each",
@@ -103,13 +103,13 @@ static void cifar10_close(void *self)
     free(c);
 }
 
-static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self, struct cnn_error *err)
+static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
 {
     if (arg == NULL || *arg == '\0')
-        return cnn_fail(err, -EINVAL, "data set cifar10: no folder given; allowed: cifar10:DIR");
+        return ps_fail(err, -EINVAL, "data set cifar10: no folder given; allowed: cifar10:DIR");
     struct cifar10 *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for data set cifar10");
+        return ps_fail(err, -ENOMEM, "no memory for data set cifar10");
     int rc = read_files(c, arg, err);
     if (rc != 0) {
         cifar10_close(c);
@@ -127,7 +127,7 @@ static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self
 }
 
 static int cifar10_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                         struct cnn_error *err)
+                         struct ps_error *err)
 {
     const struct cifar10 *c = self;
     uint32_t file = id->split == CNN_TEST ? TEST_FILE : id->index / c->n_images;

@@ -24,6 +24,6 @@ enum {
  * i * CNN_CIFAR_RECORD, its label first. -EBADMSG with a sentence that names file, byte, found and allowed.
  */
 int cnn_cifar_parse(const char *name, const uint8_t *bytes, size_t len, uint32_t *n_images,
-                    struct cnn_error *err);
+                    struct ps_error *err);
 
 #endif

@@ -17,17 +17,17 @@ static const struct cnn_data_type *find(const char *spec, size_t len)
     return NULL;
 }
 
-static int fail_unknown(const char *spec, struct cnn_error *err)
+static int fail_unknown(const char *spec, struct ps_error *err)
 {
     char allowed[128] = "";
     size_t used = 0;
     for (int i = 0; i < N_TYPES && used < sizeof allowed; i++)
         used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "",
                                  types[i]->usage);
-    return cnn_fail(err, -EINVAL, "data set \"%.80s\" is not known; allowed: %s", spec, allowed);
+    return ps_fail(err, -EINVAL, "data set \"%.80s\" is not known; allowed: %s", spec, allowed);
 }
 
-int cnn_data_open(const char *spec, struct cnn_data **out, struct cnn_error *err)
+int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err)
 {
     const char *colon = strchr(spec, ':');
     const struct cnn_data_type *type = find(spec, colon != NULL ? (size_t)(colon - spec) : strlen(spec));
@@ -36,7 +36,7 @@ int cnn_data_open(const char *spec, struct cnn_data **out, struct cnn_error *err
 
     struct cnn_data *data = calloc(1, sizeof *data);
     if (data == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for data set %.80s", spec);
+        return ps_fail(err, -ENOMEM, "no memory for data set %.80s", spec);
     data->type = type;
     int rc = type->open(colon != NULL ? colon + 1 : NULL, &data->info, &data->self, err);
     if (rc != 0) {
@@ -80,7 +80,7 @@ static void list_views(const struct cnn_data *data, char *text, size_t room)
 }
 
 int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,
-                  struct cnn_error *err)
+                  struct ps_error *err)
 {
     struct cnn_view view;
     char sizes[80] = "";
@@ -90,11 +90,10 @@ int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, 
             return 0;
         }
     list_views(data, sizes, sizeof sizes);
-    return cnn_fail(err, -EINVAL, "images of %s at %ux%u; allowed: %s", data->info.name, height, width,
-                    sizes);
+    return ps_fail(err, -EINVAL, "images of %s at %ux%u; allowed: %s", data->info.name, height, width, sizes);
 }
 
-int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct cnn_error *err)
+int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct ps_error *err)
 {
     const struct cnn_data_info *info = &data->info;
     struct cnn_view view;
@@ -103,7 +102,7 @@ int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, st
         cnn_data_view(data, model->height, model->width, &view, NULL) == 0)
         return 0;
     list_views(data, sizes, sizeof sizes);
-    return cnn_fail(
+    return ps_fail(
         err, -EINVAL,
         "images of %s have %u channels, %s pixels and %u classes; allowed for net %s: %u channels, "
         "%ux%u pixels and at most %u classes",

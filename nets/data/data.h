@@ -22,13 +22,13 @@ struct cnn_data_info {
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
  * or "digits" ("digits:SEED" for another data set). Errors name the file, the place in it, what was found and
  * what is allowed. */
-int cnn_data_open(const char *spec, struct cnn_data **out, struct cnn_error *err);
+int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
 
 /* Whether the set has images for the model: its channels and size, and no more classes. -EINVAL with a
  * sentence that says which sizes the set gives, and what the model takes. */
-int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct cnn_error *err);
+int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct ps_error *err);
 
 /* A place in a stream: all that is to be saved of it beside the options it was made with. */
 struct cnn_position {
@@ -62,7 +62,7 @@ struct cnn_stream_options {
  * The data must outlive the stream. -EINVAL with a sentence, -ENOMEM, -EAGAIN when the system refuses a
  * thread. destroy waits for the image that each thread is at. */
 int cnn_stream_create(const struct cnn_data *data, const struct cnn_stream_options *opt,
-                      struct cnn_stream **out, struct cnn_error *err);
+                      struct cnn_stream **out, struct ps_error *err);
 void cnn_stream_destroy(struct cnn_stream *s);
 
 /* Fills images [batch][C][H][W], normalised by channel, (v/255 - mean)/deviation, and labels [batch], and
@@ -78,6 +78,6 @@ const char *cnn_stream_error(const struct cnn_stream *s);
 void cnn_stream_position(const struct cnn_stream *s, struct cnn_position *out);
 /* The next batch will be the one that followed `position`. Takes back an error. -EINVAL with a sentence for a
  * place that the stream does not have; it then stays where it is. */
-int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct cnn_error *err);
+int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct ps_error *err);
 
 #endif

@@ -33,12 +33,12 @@ struct cnn_data_type {
     const struct cnn_view *views;                              /* NULL: the stored size alone, uncut */
     uint32_t n_views;
     /* arg: what follows "NAME:" in the spec; NULL when there was no colon. Fills *info and *self. */
-    int (*open)(const char *arg, struct cnn_data_info *info, void **self, struct cnn_error *err);
+    int (*open)(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err);
     void (*close)(void *self);
     /* Writes channels x height x width bytes, 0 to 255, and a label below info.classes. Safe from any thread,
      * several at a time. 0, or negative errno with a sentence. */
     int (*image)(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                 struct cnn_error *err);
+                 struct ps_error *err);
 };
 
 struct cnn_data {
@@ -53,6 +53,6 @@ extern const struct cnn_data_type cnn_data_cifar10;
 
 /* The view of that size; height and width 0: the first, or the stored size. -EINVAL says which there are. */
 int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,
-                  struct cnn_error *err);
+                  struct ps_error *err);
 
 #endif

@@ -189,7 +189,7 @@ static void draw_noise(struct cnn_random *r, float *noise)
 }
 
 static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                        struct cnn_error *err)
+                        struct ps_error *err)
 {
     (void)err;
     const struct digits *digits = self;
@@ -227,7 +227,7 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
     return 0;
 }
 
-static int digits_open(const char *arg, struct cnn_data_info *info, void **self, struct cnn_error *err)
+static int digits_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
 {
     uint64_t seed = 0;
     if (arg != NULL) {
@@ -235,11 +235,11 @@ static int digits_open(const char *arg, struct cnn_data_info *info, void **self,
         errno = 0;
         seed = strtoull(arg, &end, 10);
         if (*arg < '0' || *arg > '9' || *end != '\0' || errno != 0)
-            return cnn_fail(err, -EINVAL, "data set digits: seed \"%.80s\"; allowed: 0 to 2^64 - 1", arg);
+            return ps_fail(err, -EINVAL, "data set digits: seed \"%.80s\"; allowed: 0 to 2^64 - 1", arg);
     }
     struct digits *digits = calloc(1, sizeof *digits);
     if (digits == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for data set digits");
+        return ps_fail(err, -ENOMEM, "no memory for data set digits");
     digits->key = cnn_philox_key_of(seed);
     *info = (struct cnn_data_info){.name = "digits",
                                    .channels = 1,

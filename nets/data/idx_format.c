@@ -12,7 +12,7 @@ struct reader {
     gzFile file;
     char path[PATH_MAX];
     uint64_t place; /* bytes read so far, after decompression */
-    struct cnn_error *err;
+    struct ps_error *err;
 };
 
 static int open_either(struct reader *r, const char *dir, const char *name)
@@ -21,18 +21,18 @@ static int open_either(struct reader *r, const char *dir, const char *name)
     for (int i = 0; i < 2; i++) {
         int len = snprintf(r->path, sizeof r->path, "%s/%s%s", dir, name, endings[i]);
         if (len >= (int)sizeof r->path)
-            return cnn_fail(r->err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name,
-                            PATH_MAX - 1);
+            return ps_fail(r->err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name,
+                           PATH_MAX - 1);
         errno = 0;
         r->file = gzopen(r->path, "rb"); /* reads plain files as they are */
         if (r->file != NULL)
             return 0;
         if (errno == 0)
-            return cnn_fail(r->err, -ENOMEM, "%.200s: no memory to open it", r->path);
+            return ps_fail(r->err, -ENOMEM, "%.200s: no memory to open it", r->path);
         if (errno != ENOENT)
-            return cnn_fail(r->err, -errno, "%.200s: cannot be opened: %s", r->path, strerror(errno));
+            return ps_fail(r->err, -errno, "%.200s: cannot be opened: %s", r->path, strerror(errno));
     }
-    return cnn_fail(r->err, -ENOENT, "%.160s/%s: no such file, nor one with .gz", dir, name);
+    return ps_fail(r->err, -ENOENT, "%.160s/%s: no such file, nor one with .gz", dir, name);
 }
 
 /* The reason of zlib when reading stopped, NULL when the file simply ended. */
@@ -55,11 +55,11 @@ static int read_exactly(struct reader *r, void *to, size_t len, const char *what
         if (n <= 0) {
             const char *reason = stop_reason(r);
             if (reason != NULL)
-                return cnn_fail(r->err, -EIO, "%.160s: byte %llu: cannot be read: %.80s", r->path,
-                                (unsigned long long)r->place, reason);
-            return cnn_fail(r->err, -EBADMSG,
-                            "%.160s: byte %llu: the file ends within %s, %zu bytes too early", r->path,
-                            (unsigned long long)r->place, what, len - got);
+                return ps_fail(r->err, -EIO, "%.160s: byte %llu: cannot be read: %.80s", r->path,
+                               (unsigned long long)r->place, reason);
+            return ps_fail(r->err, -EBADMSG,
+                           "%.160s: byte %llu: the file ends within %s, %zu bytes too early", r->path,
+                           (unsigned long long)r->place, what, len - got);
         }
         got += (size_t)n;
         r->place += (size_t)n;
@@ -79,8 +79,8 @@ static int read_header(struct reader *r, const uint32_t *shape, uint32_t n_dims,
     if (rc != 0)
         return rc;
     if (big_endian(word) != (0x800 | n_dims))
-        return cnn_fail(r->err, -EBADMSG, "%.200s: byte 0: magic number 0x%08x; allowed: 0x%08x", r->path,
-                        big_endian(word), 0x800 | n_dims);
+        return ps_fail(r->err, -EBADMSG, "%.200s: byte 0: magic number 0x%08x; allowed: 0x%08x", r->path,
+                       big_endian(word), 0x800 | n_dims);
     idx->n_bytes = 1;
     for (uint32_t d = 0; d < n_dims; d++) {
         uint64_t place = r->place;
@@ -89,11 +89,11 @@ static int read_header(struct reader *r, const uint32_t *shape, uint32_t n_dims,
             return rc;
         uint32_t found = idx->shape[d] = big_endian(word);
         if (shape[d] != 0 && found != shape[d])
-            return cnn_fail(r->err, -EBADMSG, "%.200s: byte %llu: dimension %u is %u; allowed: %u", r->path,
-                            (unsigned long long)place, d, found, shape[d]);
+            return ps_fail(r->err, -EBADMSG, "%.200s: byte %llu: dimension %u is %u; allowed: %u", r->path,
+                           (unsigned long long)place, d, found, shape[d]);
         if (found == 0 || found > CNN_IDX_MAX_COUNT)
-            return cnn_fail(r->err, -EBADMSG, "%.200s: byte %llu: dimension %u is %u; allowed: 1 to %d",
-                            r->path, (unsigned long long)place, d, found, CNN_IDX_MAX_COUNT);
+            return ps_fail(r->err, -EBADMSG, "%.200s: byte %llu: dimension %u is %u; allowed: 1 to %d",
+                           r->path, (unsigned long long)place, d, found, CNN_IDX_MAX_COUNT);
         idx->n_bytes *= found;
     }
     return 0;
@@ -108,7 +108,7 @@ static int read_values(struct reader *r, struct cnn_idx *idx)
             room = idx->n_bytes;
         uint8_t *grown = realloc(idx->bytes, room);
         if (grown == NULL)
-            return cnn_fail(r->err, -ENOMEM, "%.200s: no memory for its %zu bytes", r->path, idx->n_bytes);
+            return ps_fail(r->err, -ENOMEM, "%.200s: no memory for its %zu bytes", r->path, idx->n_bytes);
         idx->bytes = grown;
         int rc = read_exactly(r, grown + have, room - have, "the values");
         if (rc != 0)
@@ -126,17 +126,17 @@ static int expect_end(struct reader *r)
     int n = gzread(r->file, &byte, 1);
     const char *reason = n <= 0 ? stop_reason(r) : NULL;
     if (n > 0)
-        return cnn_fail(r->err, -EBADMSG,
-                        "%.160s: byte %llu: more bytes follow; allowed: none after the last value", r->path,
-                        (unsigned long long)r->place);
+        return ps_fail(r->err, -EBADMSG,
+                       "%.160s: byte %llu: more bytes follow; allowed: none after the last value", r->path,
+                       (unsigned long long)r->place);
     if (reason != NULL)
-        return cnn_fail(r->err, -EIO, "%.160s: byte %llu: cannot be read: %.80s", r->path,
-                        (unsigned long long)r->place, reason);
+        return ps_fail(r->err, -EIO, "%.160s: byte %llu: cannot be read: %.80s", r->path,
+                       (unsigned long long)r->place, reason);
     return 0;
 }
 
 int cnn_idx_read(const char *dir, const char *name, const uint32_t *shape, uint32_t n_dims,
-                 struct cnn_idx *out, struct cnn_error *err)
+                 struct cnn_idx *out, struct ps_error *err)
 {
     assert(n_dims >= 1 && n_dims <= CNN_IDX_MAX_DIMS);
     struct reader r = {.err = err};

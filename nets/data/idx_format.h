@@ -23,6 +23,6 @@ struct cnn_idx {
  * for exactly that, 0 for 1 to CNN_IDX_MAX_COUNT (the first dimension). -ENOENT, -EIO, -EBADMSG, -ENOMEM with
  * a sentence that names file, byte, found and allowed. */
 int cnn_idx_read(const char *dir, const char *name, const uint32_t *shape, uint32_t n_dims,
-                 struct cnn_idx *out, struct cnn_error *err);
+                 struct cnn_idx *out, struct ps_error *err);
 
 #endif

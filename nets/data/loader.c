@@ -15,28 +15,28 @@ struct cnn_stream {
     struct cnn_pick *picks; /* [batch], of the caller's making */
     uint8_t *stored;        /* its image */
     int failed;             /* 0, or what next returns until a seek */
-    struct cnn_error error;
+    struct ps_error error;
 };
 
-static int check_options(const struct cnn_stream_options *opt, struct cnn_error *err)
+static int check_options(const struct cnn_stream_options *opt, struct ps_error *err)
 {
     if (opt->batch == 0)
-        return cnn_fail(err, -EINVAL, "a batch of 0 images; allowed: 1 or more");
+        return ps_fail(err, -EINVAL, "a batch of 0 images; allowed: 1 or more");
     if (opt->batch > INT32_MAX)
-        return cnn_fail(err, -EINVAL, "a batch of %u images; allowed: 1 to %d", opt->batch, INT32_MAX);
+        return ps_fail(err, -EINVAL, "a batch of %u images; allowed: 1 to %d", opt->batch, INT32_MAX);
     if (opt->rank >= CNN_MAX_RANKS)
-        return cnn_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
+        return ps_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
     if (opt->prefetch > CNN_MAX_PREFETCH)
-        return cnn_fail(err, -EINVAL, "%u batches made ahead; allowed: 0 to %d", opt->prefetch,
-                        CNN_MAX_PREFETCH);
+        return ps_fail(err, -EINVAL, "%u batches made ahead; allowed: 0 to %d", opt->prefetch,
+                       CNN_MAX_PREFETCH);
     if (opt->threads > CNN_MAX_DATA_THREADS)
-        return cnn_fail(err, -EINVAL, "%u threads for data; allowed: 0 to %d", opt->threads,
-                        CNN_MAX_DATA_THREADS);
+        return ps_fail(err, -EINVAL, "%u threads for data; allowed: 0 to %d", opt->threads,
+                       CNN_MAX_DATA_THREADS);
     return 0;
 }
 
 static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
-                        const struct cnn_stream_options *opt, struct cnn_error *err)
+                        const struct cnn_stream_options *opt, struct ps_error *err)
 {
     int rc = cnn_maker_init(&s->maker, data, opt, err);
     if (rc == 0)
@@ -49,19 +49,19 @@ static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
     s->picks = calloc(opt->batch, sizeof *s->picks);
     s->stored = malloc(s->maker.n_stored);
     if (s->picks == NULL || s->stored == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
+        return ps_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
     return 0;
 }
 
 int cnn_stream_create(const struct cnn_data *data, const struct cnn_stream_options *opt,
-                      struct cnn_stream **out, struct cnn_error *err)
+                      struct cnn_stream **out, struct ps_error *err)
 {
     int rc = check_options(opt, err);
     if (rc != 0)
         return rc;
     struct cnn_stream *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
+        return ps_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
     s->batch = opt->batch;
     rc = create_parts(s, data, opt, err);
     if (rc != 0)
@@ -116,7 +116,7 @@ void cnn_stream_position(const struct cnn_stream *s, struct cnn_position *out)
     *out = s->at;
 }
 
-int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct cnn_error *err)
+int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct ps_error *err)
 {
     int rc = cnn_order_check(&s->order, position, err);
     if (rc != 0)

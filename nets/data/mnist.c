@@ -20,7 +20,7 @@ static const struct {
     [CNN_TEST] = {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"},
 };
 
-static int read_split(struct mnist *m, enum cnn_split split, const char *dir, struct cnn_error *err)
+static int read_split(struct mnist *m, enum cnn_split split, const char *dir, struct ps_error *err)
 {
     static const uint32_t image_shape[] = {0, SIDE, SIDE}, label_shape[] = {0};
     struct cnn_idx *images = &m->images[split], *labels = &m->labels[split];
@@ -31,12 +31,12 @@ static int read_split(struct mnist *m, enum cnn_split split, const char *dir, st
     if (rc != 0)
         return rc;
     if (images->shape[0] != labels->shape[0])
-        return cnn_fail(err, -EBADMSG, "%.120s: %s has %u images, %s has %u labels; allowed: as many", dir,
-                        files[split].images, images->shape[0], files[split].labels, labels->shape[0]);
+        return ps_fail(err, -EBADMSG, "%.120s: %s has %u images, %s has %u labels; allowed: as many", dir,
+                       files[split].images, images->shape[0], files[split].labels, labels->shape[0]);
     for (uint32_t i = 0; i < labels->shape[0]; i++)
         if (labels->bytes[i] >= CLASSES)
-            return cnn_fail(err, -EBADMSG, "%.120s/%s: byte %u: label %u; allowed: 0 to %d", dir,
-                            files[split].labels, 8 + i, labels->bytes[i], CLASSES - 1);
+            return ps_fail(err, -EBADMSG, "%.120s/%s: byte %u: label %u; allowed: 0 to %d", dir,
+                           files[split].labels, 8 + i, labels->bytes[i], CLASSES - 1);
     return 0;
 }
 
@@ -50,13 +50,13 @@ static void mnist_close(void *self)
     free(m);
 }
 
-static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, struct cnn_error *err)
+static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
 {
     if (arg == NULL || *arg == '\0')
-        return cnn_fail(err, -EINVAL, "data set mnist: no folder given; allowed: mnist:DIR");
+        return ps_fail(err, -EINVAL, "data set mnist: no folder given; allowed: mnist:DIR");
     struct mnist *m = calloc(1, sizeof *m);
     if (m == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for data set mnist");
+        return ps_fail(err, -ENOMEM, "no memory for data set mnist");
     int rc = read_split(m, CNN_TRAIN, arg, err);
     if (rc == 0)
         rc = read_split(m, CNN_TEST, arg, err);
@@ -76,7 +76,7 @@ static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, 
 }
 
 static int mnist_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                       struct cnn_error *err)
+                       struct ps_error *err)
 {
     (void)err;
     const struct mnist *m = self;

@@ -18,7 +18,7 @@ struct slot {
     struct cnn_pick *picks; /* [batch] */
     float *images;          /* [batch][n_pixels] */
     uint8_t *labels;        /* [batch] */
-    struct cnn_error error;
+    struct ps_error error;
 };
 
 struct thread {
@@ -104,7 +104,7 @@ static void *run(void *arg)
 }
 
 int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
-                      struct cnn_error *err)
+                      struct ps_error *err)
 {
     struct slot *s = &p->slots[p->head % p->depth]; /* head is the reader's own */
     pthread_mutex_lock(&p->lock);
@@ -115,7 +115,7 @@ int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, st
     if (at_end)
         return 0;
     if (s->rc != 0)
-        return cnn_fail(err, s->rc, "%s", s->error.text);
+        return ps_fail(err, s->rc, "%s", s->error.text);
 
     int n = (int)s->n;
     memcpy(images, s->images, s->n * p->maker->n_pixels * sizeof *images);
@@ -228,11 +228,11 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
 }
 
 int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
-                        uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct cnn_error *err)
+                        uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct ps_error *err)
 {
     struct cnn_prefetch *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for batches made ahead");
+        return ps_fail(err, -ENOMEM, "no memory for batches made ahead");
     p->maker = maker;
     p->order = order;
     p->batch = batch;
@@ -244,10 +244,10 @@ int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, 
     pthread_cond_init(&p->idle, NULL);
     int rc = 0;
     if (!create_slots(p) || !create_threads(p))
-        rc = cnn_fail(err, -ENOMEM, "no memory for %u batches of %u images made ahead", depth, batch);
+        rc = ps_fail(err, -ENOMEM, "no memory for %u batches of %u images made ahead", depth, batch);
     else if ((rc = start_threads(p)) != 0)
-        cnn_fail(err, rc, "thread %u of %u for data cannot be started: %s", p->n_started + 1, p->n_threads,
-                 strerror(-rc));
+        ps_fail(err, rc, "thread %u of %u for data cannot be started: %s", p->n_started + 1, p->n_threads,
+                strerror(-rc));
     if (rc != 0)
         cnn_prefetch_destroy(p);
     else

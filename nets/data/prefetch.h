@@ -15,7 +15,7 @@ struct cnn_prefetch;
  * order must outlive it, and the order belongs to it until destroy, but between pause and resume. All memory
  * is taken here: depth batches. -ENOMEM; -EAGAIN when the system refuses a thread. */
 int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
-                        uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct cnn_error *err);
+                        uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct ps_error *err);
 /* From any state, paused or with threads at work: they stop after the image that they are at. */
 void cnn_prefetch_destroy(struct cnn_prefetch *p);
 
@@ -23,7 +23,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p);
  * sentence of the image that failed, and from then on always. *after: the order's place after the batch. For
  * one reader. */
 int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
-                      struct cnn_error *err);
+                      struct ps_error *err);
 
 /* Throws away what was made ahead, and returns when no thread touches the order. */
 void cnn_prefetch_pause(struct cnn_prefetch *p);

@@ -23,7 +23,7 @@ static void shuffle(struct cnn_order *o)
 }
 
 int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
-                   const struct cnn_stream_options *opt, struct cnn_error *err)
+                   const struct cnn_stream_options *opt, struct ps_error *err)
 {
     bool trains = opt->split == CNN_TRAIN;
     *o = (struct cnn_order){.split = opt->split,
@@ -34,7 +34,7 @@ int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
         return 0;
     o->permutation = calloc(o->n, sizeof *o->permutation);
     if (o->permutation == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for the order of %u images", o->n);
+        return ps_fail(err, -ENOMEM, "no memory for the order of %u images", o->n);
     shuffle(o);
     return 0;
 }
@@ -44,14 +44,13 @@ void cnn_order_finish(struct cnn_order *o)
     free(o->permutation);
 }
 
-int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct cnn_error *err)
+int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct ps_error *err)
 {
     if (o->split == CNN_TEST && to->epoch != 0)
-        return cnn_fail(err, -EINVAL, "epoch %llu of a test split; allowed: 0",
-                        (unsigned long long)to->epoch);
+        return ps_fail(err, -EINVAL, "epoch %llu of a test split; allowed: 0", (unsigned long long)to->epoch);
     if (to->index > o->n)
-        return cnn_fail(err, -EINVAL, "image %llu of an epoch; allowed: 0 to %u",
-                        (unsigned long long)to->index, o->n);
+        return ps_fail(err, -EINVAL, "image %llu of an epoch; allowed: 0 to %u",
+                       (unsigned long long)to->index, o->n);
     return 0;
 }
 

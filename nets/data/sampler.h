@@ -22,11 +22,11 @@ struct cnn_order {
 
 /* Stands at the start. -ENOMEM. */
 int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
-                   const struct cnn_stream_options *opt, struct cnn_error *err);
+                   const struct cnn_stream_options *opt, struct ps_error *err);
 void cnn_order_finish(struct cnn_order *o);
 
 /* -EINVAL names what is allowed, and nothing has moved. */
-int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct cnn_error *err);
+int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct ps_error *err);
 void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to); /* one that was checked */
 
 /* The next picks [batch]. Returns how many: fewer only at the end of a test split. Cannot fail. */

@@ -20,11 +20,11 @@ struct cnn_maker {
 
 /* -EINVAL for a size that the set does not give, with those that it does. */
 int cnn_maker_init(struct cnn_maker *m, const struct cnn_data *data, const struct cnn_stream_options *opt,
-                   struct cnn_error *err);
+                   struct ps_error *err);
 
 /* stored: [n_stored], for the maker's own use; image: [n_pixels]. 0, or negative errno of the data set with a
  * sentence. */
 int cnn_maker_image(const struct cnn_maker *m, const struct cnn_pick *pick, uint8_t *stored, float *image,
-                    uint8_t *label, struct cnn_error *err);
+                    uint8_t *label, struct ps_error *err);
 
 #endif

@@ -4,13 +4,13 @@
 
 #define MAX_KERNEL 4096
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     return cnn_window_plan(l, MAX_KERNEL, err);
 }
 
 /* Windows are clipped to the input, so one as wide as the longer side takes in all of it. */
-static int plan_global(struct cnn_layer *l, struct cnn_error *err)
+static int plan_global(struct cnn_layer *l, struct ps_error *err)
 {
     (void)err;
     l->window = (struct cnn_window){l->in.h > l->in.w ? l->in.h : l->in.w, 1, 0};

@@ -9,14 +9,14 @@
 #define DEFAULT_EPSILON  1e-5f
 #define DEFAULT_MOMENTUM 0.1f
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     const struct cnn_layer_spec *s = l->spec;
 
     if (!(s->epsilon >= 0 && isfinite(s->epsilon)) || !(s->momentum >= 0 && s->momentum <= 1))
-        return cnn_fail(err, -EINVAL,
-                        "layer '%s': epsilon %g, momentum %g; epsilon is at least 0 and momentum 0 to 1",
-                        s->name, (double)s->epsilon, (double)s->momentum);
+        return ps_fail(err, -EINVAL,
+                       "layer '%s': epsilon %g, momentum %g; epsilon is at least 0 and momentum 0 to 1",
+                       s->name, (double)s->epsilon, (double)s->momentum);
     l->out = l->in;
     l->weight_dims = 1;
     l->weight_shape[0] = l->in.c;

@@ -7,11 +7,11 @@
 
 #include "nets/philox.h"
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     if (!(l->spec->rate >= 0 && l->spec->rate < 1))
-        return cnn_fail(err, -EINVAL, "layer '%s': rate %g; allowed are 0 to below 1", l->spec->name,
-                        (double)l->spec->rate);
+        return ps_fail(err, -EINVAL, "layer '%s': rate %g; allowed are 0 to below 1", l->spec->name,
+                       (double)l->spec->rate);
     l->out = l->in;
     return 0;
 }

@@ -3,16 +3,16 @@
 
 #include <errno.h>
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     const struct cnn_layer_spec *s = l->spec;
     size_t n_in = cnn_shape_count(l->in);
 
     if (s->n_out < 1 || s->n_out > CNN_MAX_SIDE)
-        return cnn_fail(err, -EINVAL, "layer '%s': %u outputs; allowed are 1 to %d", s->name, s->n_out,
-                        CNN_MAX_SIDE);
+        return ps_fail(err, -EINVAL, "layer '%s': %u outputs; allowed are 1 to %d", s->name, s->n_out,
+                       CNN_MAX_SIDE);
     if (n_in > INT32_MAX)
-        return cnn_fail(err, -EINVAL, "layer '%s': %zu inputs; allowed are %d", s->name, n_in, INT32_MAX);
+        return ps_fail(err, -EINVAL, "layer '%s': %zu inputs; allowed are %d", s->name, n_in, INT32_MAX);
     l->out = (struct cnn_shape){s->n_out, 1, 1};
     l->weight_dims = 2;
     l->weight_shape[0] = s->n_out;

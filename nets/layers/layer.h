@@ -10,7 +10,7 @@ struct cnn_layer_type {
     /* Fills l->out, and for a layer with parameters l->weight_shape, weight_dims, fan_in and n_buffers, from
      * l->spec and l->inputs. One bias an output (weight_shape[0]) is understood. -EINVAL names what is
      * allowed. */
-    int (*plan)(struct cnn_layer *l, struct cnn_error *err);
+    int (*plan)(struct cnn_layer *l, struct ps_error *err);
     /* Multiply-adds of one image, forward; NULL: none worth counting. */
     double (*multiply_adds)(const struct cnn_layer *l);
 };
@@ -29,7 +29,7 @@ double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, d
 
 /* Fills l->window from the spec and l->out from l->in, rounded up as Caffe does; windows that would start
  * past the input and its left pad are dropped, so none is empty. -EINVAL. */
-int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct cnn_error *err);
+int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct ps_error *err);
 
 /* A window's clip of the input and, with what it covers of the padding, the count that a mean divides by. */
 struct cnn_clip {

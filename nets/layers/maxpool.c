@@ -4,7 +4,7 @@
 /* The place of the maximum within its window is kept in a byte. */
 #define MAX_KERNEL 16
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     return cnn_window_plan(l, MAX_KERNEL, err);
 }

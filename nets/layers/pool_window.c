@@ -9,20 +9,19 @@ static uint32_t out_side(const struct cnn_layer_spec *s, uint32_t in)
     return (out - 1) * s->stride >= in + s->pad ? out - 1 : out;
 }
 
-int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct cnn_error *err)
+int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct ps_error *err)
 {
     const struct cnn_layer_spec *s = l->spec;
 
     if (s->kernel < 1 || s->kernel > max_kernel || s->stride < 1 || s->stride > CNN_MAX_SIDE ||
         s->pad >= s->kernel)
-        return cnn_fail(
-            err, -EINVAL,
-            "layer '%s': kernel %u, stride %u, pad %u; the kernel is 1 to %u, the stride at least "
-            "1 and the pad smaller than the kernel",
-            s->name, s->kernel, s->stride, s->pad, max_kernel);
+        return ps_fail(err, -EINVAL,
+                       "layer '%s': kernel %u, stride %u, pad %u; the kernel is 1 to %u, the stride at least "
+                       "1 and the pad smaller than the kernel",
+                       s->name, s->kernel, s->stride, s->pad, max_kernel);
     if (s->kernel > l->in.h + 2 * s->pad || s->kernel > l->in.w + 2 * s->pad)
-        return cnn_fail(err, -EINVAL, "layer '%s': window %u is larger than its padded input of %u x %u",
-                        s->name, s->kernel, l->in.h + 2 * s->pad, l->in.w + 2 * s->pad);
+        return ps_fail(err, -EINVAL, "layer '%s': window %u is larger than its padded input of %u x %u",
+                       s->name, s->kernel, l->in.h + 2 * s->pad, l->in.w + 2 * s->pad);
     l->window = (struct cnn_window){s->kernel, s->stride, s->pad};
     l->out = (struct cnn_shape){l->in.c, out_side(s, l->in.h), out_side(s, l->in.w)};
     return 0;

@@ -1,7 +1,7 @@
 /* relu.c: max(0, x), its gradient 0 at 0. */
 #include "nets/layers/layer.h"
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     (void)err;
     l->out = l->in;

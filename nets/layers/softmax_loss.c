@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <math.h>
 
-static int plan(struct cnn_layer *l, struct cnn_error *err)
+static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     if (l->in.h != 1 || l->in.w != 1 || l->in.c < 2 || l->in.c > CNN_MAX_CLASSES)
-        return cnn_fail(err, -EINVAL,
-                        "layer '%s': input of %u x %u x %u; allowed are 2 to %d values in one place",
-                        l->spec->name, l->in.c, l->in.h, l->in.w, CNN_MAX_CLASSES);
+        return ps_fail(err, -EINVAL,
+                       "layer '%s': input of %u x %u x %u; allowed are 2 to %d values in one place",
+                       l->spec->name, l->in.c, l->in.h, l->in.w, CNN_MAX_CLASSES);
     l->out = l->in;
     return 0;
 }

@@ -15,7 +15,7 @@ struct batchnorm {
     float *sums, *products;              /* [batch][C] */
 };
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct batchnorm *s = l->state;
     size_t channels = l->plan->in.c, n = channels * d->batch;
@@ -23,7 +23,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
     s->batch_mean = calloc(2 * channels, sizeof *s->batch_mean);
     s->mean = cnn_dnnl_buffer((5 * channels + 2 * n) * sizeof *s->mean);
     if (s->batch_mean == NULL || s->mean == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+        return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
     s->batch_variance = s->batch_mean + channels;
     s->inverse = s->mean + channels;
     s->a = s->inverse + channels;

@@ -24,7 +24,7 @@ static dnnl_dim_t end_pad(const struct cnn_layer_spec *s, uint32_t in, uint32_t 
 }
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
-                    struct cnn_error *err)
+                    struct ps_error *err)
 {
     const struct cnn_layer *p = l->plan;
     const struct cnn_layer_spec *spec = p->spec;
@@ -55,7 +55,7 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
 
 /* A memory in the format `desc` wants for its weights, or `flat` itself where that is the format. */
 static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                          dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct cnn_error *err)
+                          dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct ps_error *err)
 {
     const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(desc, what, 0), *have;
 
@@ -68,7 +68,7 @@ static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dn
 }
 
 static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                          dnnl_primitive_desc_t *desc, struct cnn_error *err)
+                          dnnl_primitive_desc_t *desc, struct ps_error *err)
 {
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
@@ -90,7 +90,7 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
 }
 
 static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                               dnnl_primitive_desc_t hint, struct cnn_error *err)
+                               dnnl_primitive_desc_t hint, struct ps_error *err)
 {
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
@@ -114,7 +114,7 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
 }
 
 static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                            dnnl_primitive_desc_t hint, struct cnn_error *err)
+                            dnnl_primitive_desc_t hint, struct ps_error *err)
 {
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
@@ -133,7 +133,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
     return cnn_dnnl_op(d, l, desc, args, &c->back_data, err);
 }
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct conv *c = l->state;
     struct shapes s;

@@ -13,7 +13,7 @@ struct dropout {
     uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
 };
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct dropout *s = l->state;
     size_t n = cnn_shape_count(l->plan->in) * d->batch;
@@ -22,7 +22,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
     s->drawn = l->in_is_flat ? s->keep : malloc(n);
     return s->keep != NULL && s->drawn != NULL
                ? 0
-               : cnn_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+               : ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
 }
 
 static void destroy(struct cnn_dnnl_layer *l)

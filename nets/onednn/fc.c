@@ -16,7 +16,7 @@ struct shapes {
 };
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
-                    struct cnn_error *err)
+                    struct ps_error *err)
 {
     const struct cnn_layer *p = l->plan;
     dnnl_dims_t in = {d->batch, p->fan_in}, out = {d->batch, p->out.c}, weight = {p->out.c, p->fan_in};
@@ -34,7 +34,7 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
 }
 
 static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                          dnnl_primitive_desc_t *desc, struct cnn_error *err)
+                          dnnl_primitive_desc_t *desc, struct ps_error *err)
 {
     struct fc *f = l->state;
     dnnl_inner_product_desc_t op;
@@ -52,7 +52,7 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
 }
 
 static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                       dnnl_primitive_desc_t hint, struct cnn_error *err)
+                       dnnl_primitive_desc_t hint, struct ps_error *err)
 {
     struct fc *f = l->state;
     dnnl_inner_product_desc_t op;
@@ -79,7 +79,7 @@ static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struc
     return cnn_dnnl_op(d, l, desc, data_args, &f->back_data, err);
 }
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct fc *f = l->state;
     struct shapes s;
@@ -89,7 +89,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
     if (!l->in_is_flat) {
         f->turned = malloc((size_t)d->batch * l->plan->fan_in * sizeof *f->turned);
         if (f->turned == NULL)
-            return cnn_fail(err, -ENOMEM, "no memory for the input of layer '%s'", l->plan->spec->name);
+            return ps_fail(err, -ENOMEM, "no memory for the input of layer '%s'", l->plan->spec->name);
     }
     if ((rc = describe(d, l, &s, err)) < 0 || (rc = cnn_dnnl_memory(d, l, &s.in, NULL, &f->in, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &f->out, err)) < 0 ||

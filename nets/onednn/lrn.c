@@ -12,7 +12,7 @@ struct lrn {
     size_t work_floats;
 };
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct lrn *s = l->state;
     const struct cnn_layer_spec *spec = l->plan->spec;
@@ -21,9 +21,8 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
     s->work_floats = (2 * ((size_t)s->p.channels + s->p.size) + 15) / 16 * 16;
     s->norm = cnn_dnnl_buffer(cnn_shape_count(l->plan->in) * d->batch * sizeof *s->norm);
     s->work = cnn_dnnl_buffer(s->work_floats * d->threads * sizeof *s->work);
-    return s->norm != NULL && s->work != NULL
-               ? 0
-               : cnn_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
+    return s->norm != NULL && s->work != NULL ? 0
+                                              : ps_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
 }
 
 static void destroy(struct cnn_dnnl_layer *l)

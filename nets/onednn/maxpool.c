@@ -10,7 +10,7 @@ struct maxpool {
     uint8_t *argmax;
 };
 
-static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error *err)
+static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct maxpool *m = l->state;
     const struct cnn_layer *p = l->plan;
@@ -24,7 +24,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_error
                                 l->out_is_flat ? places : 1,
                                 l->out_is_flat ? 1 : p->out.c};
     m->argmax = malloc(d->batch * cnn_shape_count(p->out));
-    return m->argmax != NULL ? 0 : cnn_fail(err, -ENOMEM, "no memory for layer '%s'", p->spec->name);
+    return m->argmax != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for layer '%s'", p->spec->name);
 }
 
 static void destroy(struct cnn_dnnl_layer *l)

@@ -67,7 +67,7 @@ static void destroy(void *state)
     free(d);
 }
 
-static int create_library_parts(struct cnn_dnnl *d, struct cnn_error *err)
+static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
 {
     size_t n = n_computed(d);
     dnnl_status_t st = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
@@ -87,31 +87,31 @@ static int create_library_parts(struct cnn_dnnl *d, struct cnn_error *err)
     return cnn_dnnl_check(st, "start", NULL, err);
 }
 
-static int create_layers(struct cnn_dnnl *d, struct cnn_error *err)
+static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
 {
     for (size_t i = 0; i < n_computed(d); i++) {
         struct cnn_dnnl_layer *l = &d->layers[i];
         if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
-            return cnn_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+            return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
         int rc = l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
         if (rc < 0)
             return rc;
     }
     if (d->scratch_bytes > 0 && (d->scratch = cnn_dnnl_buffer(d->scratch_bytes)) == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for %zu bytes of oneDNN scratch", d->scratch_bytes);
+        return ps_fail(err, -ENOMEM, "no memory for %zu bytes of oneDNN scratch", d->scratch_bytes);
     for (size_t i = 0; i < d->n_scratch_memories; i++)
         cnn_dnnl_bind(d->scratch_memories[i], d->scratch);
     return 0;
 }
 
 static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads, void **state,
-                  struct cnn_error *err)
+                  struct ps_error *err)
 {
     struct cnn_dnnl *d = calloc(1, sizeof *d);
     int team = omp_get_max_threads(), rc;
 
     if (d == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for the onednn backend");
+        return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
     d->plan = plan;
     d->kernels = cnn_kernels_pick();
     d->batch = batch;
@@ -123,7 +123,7 @@ static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads,
         d->layers[i].kind = kinds[plan->layers[i].spec->kind];
     }
     if (d->layers == NULL || !cnn_dnnl_create_buffers(d)) {
-        rc = cnn_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", batch);
+        rc = ps_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", batch);
         goto failed;
     }
     if ((rc = create_library_parts(d, err)) < 0 || (rc = create_layers(d, err)) < 0)
@@ -140,14 +140,14 @@ failed:
 
 /* draw NULL: as when scoring. */
 static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float *x, const float *images,
-                   uint32_t n, struct cnn_error *err)
+                   uint32_t n, struct ps_error *err)
 {
     d->is_training = draw != NULL;
     d->draw = draw;
     cnn_dnnl_place_images(d, images, n);
     for (size_t i = 0; i < n_computed(d); i++)
         if (d->layers[i].kind->forward(d, &d->layers[i], x) < 0)
-            return cnn_fail(err, -EIO, "layer '%s': oneDNN failed forward", d->plan->layers[i].spec->name);
+            return ps_fail(err, -EIO, "layer '%s': oneDNN failed forward", d->plan->layers[i].spec->name);
     return 0;
 }
 
@@ -163,14 +163,14 @@ static void add_parts(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
     }
 }
 
-static int backward(struct cnn_dnnl *d, const float *x, float *g, struct cnn_error *err)
+static int backward(struct cnn_dnnl *d, const float *x, float *g, struct ps_error *err)
 {
     for (size_t i = n_computed(d); i-- > 0;) {
         struct cnn_dnnl_layer *l = &d->layers[i];
         if (!l->plan->wants_din && l->plan->weight_dims == 0)
             continue;
         if (l->kind->backward(d, l, x, g) < 0)
-            return cnn_fail(err, -EIO, "layer '%s': oneDNN failed backward", l->plan->spec->name);
+            return ps_fail(err, -EIO, "layer '%s': oneDNN failed backward", l->plan->spec->name);
         add_parts(d, l);
     }
     return 0;
@@ -197,7 +197,7 @@ static void loss(struct cnn_dnnl *d, const uint8_t *labels, uint32_t n, struct c
 }
 
 static int score(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                 struct cnn_score *out, struct cnn_error *err)
+                 struct cnn_score *out, struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
     int team = omp_get_max_threads();
@@ -211,7 +211,7 @@ static int score(void *state, const float *x, const float *images, const uint8_t
 }
 
 static int gradient(void *state, const struct cnn_draw *draw, const float *x, const float *images,
-                    const uint8_t *labels, float *g, struct cnn_score *out, struct cnn_error *err)
+                    const uint8_t *labels, float *g, struct cnn_score *out, struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
     int team = omp_get_max_threads();

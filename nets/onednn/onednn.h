@@ -23,7 +23,7 @@ struct cnn_dnnl_op {
 struct cnn_dnnl_kind {
     size_t state_bytes;
     int (*create)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l,
-                  struct cnn_error *err);      /* NULL: nothing to do */
+                  struct ps_error *err);       /* NULL: nothing to do */
     void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed memory before create */
     int (*forward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x);
     /* Not called where neither parameters nor l->din want a gradient. */
@@ -78,21 +78,21 @@ struct cnn_dnnl {
 
 /* 0, or the code and sentence for a status that is not success. */
 int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnnl_layer *l,
-                   struct cnn_error *err);
+                   struct ps_error *err);
 
 /* The descriptor stays owned by d. hint: the forward descriptor, or NULL. */
 int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
-                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct cnn_error *err);
+                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct ps_error *err);
 /* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind; DNNL_MEMORY_ALLOCATE: its own.
  */
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
-                    void *data, dnnl_memory_t *out, struct cnn_error *err);
+                    void *data, dnnl_memory_t *out, struct ps_error *err);
 /* A primitive with its arguments, ended by one whose arg is 0. */
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct cnn_error *err);
+                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
 /* A reorder; nothing to do when `from` and `to` are one memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
-                     struct cnn_dnnl_op *out, struct cnn_error *err);
+                     struct cnn_dnnl_op *out, struct ps_error *err);
 
 /* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. */
 void *cnn_dnnl_buffer(size_t bytes);
@@ -111,7 +111,7 @@ const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l);
 struct cnn_dnnl_pooled;
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next);
 int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled **out,
-                           struct cnn_error *err);
+                           struct ps_error *err);
 void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s);
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
                               const float *x, float *g);

@@ -75,7 +75,7 @@ static bool create_works(struct cnn_dnnl_pooled *s, uint32_t threads)
 }
 
 int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled **out,
-                           struct cnn_error *err)
+                           struct ps_error *err)
 {
     const struct cnn_layer *conv = l->plan, *pool = l->pool->plan;
     struct cnn_dnnl_pooled *s = calloc(1, sizeof *s);
@@ -108,7 +108,7 @@ int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, s
 
 no_memory:
     cnn_dnnl_pooled_destroy(s);
-    return cnn_fail(err, -ENOMEM, "no memory for layer '%s'", conv->spec->name);
+    return ps_fail(err, -ENOMEM, "no memory for layer '%s'", conv->spec->name);
 }
 
 void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s)

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnnl_layer *l,
-                   struct cnn_error *err)
+                   struct ps_error *err)
 {
     const char *layer = l != NULL ? l->plan->spec->name : "net";
 
@@ -12,17 +12,17 @@ int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnn
     case dnnl_success:
         return 0;
     case dnnl_out_of_memory:
-        return cnn_fail(err, -ENOMEM, "layer '%s': oneDNN has no memory to %s", layer, doing);
+        return ps_fail(err, -ENOMEM, "layer '%s': oneDNN has no memory to %s", layer, doing);
     case dnnl_unimplemented:
-        return cnn_fail(err, -ENOTSUP, "layer '%s': this oneDNN has no code to %s", layer, doing);
+        return ps_fail(err, -ENOTSUP, "layer '%s': this oneDNN has no code to %s", layer, doing);
     default:
-        return cnn_fail(err, -EIO, "layer '%s': oneDNN failed with status %d to %s", layer, (int)status,
-                        doing);
+        return ps_fail(err, -EIO, "layer '%s': oneDNN failed with status %d to %s", layer, (int)status,
+                       doing);
     }
 }
 
 int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
-                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct cnn_error *err)
+                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct ps_error *err)
 {
     dnnl_status_t st = dnnl_primitive_desc_create(out, op_desc, d->attr, d->engine, hint);
     if (st == dnnl_success)
@@ -31,7 +31,7 @@ int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void
 }
 
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
-                    void *data, dnnl_memory_t *out, struct cnn_error *err)
+                    void *data, dnnl_memory_t *out, struct ps_error *err)
 {
     dnnl_status_t st = dnnl_memory_create(out, desc, d->engine, data != NULL ? data : DNNL_MEMORY_NONE);
     if (st == dnnl_success)
@@ -40,7 +40,7 @@ int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dn
 }
 
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct cnn_error *err)
+                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err)
 {
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     size_t bytes = dnnl_memory_desc_get_size(scratch);
@@ -65,7 +65,7 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
 }
 
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
-                     struct cnn_dnnl_op *out, struct cnn_error *err)
+                     struct cnn_dnnl_op *out, struct ps_error *err)
 {
     const dnnl_memory_desc_t *from_desc, *to_desc;
     dnnl_primitive_desc_t desc;

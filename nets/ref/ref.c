@@ -84,18 +84,18 @@ static bool create_buffers(struct ref *r)
 }
 
 static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads, void **state,
-                  struct cnn_error *err)
+                  struct ps_error *err)
 {
     struct ref *r = calloc(1, sizeof *r);
 
     (void)threads;
     if (r == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for the ref backend");
+        return ps_fail(err, -ENOMEM, "no memory for the ref backend");
     r->plan = plan;
     r->batch = batch;
     if (!create_buffers(r)) {
         destroy(r);
-        return cnn_fail(err, -ENOMEM, "no memory for a batch of %u in the ref backend", batch);
+        return ps_fail(err, -ENOMEM, "no memory for a batch of %u in the ref backend", batch);
     }
     *state = r;
     return 0;
@@ -154,7 +154,7 @@ static void loss(struct ref *r, const uint8_t *labels, uint32_t n, struct cnn_sc
 }
 
 static int score(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                 struct cnn_score *out, struct cnn_error *err)
+                 struct cnn_score *out, struct ps_error *err)
 {
     struct ref *r = state;
 
@@ -185,7 +185,7 @@ static void backward_layer(struct ref *r, size_t i, const struct cnn_draw *draw,
 }
 
 static int gradient(void *state, const struct cnn_draw *draw, const float *x, const float *images,
-                    const uint8_t *labels, float *g, struct cnn_score *out, struct cnn_error *err)
+                    const uint8_t *labels, float *g, struct cnn_score *out, struct ps_error *err)
 {
     struct ref *r = state;
     const struct cnn_plan *p = r->plan;

@@ -121,41 +121,41 @@ void cnn_worker_args_help(FILE *out)
           out);
 }
 
-static int read_number(const struct row *row, const char *text, uint64_t *out, struct cnn_error *err)
+static int read_number(const struct row *row, const char *text, uint64_t *out, struct ps_error *err)
 {
     char *end;
     errno = 0;
     uint64_t v = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || v < row->lowest || v > row->highest)
-        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number from %llu to %llu", row->name, text,
-                        (unsigned long long)row->lowest, (unsigned long long)row->highest);
+        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number from %llu to %llu", row->name, text,
+                       (unsigned long long)row->lowest, (unsigned long long)row->highest);
     *out = v;
     return 0;
 }
 
-static int read_seconds(const struct row *row, const char *text, double *out, struct cnn_error *err)
+static int read_seconds(const struct row *row, const char *text, double *out, struct ps_error *err)
 {
     char *end;
     double v = strtod(text, &end);
     if (end == text || *end != '\0' || !(v >= LOWEST_S && v <= HIGHEST_S))
-        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %g to %g seconds", row->name, text, LOWEST_S,
-                        HIGHEST_S);
+        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %g to %g seconds", row->name, text, LOWEST_S,
+                       HIGHEST_S);
     *out = v;
     return 0;
 }
 
-static int read_real(const struct row *row, const char *text, double *out, struct cnn_error *err)
+static int read_real(const struct row *row, const char *text, double *out, struct ps_error *err)
 {
     char *end;
     double v = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(v))
-        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number", row->name, text);
+        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: a number", row->name, text);
     *out = v;
     return 0;
 }
 
 static int read_value(const struct row *row, const char *text, struct cnn_worker_args *args,
-                      struct cnn_error *err)
+                      struct ps_error *err)
 {
     void *member = (char *)args + row->offset;
     uint64_t number = 0;
@@ -166,7 +166,7 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
         return 0;
     case TEXT:
         if (*text == '\0')
-            return cnn_fail(err, -EINVAL, "--%s: \"\"; allowed: %s", row->name, row->value);
+            return ps_fail(err, -EINVAL, "--%s: \"\"; allowed: %s", row->name, row->value);
         *(const char **)member = text;
         return 0;
     case NUMBER:
@@ -185,7 +185,7 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
 }
 
 /* Training by itself or with others: what is only for one of them. */
-static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
+static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
 {
     const struct {
         const char *name;
@@ -208,52 +208,52 @@ static int check_method(const struct cnn_worker_args *a, struct cnn_error *err)
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
         if (with_server[i].given)
-            return cnn_fail(err, -EINVAL, "--%s and --method: both given; allowed: one of them",
-                            with_server[i].name);
+            return ps_fail(err, -EINVAL, "--%s and --method: both given; allowed: one of them",
+                           with_server[i].name);
     for (size_t i = 0; a->method == NULL && i < sizeof with_method / sizeof *with_method; i++)
         if (with_method[i].given)
-            return cnn_fail(err, -EINVAL, "--%s: given without --method; allowed: with it, else psd's config",
-                            with_method[i].name);
+            return ps_fail(err, -EINVAL, "--%s: given without --method; allowed: with it, else psd's config",
+                           with_method[i].name);
     return a->method != NULL ? cnn_local_options(a, &local, err) : 0;
 }
 
 /* What only holds between options. */
-static int check_together(const struct cnn_worker_args *a, struct cnn_error *err)
+static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
     int rc = check_method(a, err);
     if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
-        return cnn_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
+        return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
     if (a->describe == NULL && a->server == NULL && a->method == NULL)
-        return cnn_fail(err, -EINVAL,
-                        "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
+        return ps_fail(err, -EINVAL,
+                       "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
-        return cnn_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
+        return ps_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
     if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
-        return cnn_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
-                        a->once              ? "once"
-                        : a->center          ? "center"
-                        : a->history != NULL ? "history"
-                                             : "every");
+        return ps_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
+                       a->once              ? "once"
+                       : a->center          ? "center"
+                       : a->history != NULL ? "history"
+                                            : "every");
     if (a->evaluate && (a->epochs != 0 || a->steps != 0 || a->rank >= 0))
-        return cnn_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
-                        a->epochs != 0  ? "epochs"
-                        : a->steps != 0 ? "steps"
-                                        : "rank");
+        return ps_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
+                       a->epochs != 0  ? "epochs"
+                       : a->steps != 0 ? "steps"
+                                       : "rank");
     if (a->evaluate && (a->state != NULL || a->step_ms != 0))
-        return cnn_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
-                        a->state != NULL ? "state" : "step-ms");
+        return ps_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
+                       a->state != NULL ? "state" : "step-ms");
     if (a->once && a->every_s != 0)
-        return cnn_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
+        return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     const char *net = a->describe != NULL ? a->describe : a->net;
     if (cnn_model_find(net) == NULL) {
         char nets[256] = "";
         for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
             snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
                      cnn_models[i]->name);
-        return cnn_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s",
-                        a->describe != NULL ? "describe" : "net", net, nets);
+        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s", a->describe != NULL ? "describe" : "net",
+                       net, nets);
     }
     return 0;
 }
@@ -273,7 +273,7 @@ static void fill_defaults(struct cnn_worker_args *a)
     a->clique_timeout_s = a->clique_timeout_s == 0 ? 60 : a->clique_timeout_s;
 }
 
-int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err)
+int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err)
 {
     struct cnn_worker_args a = {.net = "lenet",
                                 .data = "digits",
@@ -300,18 +300,18 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
     while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
         int bad = 0;
         if (found == ':')
-            bad = cnn_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no value; allowed: see --help",
-                           argv[optind - 1]);
+            bad = ps_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no value; allowed: see --help",
+                          argv[optind - 1]);
         else if (found == '?')
-            bad = cnn_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no such option; allowed: see --help",
-                           argv[optind - 1]);
+            bad = ps_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no such option; allowed: see --help",
+                          argv[optind - 1]);
         else
             bad = read_value(&rows[found], optarg, &a, rc == 0 ? err : NULL);
         if (rc == 0)
             rc = bad;
     }
     if (rc == 0 && optind < argc)
-        rc = cnn_fail(err, -EINVAL, "\"%.60s\": not an option; allowed: see --help", argv[optind]);
+        rc = ps_fail(err, -EINVAL, "\"%.60s\": not an option; allowed: see --help", argv[optind]);
     if (a.help || a.version)
         rc = 0;
     else if (rc == 0)

@@ -28,7 +28,7 @@ struct cnn_worker_args {
 
 /* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what
  * is allowed. --help and --version win over whatever else is wrong with the rest. */
-int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct cnn_error *err);
+int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err);
 
 void cnn_worker_args_help(FILE *out);
 

@@ -6,7 +6,7 @@
 
 #include "client/psclique_mpi.h"
 
-static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, struct cnn_error *err)
+static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_ring_options opt;
     char meets[600];
@@ -24,27 +24,27 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
     opt.server_key = a->server_key;
     int rc = psc_ring_open(&opt, &out->q);
     if (rc != PSC_OK)
-        cnn_fail(err, 0, "%s", out->q != NULL ? psc_clique_error(out->q) : "no memory for a clique");
+        ps_fail(err, 0, "%s", out->q != NULL ? psc_clique_error(out->q) : "no memory for a clique");
     return rc;
 }
 
 /* Of the processes that mpirun started, each run of so many. */
-static int open_mpi(const struct cnn_worker_args *a, struct cnn_clique *out, struct cnn_error *err)
+static int open_mpi(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_mpi_options opt;
     psc_mpi_options_init(&opt, sizeof opt);
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
     int rc = psc_mpi_world_open(&opt, (uint32_t)a->members, &out->world);
     if (rc != PSC_OK)
-        return cnn_fail(err, rc, "%s",
-                        out->world != NULL ? psc_mpi_world_error(out->world) : "no memory for a clique");
+        return ps_fail(err, rc, "%s",
+                       out->world != NULL ? psc_mpi_world_error(out->world) : "no memory for a clique");
     out->q = psc_mpi_world_clique(out->world);
     return PSC_OK;
 }
 
 static const struct {
     const char *name;
-    int (*open)(const struct cnn_worker_args *a, struct cnn_clique *out, struct cnn_error *err);
+    int (*open)(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err);
     bool meets; /* its members find each other by the options; else whoever started them has seen to it */
 } kinds[] = {{"ring", open_ring, .meets = true}, {"mpi", open_mpi, .meets = false}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
@@ -57,7 +57,7 @@ static int kind_of(const struct cnn_worker_args *a)
     return -1;
 }
 
-static int check_alone(const struct cnn_worker_args *a, struct cnn_error *err)
+static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
 {
     const struct {
         const char *name;
@@ -71,11 +71,11 @@ static int check_alone(const struct cnn_worker_args *a, struct cnn_error *err)
                 {"clique-timeout", a->clique_timeout_s != 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
-            return cnn_fail(err, -EINVAL, "--%s: given without --clique; allowed: with it", rows[i].name);
+            return ps_fail(err, -EINVAL, "--%s: given without --clique; allowed: with it", rows[i].name);
     return 0;
 }
 
-static int check_meeting(const struct cnn_worker_args *a, bool meets, struct cnn_error *err)
+static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_error *err)
 {
     const struct {
         const char *name;
@@ -86,35 +86,35 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct cnn
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0}};
     if (a->members == 0)
-        return cnn_fail(err, -EINVAL,
-                        "--members: not given; allowed with --clique %s: a number from 1 to 1024", a->clique);
+        return ps_fail(err, -EINVAL,
+                       "--members: not given; allowed with --clique %s: a number from 1 to 1024", a->clique);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !meets)
-            return cnn_fail(err, -EINVAL,
-                            "--%s: given with --clique %s, where mpirun has seen to it; allowed: with ring",
-                            rows[i].name, a->clique);
+            return ps_fail(err, -EINVAL,
+                           "--%s: given with --clique %s, where mpirun has seen to it; allowed: with ring",
+                           rows[i].name, a->clique);
     if (a->member >= (int64_t)a->members)
-        return cnn_fail(err, -EINVAL, "--member: \"%lld\"; allowed: a number from 0 to %llu",
-                        (long long)a->member, (unsigned long long)a->members - 1);
+        return ps_fail(err, -EINVAL, "--member: \"%lld\"; allowed: a number from 0 to %llu",
+                       (long long)a->member, (unsigned long long)a->members - 1);
     if (meets && a->rendezvous == NULL && a->server == NULL)
-        return cnn_fail(err, -EINVAL,
-                        "--rendezvous: not given; allowed: file:PATH, or psd:URL (with --server: its own)");
+        return ps_fail(err, -EINVAL,
+                       "--rendezvous: not given; allowed: file:PATH, or psd:URL (with --server: its own)");
     return 0;
 }
 
-int cnn_clique_check(const struct cnn_worker_args *a, struct cnn_error *err)
+int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
 {
     if (a->clique == NULL)
         return check_alone(a, err);
     int kind = kind_of(a);
     if (kind < 0)
-        return cnn_fail(err, -EINVAL, "--clique: \"%.60s\"; allowed: ring, mpi", a->clique);
+        return ps_fail(err, -EINVAL, "--clique: \"%.60s\"; allowed: ring, mpi", a->clique);
     if (a->evaluate)
-        return cnn_fail(err, -EINVAL, "--clique: given with --evaluate; allowed: for training");
+        return ps_fail(err, -EINVAL, "--clique: given with --evaluate; allowed: for training");
     return check_meeting(a, kinds[kind].meets, err);
 }
 
-int cnn_clique_open(const struct cnn_worker_args *a, struct cnn_clique *out, struct cnn_error *err)
+int cnn_clique_open(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     *out = (struct cnn_clique){.q = NULL};
     return a->clique != NULL ? kinds[kind_of(a)].open(a, out, err) : PSC_OK;

@@ -12,10 +12,10 @@ struct cnn_clique {
 };
 
 /* What only holds between the options of cliques, and with others. -EINVAL with a sentence. */
-int cnn_clique_check(const struct cnn_worker_args *args, struct cnn_error *err);
+int cnn_clique_check(const struct cnn_worker_args *args, struct ps_error *err);
 
 /* Meets the other members. A negative PSC_E... with a sentence; close it whatever came back. */
-int cnn_clique_open(const struct cnn_worker_args *args, struct cnn_clique *out, struct cnn_error *err);
+int cnn_clique_open(const struct cnn_worker_args *args, struct cnn_clique *out, struct ps_error *err);
 void cnn_clique_close(struct cnn_clique *clique);
 
 #endif

@@ -69,7 +69,7 @@ static double resident_bytes(void)
 }
 
 /* By how much one gradient makes the process grow: the net, its buffers, the batch and the vectors. */
-static int measure(struct description *d, const struct cnn_worker_args *args, struct cnn_error *err)
+static int measure(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
     struct cnn_net_options opt = {.model = d->model,
                                   .backend = args->backend,
@@ -88,14 +88,14 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     uint8_t *labels = calloc(d->batch, sizeof *labels);
     d->backend = cnn_net_backend(net);
     if (x == NULL || g == NULL || images == NULL || labels == NULL) {
-        rc = cnn_fail(err, -ENOMEM, "no memory for %zu floats and a batch of %" PRIu64, n_floats, d->batch);
+        rc = ps_fail(err, -ENOMEM, "no memory for %zu floats and a batch of %" PRIu64, n_floats, d->batch);
         goto free_all;
     }
     memset(images, 0, n_pixels * sizeof *images);
     cnn_model_fill(m, args->seed, x);
     rc = cnn_net_gradient(net, x, images, labels, g, &score);
     if (rc != 0)
-        cnn_fail(err, rc, "%s", cnn_net_error(net));
+        ps_fail(err, rc, "%s", cnn_net_error(net));
     else if (before > 0)
         d->measured_bytes = resident_bytes() - before;
 
@@ -197,7 +197,7 @@ static bool has_room(const struct description *d)
 int cnn_describe(const struct cnn_worker_args *args, FILE *out)
 {
     struct description d = {.model = cnn_model_find(args->describe), .batch = args->batch};
-    struct cnn_error err;
+    struct ps_error err;
     int rc = cnn_model_describe(d.model, &d.rows, &d.n_rows, &err);
     if (rc == 0) {
         add_up(&d);

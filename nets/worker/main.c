@@ -8,7 +8,7 @@
 int main(int argc, char **argv)
 {
     struct cnn_worker_args args;
-    struct cnn_error err;
+    struct ps_error err;
 
     cnn_threads_sleep(argv);
     ps_memory_keep_buffers();

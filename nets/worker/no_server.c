@@ -22,7 +22,7 @@ static const struct {
 } schedules[] = {{"constant", 0}, {"step", 2}, {"inv-sqrt", 1}};
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-static int read_schedule(const char *text, struct psc_local *out, struct cnn_error *err)
+static int read_schedule(const char *text, struct psc_local *out, struct ps_error *err)
 {
     size_t length = strcspn(text, ":"), row = 0;
     const char *rest = text + length;
@@ -40,7 +40,7 @@ static int read_schedule(const char *text, struct psc_local *out, struct cnn_err
     }
     if (row == N_SCHEDULES || *rest != '\0' || !(numbers[0] >= 0 && numbers[0] <= 1000) ||
         !(numbers[1] >= 1 && numbers[1] <= 1e12) || numbers[1] != floor(numbers[1]))
-        return cnn_fail(
+        return ps_fail(
             err, -EINVAL,
             "--schedule: \"%.60s\"; allowed: constant, step:FACTOR:STEPS (such as step:0.3:900) and "
             "inv-sqrt:GAMMA",
@@ -51,16 +51,16 @@ static int read_schedule(const char *text, struct psc_local *out, struct cnn_err
     return 0;
 }
 
-static int find_method(const char *name, struct cnn_error *err)
+static int find_method(const char *name, struct ps_error *err)
 {
     for (int i = 0; i < N_METHODS; i++)
         if (strcmp(methods[i].name, name) == 0)
             return i;
-    return cnn_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
-                    name);
+    return ps_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
+                   name);
 }
 
-static int check_ranges(const struct psc_local *l, struct cnn_error *err)
+static int check_ranges(const struct psc_local *l, struct ps_error *err)
 {
     const struct {
         const char *name, *allowed;
@@ -76,32 +76,32 @@ static int check_ranges(const struct psc_local *l, struct cnn_error *err)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!rows[i].fine)
-            return cnn_fail(err, -EINVAL, "--%s: %g; allowed: %s", rows[i].name, rows[i].value,
-                            rows[i].allowed);
+            return ps_fail(err, -EINVAL, "--%s: %g; allowed: %s", rows[i].name, rows[i].value,
+                           rows[i].allowed);
     return 0;
 }
 
 /* What only one of the methods reads. */
-static int check_use(const struct cnn_worker_args *a, struct cnn_error *err)
+static int check_use(const struct cnn_worker_args *a, struct ps_error *err)
 {
     if (!isnan(a->momentum) && strcmp(a->method, "msgd") != 0)
-        return cnn_fail(err, -EINVAL, "--momentum: given for %s, which has none; allowed: with msgd",
-                        a->method);
+        return ps_fail(err, -EINVAL, "--momentum: given for %s, which has none; allowed: with msgd",
+                       a->method);
     if (!isnan(a->averaging_rate) && strcmp(a->method, "mvasgd") != 0)
-        return cnn_fail(err, -EINVAL, "--averaging-rate: given for %s, which has none; allowed: with mvasgd",
-                        a->method);
+        return ps_fail(err, -EINVAL, "--averaging-rate: given for %s, which has none; allowed: with mvasgd",
+                       a->method);
     bool pipelined = strcmp(a->method, "pipe-sgd") == 0;
     if (a->pipeline_warmup >= 0 && !pipelined)
-        return cnn_fail(err, -EINVAL,
-                        "--pipeline-warmup: given for %s, which has none; allowed: with pipe-sgd", a->method);
+        return ps_fail(err, -EINVAL,
+                       "--pipeline-warmup: given for %s, which has none; allowed: with pipe-sgd", a->method);
     if (a->codec != NULL && !pipelined && strcmp(a->method, "d-sync") != 0)
-        return cnn_fail(err, -EINVAL,
-                        "--codec: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
-                        a->method);
+        return ps_fail(err, -EINVAL,
+                       "--codec: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
+                       a->method);
     return 0;
 }
 
-int cnn_local_options(const struct cnn_worker_args *a, struct psc_local *out, struct cnn_error *err)
+int cnn_local_options(const struct cnn_worker_args *a, struct psc_local *out, struct ps_error *err)
 {
     int rc, row = find_method(a->method, err);
     if (row < 0)

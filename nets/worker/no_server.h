@@ -6,6 +6,6 @@
 #include "nets/worker/args.h"
 
 /* args->method is given. Fills *out, which points to static text and into *args. -EINVAL with a sentence. */
-int cnn_local_options(const struct cnn_worker_args *args, struct psc_local *out, struct cnn_error *err);
+int cnn_local_options(const struct cnn_worker_args *args, struct psc_local *out, struct ps_error *err);
 
 #endif

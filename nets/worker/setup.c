@@ -39,7 +39,7 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
 
 static int open_data(struct cnn_job *job)
 {
-    struct cnn_error err;
+    struct ps_error err;
     const struct cnn_model *m = job->model;
     int rc = cnn_data_open(job->args->data, &job->data, &err);
     if (rc == 0)
@@ -55,7 +55,7 @@ static int open_data(struct cnn_job *job)
 
 static int open_net(struct cnn_job *job)
 {
-    struct cnn_error err;
+    struct ps_error err;
     struct cnn_net_options opt = {.model = job->model,
                                   .backend = job->args->backend,
                                   .batch = (uint32_t)job->args->batch,
@@ -106,7 +106,7 @@ static int open_session(struct cnn_job *job, bool *drained)
 {
     struct psc_options opt;
     struct psc_local local;
-    struct cnn_error err;
+    struct ps_error err;
     psc_options_init(&opt, sizeof opt);
     if (job->args->method != NULL) {
         if (cnn_local_options(job->args, &local, &err) != 0) {
@@ -140,7 +140,7 @@ static int open_session(struct cnn_job *job, bool *drained)
 
 static int open_clique(struct cnn_job *job)
 {
-    struct cnn_error err;
+    struct ps_error err;
     int rc = cnn_clique_open(job->args, &job->clique, &err);
     if (rc == PSC_OK)
         return CNN_EXIT_OK;

@@ -13,7 +13,7 @@ static int load_test_set(struct cnn_scorer *s)
 {
     struct cnn_job *job = s->job;
     struct cnn_stream *stream = NULL;
-    struct cnn_error err;
+    struct ps_error err;
     struct cnn_stream_options opt = {.split = CNN_TEST,
                                      .batch = (uint32_t)job->args->batch,
                                      .height = job->model->height,
@@ -22,12 +22,12 @@ static int load_test_set(struct cnn_scorer *s)
     s->images = calloc(job->info.n_test, job->n_pixels * sizeof *s->images);
     s->labels = calloc(job->info.n_test, sizeof *s->labels);
     if (s->images == NULL || s->labels == NULL)
-        cnn_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
+        ps_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
     else if (cnn_stream_create(job->data, &opt, &stream, &err) == 0) {
         while ((got = cnn_stream_next(stream, s->images + s->n * job->n_pixels, s->labels + s->n)) > 0)
             s->n += (uint32_t)got;
         if (got < 0)
-            cnn_fail(&err, got, "%s", cnn_stream_error(stream));
+            ps_fail(&err, got, "%s", cnn_stream_error(stream));
         cnn_stream_destroy(stream);
         if (got == 0)
             return CNN_EXIT_OK;

@@ -112,7 +112,7 @@ static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
     struct cnn_place place = place_of(t);
-    struct cnn_error err;
+    struct ps_error err;
     if (path == NULL || !cnn_place_exists(path))
         return CNN_EXIT_OK;
     int rc = cnn_place_load(t->job->psc, path, t->job->x, &place);
@@ -130,7 +130,7 @@ static int resume(struct training *t)
 
 static int training_init(struct training *t, struct cnn_job *job)
 {
-    struct cnn_error err;
+    struct ps_error err;
     *t = (struct training){.job = job};
     t->last_step = steps_wanted(t);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     uint32_t n = 0;
 
     if (cnn_cifar_parse("FILE", bytes, len, &n, &err) < 0) {

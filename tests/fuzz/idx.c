@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     static const uint32_t shapes[2][3] = {{0}, {0, 4, 3}};
     static int fd = -1;
     static char name[16];
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_idx idx;
     size_t n_values = 1;
 

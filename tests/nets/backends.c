@@ -280,7 +280,7 @@ START_TEST(refuses_bad_options)
 {
     const struct cnn_model *lenet = cnn_model_find("lenet");
     const char *backend = cnn_backend_name((size_t)_i);
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_net *net = NULL;
 
     struct cnn_net_options opt = {lenet, "abacus", 64, 1};

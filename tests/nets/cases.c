@@ -263,7 +263,7 @@ static void disturb(const struct cnn_param *p, float *x, uint64_t *state)
 
 void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
 {
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     uint64_t state = 88172645463325252u;
 
     *b = (struct bed){.model = model, .batch = batch, .n_floats = cnn_model_n_floats(model)};
@@ -294,7 +294,7 @@ void bed_destroy(struct bed *b)
 struct cnn_net *net_of(const struct cnn_model *model, const char *backend, uint32_t batch, uint32_t threads)
 {
     struct cnn_net_options opt = {model, backend, batch, threads};
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_net *net = NULL;
 
     ck_assert_msg(cnn_net_create(&opt, &net, &err) == 0, "%s", err.text);

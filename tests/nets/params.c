@@ -27,7 +27,7 @@ START_TEST(lenet_is_caffes)
 {
     const struct cnn_model *lenet = cnn_model_find("lenet");
     struct cnn_param *p;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     size_t n;
 
     ck_assert_uint_eq(cnn_model_n_floats(lenet), 431080);
@@ -150,7 +150,7 @@ static struct cnn_shape pool_shape(uint32_t side, uint32_t kernel, uint32_t stri
     const struct cnn_layer_spec average_layers[] = {average, layers[1], layers[2]};
     const struct cnn_model model = {"pool", 1, side, side, 2, layers, 3, "test"};
     const struct cnn_model average_model = {"pool", 1, side, side, 2, average_layers, 3, "test"};
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_plan *plan;
 
     ck_assert_msg(cnn_plan_create(&model, &plan, &err) == 0, "%s", err.text);
@@ -178,7 +178,7 @@ static void check_refused(const struct cnn_layer_spec *first, uint32_t classes, 
         *first, {.kind = CNN_FC, .name = "f", .n_out = 3}, {.kind = CNN_SOFTMAX_LOSS, .name = "loss"}};
     const struct cnn_model model = {"bad", 1, 8, 8, classes, layers, 3, "test"};
     struct cnn_net_options opt = {&model, NULL, 1, 1};
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_net *net;
 
     ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
@@ -214,7 +214,7 @@ END_TEST
 static void check_graph_refused(const struct cnn_layer_spec *layers, size_t n, const char *sentence)
 {
     const struct cnn_model model = {"bad", 2, 8, 8, 3, layers, n, "test"};
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_plan *plan = NULL;
 
     ck_assert_int_eq(cnn_plan_create(&model, &plan, &err), -EINVAL);
@@ -284,7 +284,7 @@ START_TEST(the_cifar_nets_have_the_papers_sizes)
 {
     static const uint32_t cifar7[][2] = {{64, 24}, {64, 24}, {64, 12}, {128, 8}, {128, 8}, {128, 4},
                                          {64, 2},  {64, 2},  {256, 1}, {256, 1}, {256, 1}, {10, 1}};
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_plan *plan;
 
     ck_assert_int_eq(cnn_plan_create(cnn_model_find("cifar7"), &plan, &err), 0);

@@ -120,7 +120,7 @@ static double run_block(struct cnn_stream *s, float *images, uint8_t *labels)
 /* A stream that is not being read has its queue full and its threads asleep: neither way disturbs the other.
  */
 static bool measure(const struct options *o, struct cnn_stream *const streams[2], float *images,
-                    uint8_t *labels, double rates[2], struct cnn_error *err)
+                    uint8_t *labels, double rates[2], struct ps_error *err)
 {
     double all[2][MAX_BLOCKS], end = ps_now_s() + o->seconds;
     int n = 0;
@@ -128,7 +128,7 @@ static bool measure(const struct options *o, struct cnn_stream *const streams[2]
         for (int way = 0; way < 2; way++) {
             all[way][n] = run_block(streams[way], images, labels);
             if (all[way][n] < 0) {
-                cnn_fail(err, -EIO, "%s", cnn_stream_error(streams[way]));
+                ps_fail(err, -EIO, "%s", cnn_stream_error(streams[way]));
                 return false;
             }
         }
@@ -141,7 +141,7 @@ static bool measure(const struct options *o, struct cnn_stream *const streams[2]
     return true;
 }
 
-static int run(const struct options *o, const struct cnn_data *data, struct cnn_error *err)
+static int run(const struct options *o, const struct cnn_data *data, struct ps_error *err)
 {
     struct cnn_stream *streams[2] = {NULL, NULL};
     struct cnn_data_info info;
@@ -182,7 +182,7 @@ out:
 
 int bench_data(int argc, char **argv)
 {
-    struct cnn_error err = {"no memory for a batch"};
+    struct ps_error err = {"no memory for a batch"};
     struct cnn_data *data = NULL;
     struct options o;
 

@@ -276,7 +276,7 @@ static void report(const struct bench *b)
     printf("  multiply-add peak %10.1f GFLOP/s\n", fma);
 }
 
-static int set_up(struct bench *b, struct cnn_error *err)
+static int set_up(struct bench *b, struct ps_error *err)
 {
     const struct cnn_model *model = cnn_model_find(b->opt.net);
     struct cnn_net_options options = {model, b->opt.backend, b->opt.batch, b->opt.threads};
@@ -292,7 +292,7 @@ static int set_up(struct bench *b, struct cnn_error *err)
     b->images = calloc(b->n_pixels, sizeof *b->images);
     b->labels = calloc(b->opt.batch, sizeof *b->labels);
     if (b->x == NULL || b->v == NULL || b->g == NULL || b->images == NULL || b->labels == NULL)
-        return cnn_fail(err, -ENOMEM, "no memory for %zu floats and their momentum", b->n_floats);
+        return ps_fail(err, -ENOMEM, "no memory for %zu floats and their momentum", b->n_floats);
     cnn_model_fill(model, 1, b->x);
     for (size_t i = 0; i < b->n_pixels; i++)
         b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
@@ -319,7 +319,7 @@ static void tear_down(struct bench *b)
 /* Prepares and measures what b->opt asks for; the exit code. */
 static int run(struct bench *b, const char *command)
 {
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     int rc;
 
     if ((rc = set_up(b, &err)) < 0) {

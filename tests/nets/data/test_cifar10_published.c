@@ -14,7 +14,7 @@ static const char *dir;
 static struct cnn_data *open_data(void)
 {
     char spec[4096];
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_data *data;
     snprintf(spec, sizeof spec, "cifar10:%s", dir);
     ck_assert_msg(cnn_data_open(spec, &data, &err) == 0, "%s", err.text);

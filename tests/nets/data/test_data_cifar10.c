@@ -33,7 +33,7 @@ static void path_of(char out[160], int file)
     snprintf(out, 160, "%s/%s", dir, cifar_names[file]);
 }
 
-static int open_dir(struct cnn_data **data, struct cnn_error *err)
+static int open_dir(struct cnn_data **data, struct ps_error *err)
 {
     char spec[80];
     snprintf(spec, sizeof spec, "cifar10:%s", dir);
@@ -43,7 +43,7 @@ static int open_dir(struct cnn_data **data, struct cnn_error *err)
 static struct cnn_data *open_good(void)
 {
     struct cnn_data *data = NULL;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_msg(open_dir(&data, &err) == 0, "%s", err.text);
     return data;
 }
@@ -57,7 +57,7 @@ static void expect_parts(const char *text, const char *const *parts)
 static void expect_failure(int code, const char *const *parts)
 {
     struct cnn_data *data = NULL;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_eq(open_dir(&data, &err), code);
     ck_assert_ptr_null(data);
     expect_parts(err.text, parts);
@@ -66,7 +66,7 @@ static void expect_failure(int code, const char *const *parts)
 
 static void expect_unparsed(size_t len, const char *const *parts)
 {
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     uint32_t n = 77;
     ck_assert_int_eq(cnn_cifar_parse("file.bin", bytes, len, &n, &err), -EBADMSG);
     ck_assert_uint_eq(n, 77);
@@ -156,7 +156,7 @@ START_TEST(bad_specs)
 {
     static const char *const specs[] = {"cifar10", "cifar10:", "cifar100:x"};
     struct cnn_data *data;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_eq(cnn_data_open(specs[_i], &data, &err), -EINVAL);
     expect_parts(err.text, (const char *const[]){"allowed: ", "cifar10:DIR", NULL});
 }
@@ -321,7 +321,7 @@ START_TEST(other_sizes_are_named)
     struct cnn_data *data = open_good();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct cnn_stream *s = NULL;
-        struct cnn_error err = {""};
+        struct ps_error err = {""};
         struct cnn_stream_options opt = {.batch = 1, .height = sizes[i][0], .width = sizes[i][1]};
         ck_assert_int_eq(cnn_stream_create(data, &opt, &s, &err), -EINVAL);
         ck_assert_ptr_null(s);
@@ -334,7 +334,7 @@ END_TEST
 START_TEST(models_fit_by_channels_size_and_classes)
 {
     struct cnn_data *data = open_good();
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_model m = {.name = "m", .channels = 3, .height = 28, .width = 28, .classes = 10};
     ck_assert_int_eq(cnn_data_fits(data, &m, &err), 0);
     m.height = m.width = 32;

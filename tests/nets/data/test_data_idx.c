@@ -109,7 +109,7 @@ static void teardown(void)
     rmdir(dir);
 }
 
-static int open_dir(struct cnn_data **data, struct cnn_error *err)
+static int open_dir(struct cnn_data **data, struct ps_error *err)
 {
     char spec[80];
     snprintf(spec, sizeof spec, "mnist:%s", dir);
@@ -120,7 +120,7 @@ static int open_dir(struct cnn_data **data, struct cnn_error *err)
 static void expect_failure(int code, const char *const *parts)
 {
     struct cnn_data *data = NULL;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_eq(open_dir(&data, &err), code);
     ck_assert_ptr_null(data);
     for (; *parts != NULL; parts++)
@@ -135,7 +135,7 @@ static void expect_good(void)
     struct cnn_data *data;
     struct cnn_data_info info;
     struct cnn_stream *s;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_msg(open_dir(&data, &err) == 0, "%s", err.text);
     cnn_data_info(data, &info);
     ck_assert_str_eq(info.name, "mnist");
@@ -194,7 +194,7 @@ START_TEST(a_folder_in_place_of_a_file)
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     struct cnn_data *data;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_lt(open_dir(&data, &err), 0);
     ck_assert_ptr_nonnull(strstr(err.text, names[0]));
 }
@@ -333,7 +333,7 @@ START_TEST(bad_specs)
         "mnist",   "mnist:",   "imagenet",  "",          ":",
         "digits:", "digits:x", "digits:-1", "digits:1x", "digits:99999999999999999999"};
     struct cnn_data *data;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_eq(cnn_data_open(specs[_i], &data, &err), -EINVAL);
     ck_assert_msg(strstr(err.text, "allowed: ") != NULL, "%s", err.text);
 }

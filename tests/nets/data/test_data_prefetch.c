@@ -19,7 +19,7 @@ static struct cnn_image_id bad;
 static bool has_bad;
 
 static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                         struct cnn_error *err)
+                         struct ps_error *err)
 {
     (void)self;
     /* Not by giving the cpu away: on a busy machine it comes back much later. */
@@ -33,7 +33,7 @@ static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_
     *label = (uint8_t)(id->index % 10);
     atomic_fetch_add(&n_made, 1);
     if (has_bad && id->epoch == bad.epoch && id->index == bad.index)
-        return cnn_fail(err, -EIO, "image %u of epoch %u is bad", id->index, (unsigned)id->epoch);
+        return ps_fail(err, -EIO, "image %u of epoch %u is bad", id->index, (unsigned)id->epoch);
     return 0;
 }
 
@@ -66,7 +66,7 @@ static void setup(void)
 static struct cnn_stream *create(enum cnn_split split, uint32_t prefetch, uint32_t threads)
 {
     struct cnn_stream *s = NULL;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     struct cnn_stream_options opt = {
         .split = split, .seed = 5, .rank = 2, .batch = BATCH, .prefetch = prefetch, .threads = threads};
     ck_assert_msg(cnn_stream_create(&spelled, &opt, &s, &err) == 0, "%s", err.text);
@@ -156,7 +156,7 @@ END_TEST
 
 START_TEST(places_that_are_none)
 {
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     read_plain(CNN_TRAIN, plain);
     struct cnn_stream *s = create(CNN_TRAIN, 4, 2);
     expect_same(s, &plain[0]);
@@ -297,7 +297,7 @@ START_TEST(bad_options)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct cnn_stream *s = NULL;
-        struct cnn_error err = {""};
+        struct ps_error err = {""};
         ck_assert_int_eq(cnn_stream_create(&spelled, &rows[i].opt, &s, &err), -EINVAL);
         ck_assert_ptr_null(s);
         ck_assert_msg(strstr(err.text, rows[i].part) != NULL, "%s", err.text);

@@ -15,7 +15,7 @@ enum { N = 1000, DIGIT = 28 * 28 };
 
 /* A set of N images of one row of two pixels that spell out their index, so that orders can be read. */
 static int counting_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
-                          struct cnn_error *err)
+                          struct ps_error *err)
 {
     (void)self;
     (void)err;
@@ -34,7 +34,7 @@ static const struct cnn_data counting = {
 };
 
 static int create_stream(const struct cnn_data *data, enum cnn_split split, uint64_t seed, uint32_t rank,
-                         uint32_t batch, struct cnn_stream **s, struct cnn_error *err)
+                         uint32_t batch, struct cnn_stream **s, struct ps_error *err)
 {
     struct cnn_stream_options opt = {.split = split, .seed = seed, .rank = rank, .batch = batch};
     return cnn_stream_create(data, &opt, s, err);
@@ -146,7 +146,7 @@ END_TEST
 START_TEST(bad_streams)
 {
     struct cnn_stream *s = NULL;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_eq(create_stream(&counting, CNN_TRAIN, 1, 0, 0, &s, &err), -EINVAL);
     ck_assert_int_eq(create_stream(&counting, CNN_TRAIN, 1, CNN_MAX_RANKS, 1, &s, &err), -EINVAL);
     ck_assert_ptr_null(s);

@@ -17,7 +17,7 @@ static void setup(void)
     fake_plan = (struct fake_plan){.rate = 0.01f};
 }
 
-static int parse(const char *line, struct cnn_worker_args *args, struct cnn_error *err)
+static int parse(const char *line, struct cnn_worker_args *args, struct ps_error *err)
 {
     static char words[1024];
     char *argv[64] = {"psworker"}, *rest = words;
@@ -32,7 +32,7 @@ static int parse(const char *line, struct cnn_worker_args *args, struct cnn_erro
 static int run(const char *line)
 {
     struct cnn_worker_args args;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_msg(parse(line, &args, &err) == 0, "%s", err.text);
     int rc = cnn_worker_run(&args);
     ck_assert_uint_eq(fake_seen.closes, 1);
@@ -444,7 +444,7 @@ static const struct {
 START_TEST(bad_arguments_are_named)
 {
     struct cnn_worker_args args;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_int_lt(parse(bad_lines[_i].line, &args, &err), 0);
     ck_assert_msg(strstr(err.text, bad_lines[_i].found) != NULL, "%s", err.text);
     ck_assert_msg(strstr(err.text, bad_lines[_i].allowed) != NULL, "%s", err.text);
@@ -454,7 +454,7 @@ END_TEST
 START_TEST(good_arguments)
 {
     struct cnn_worker_args a;
-    struct cnn_error err = {""};
+    struct ps_error err = {""};
     ck_assert_msg(parse("--server=@run/endpoint --seed 18446744073709551615 --threads 0", &a, &err) == 0,
                   "%s", err.text);
     ck_assert_str_eq(a.server, "@run/endpoint");
