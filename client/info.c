@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 int psc_rank(const struct psc *c)
 {

@@ -15,6 +15,7 @@
 #include "client/member/member.h"
 #include "client/psclient.h"
 #include "client/session/control_socket.h"
+#include "client/session/errors.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 #include "proto/model/fragment.h"
@@ -176,6 +177,40 @@ struct psc_optimizer {
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
     psc_optimizer_nesterov;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
+
+/* The worker's half of a rule (DESIGN 3): what of a step goes to the server, when, and what becomes of the
+ * answer. A row of client/rules. */
+typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+
+struct psc_half {
+    unsigned keeps;      /* PSC_KEPT bits, beside the optimizer's */
+    bool sends_gradient; /* the message is g */
+    bool overlaps;       /* an exchange may travel while the caller computes */
+    bool staler;         /* and then lands a step later than without */
+    bool lands_in_x;     /* and what it brings goes to the worker's own x where the library keeps that */
+    bool steps_first;    /* the step is the worker's own, and what is sent comes after it */
+    bool finishes;       /* what an overlapped exchange brought is taken over after the last step */
+    bool collective;     /* every member of a clique makes the step: the workers are one clique */
+    /* One step, exchange included, when what the step before started has ended. Adds 1 to the clock when it
+     * took effect. */
+    int (*step)(struct psc *c, float *x, const float *g, size_t n_samples);
+    /* Takes over what an overlapped exchange brought; NULL: there is none. */
+    void (*take_over)(struct psc *c, float *x);
+    /* What the center has not had of the worker's steps, as an addition to it, when the method changes; NULL:
+     * nothing is ever owed. */
+    const float *(*owed)(struct psc *c, float *x);
+    /* What an exchange that was made ahead carried is owed again: the server lost it. NULL: it never is. */
+    void (*take_back)(struct psc *c);
+    /* Of `collective`: waits for the sum that travels, and keeps it for the next step (it is saved then).
+     * NULL: nothing travels between steps. */
+    int (*gather)(struct psc *c);
+    /* Of `collective`: what is left to do after the last step. */
+    int (*flush)(struct psc *c, float *x);
+    /* Of `collective`: the center, which is at hand. */
+    const float *(*center)(struct psc *c, float *x);
+    /* How a pull into the array that psc_step moves lands; NULL: as any other. */
+    psc_landed land_anew;
+};
 
 /* One pass over all chunks that the scope meets. */
 struct psc_transfer {
@@ -400,18 +435,10 @@ int psc_settle(struct psc *c);
 /* Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED when it
  * cannot be had. */
 int psc_step_prepare(struct psc *c);
-/* Which vectors the method keeps: PSC_KEPT bits. */
-unsigned psc_kept_of(const struct psc *c);
-/* The next step begins at the caller's array, whatever the steps before it left. */
-void psc_start_over(struct psc *c);
 /* The exchange that was made ahead was cut: what it carried is owed again. */
 void psc_take_back(struct psc *c);
 /* Whether the server drains; tells the service thread the clock, and takes what it learnt. */
 bool psc_look(struct psc *c);
-/* Whether the next step's exchange has begun where all of a round's workers save after the same step. */
-bool psc_is_ahead(const struct psc *c);
-/* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
-int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
 
 /* client/worker/weight_decay.c: g with weight decay, at the point x where it was taken; and as the message of
  * a rule that takes it. g itself where that is the same. */
@@ -440,22 +467,14 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
 
 /* no_server.c: a handle without a server: fills in what Welcome would have said. */
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);
-bool psc_is_local(const struct psc *c);
 /* push_pull.c: psc_pull of the whole vector, by whoever has a session. */
 int psc_pull_alone(struct psc *c, float *x);
 
 /* client/session/control_thread.c */
 int psc_service_start(struct psc *c);
 void psc_service_stop(struct psc *c);
-/* Lets the service thread look at what shared asks of it. */
-void psc_service_poke(struct psc *c);
-/* Tells the caller's log. Not with the lock held. */
-void psc_say(struct psc *c, const char *sentence);
 
 /* open.c: whether psc_open has succeeded. */
 bool psc_is_open(const struct psc *c);
-/* open.c: results of server codes. */
-int psc_result_of_code(uint32_t code);
-int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -3,13 +3,7 @@
 #include <string.h>
 
 #include "client/member/leader_messages.h"
-#include "client/rules/rules.h"
-#include "client/worker/memory.h"
-
-bool psc_group_sums_to_leader(const struct psc *c)
-{
-    return !c->half->collective && c->optimizer == &psc_optimizer_none;
-}
+#include "client/worker/worker.h"
 
 static int cast(struct psc *c, float *v)
 {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "client/rules/rules.h"
-#include "client/worker/memory.h"
+#include "client/worker/worker.h"
 
 bool psc_is_swapped(struct psc *c)
 {

@@ -22,11 +22,6 @@ void psc_local_init(struct psc_local *local, size_t size, const char *method)
     memcpy(local, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
 
-bool psc_is_local(const struct psc *c)
-{
-    return c->local;
-}
-
 static bool is_of_clique(const struct ps_method *m)
 {
     return m->rule != NULL && ps_rule_find(m->rule)->in_clique;

@@ -9,35 +9,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "client/rules/rules.h"
 #include "client/worker/memory.h"
+#include "client/worker/worker.h"
 #include "proto/clock.h"
-
-int psc_fail(struct psc *c, int result, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(c->error.text, sizeof c->error.text, fmt, ap);
-    va_end(ap);
-    return result;
-}
-
-int psc_result_of_code(uint32_t code)
-{
-    static const int results[] = {
-        [PS__CODE__VERSION] = PSC_EUNSUPPORTED, [PS__CODE__MALFORMED] = PSC_EREFUSED,
-        [PS__CODE__NO_SESSION] = PSC_EEVICTED,  [PS__CODE__STALE] = PSC_EEVICTED,
-        [PS__CODE__NOT_BEGUN] = PSC_EREFUSED,   [PS__CODE__RANGE] = PSC_EREFUSED,
-        [PS__CODE__VALUE] = PSC_EEVICTED,       [PS__CODE__MANIFEST] = PSC_EMANIFEST,
-        [PS__CODE__RANK_TAKEN] = PSC_ERANK,     [PS__CODE__RANK_RANGE] = PSC_ERANK,
-        [PS__CODE__FULL] = PSC_EREFUSED,        [PS__CODE__DRAINING] = PSC_DRAINED,
-        [PS__CODE__EVICTED] = PSC_EEVICTED,     [PS__CODE__SEQ] = PSC_EREFUSED,
-        [PS__CODE__CODEC] = PSC_EUNSUPPORTED,   [PS__CODE__GENERATION] = PSC_EREFUSED,
-        [PS__CODE__LIMIT] = PSC_EREFUSED,       [PS__CODE__KIND] = PSC_EREFUSED,
-        [PS__CODE__CLIQUE] = PSC_ECLIQUE,       [PS__CODE__AUTH] = PSC_EAUTH,
-    };
-    return code < sizeof results / sizeof *results && results[code] != 0 ? results[code] : PSC_EREFUSED;
-}
 
 void psc_options_init(struct psc_options *opt, size_t size)
 {

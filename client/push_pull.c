@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 /* What a call moves. */
 struct hand {

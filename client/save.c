@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "client/rules/rules.h"
 #include "client/save_format.h"
+#include "client/worker/worker.h"
 
 /* A file being written, under another name. */
 struct writer {

@@ -2,52 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/rules/rules.h"
-#include "client/worker/memory.h"
-
-bool psc_look(struct psc *c)
-{
-    pthread_mutex_lock(&c->shared.lock);
-    bool draining = c->shared.draining;
-    c->shared.clock = c->clock;
-    if (c->shared.road.generation == c->generation)
-        c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
-    c->shared.steps_per_second = c->tempo.steps_per_second;
-    c->save_version = c->shared.save_version;
-    pthread_mutex_unlock(&c->shared.lock);
-    return draining;
-}
-
-bool psc_is_ahead(const struct psc *c)
-{
-    return c->ahead.started && c->half->lands_in_x;
-}
-
-int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
-{
-    if (!c->begun)
-        return psc_fail(c, PSC_EINVAL, "%s: psc_begin comes first", call);
-    if (c->opt.kind != PSC_WORKER)
-        return psc_fail(c, PSC_EINVAL, "%s: an observer only pulls", call);
-    if (a == NULL || b == NULL)
-        return psc_fail(c, PSC_EINVAL, "%s: a vector is missing", call);
-    return PSC_OK;
-}
-
-unsigned psc_kept_of(const struct psc *c)
-{
-    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->half->collective ? 0 : c->half->keeps);
-    bool lands_in_x = c->half->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
-    if (psc_gradient_needs_room(c))
-        keeps |= PSC_KEPT(PSC_KEPT_GRADIENT);
-    if (c->hyper.overlap && c->half->overlaps && !lands_in_x && !c->group.follows)
-        keeps |= PSC_KEPT(PSC_KEPT_AHEAD);
-    if (c->feeds_back)
-        keeps |= PSC_KEPT(PSC_KEPT_ERROR);
-    if (c->averaging != NULL && c->averaging->rate != NULL)
-        keeps |= PSC_KEPT(PSC_KEPT_Z);
-    return keeps;
-}
+#include "client/worker/worker.h"
 
 /* What is not in a message, such as frozen values, stays 0. */
 int psc_step_prepare(struct psc *c)
@@ -70,13 +25,6 @@ int psc_step_prepare(struct psc *c)
                                 (unsigned long long)c->shard.n_floats);
         }
     return c->hyper.overlap && !c->group.follows ? psc_mover_start(c) : PSC_OK;
-}
-
-void psc_start_over(struct psc *c)
-{
-    c->fresh = true;
-    c->ahead.unwanted = c->ahead.started;
-    c->ahead.landed = false;
 }
 
 void psc_take_back(struct psc *c)

@@ -5,7 +5,7 @@
  * that they are never behind it. */
 #include <string.h>
 
-#include "client/rules/rules.h"
+#include "client/worker/worker.h"
 #include "proto/clock.h"
 
 static void put(struct psc *c, const struct ps_segment *s, float *sum, const float *x, const float *g)

@@ -1,4 +1,5 @@
 #include "client/member/leader_messages.h"
+#include "client/worker/worker.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "client/member/leader_messages.h"
-#include "client/rules/rules.h"
 #include "proto/clock.h"
 
 #define PATIENCE_S 0.2
@@ -192,4 +191,9 @@ int psc_group_prepare(struct psc *c)
         return psc_fail(c, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
                         c->shard.n_floats);
     return copies ? psc_mover_start(c) : PSC_OK;
+}
+
+bool psc_group_sums_to_leader(const struct psc *c)
+{
+    return !c->half->collective && c->optimizer == &psc_optimizer_none;
 }

@@ -9,6 +9,7 @@
  * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
  * and the center before is the answer. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 #include "proto/clock.h"
 
 #include <math.h>

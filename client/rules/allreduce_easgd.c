@@ -6,6 +6,7 @@
  * every `period` steps; the sum is the same bits at every member, and so is the center. The server only keeps
  * copies of it. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {

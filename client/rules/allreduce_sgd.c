@@ -7,6 +7,7 @@
  * The first pipelined step applies nothing, and the last mean is applied when everything is waited for.
  * Buffers follow their mean over the members likewise: in a pipeline, that of a step before. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 /* Of the sum that travels: from then on it is c->ahead's, like what an exchange brings. */
 static int gather(struct psc *c)

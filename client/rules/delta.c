@@ -8,6 +8,7 @@
  * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
  * beginning of the next message. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 #include "proto/clock.h"
 
 /* What the exchange covers that is due. */

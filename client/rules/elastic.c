@@ -4,6 +4,7 @@
  * With overlap the exchange of a step starts at the end of the one before: x is the same, and so are the
  * bits. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 #include "proto/clock.h"
 
 /* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */

@@ -1,6 +1,7 @@
 /* The worker that sends g at every step and goes on from the center that comes back. With overlap the answer
  * is adopted by the next step: the gradient after this one is taken at a point that lacks it. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 static void take_over(struct psc *c, float *x)
 {

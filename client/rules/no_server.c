@@ -1,6 +1,7 @@
 /* The worker without a server: the optimizer's step and nothing else; and z, where the method averages:
  * z <- z + rate (x - z), with x before the update. */
 #include "client/rules/rules.h"
+#include "client/worker/worker.h"
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {

@@ -27,12 +27,6 @@ struct service {
     uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
 };
 
-void psc_say(struct psc *c, const char *sentence)
-{
-    if (c->opt.log != NULL)
-        c->opt.log(c->opt.log_arg, sentence);
-}
-
 /* With the lock held: lets everyone who waits look again. */
 static void announce(struct psc *c)
 {
@@ -456,11 +450,6 @@ int psc_service_start(struct psc *c)
     int rc = pthread_create(&c->service, NULL, run, c);
     c->service_runs = rc == 0;
     return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
-}
-
-void psc_service_poke(struct psc *c)
-{
-    eventfd_write(c->command_fd, 1);
 }
 
 void psc_service_stop(struct psc *c)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "client/rules/rules.h"
+#include "client/internal.h"
 #include "proto/clock.h"
 
 static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
@@ -215,4 +215,17 @@ int psc_wait(struct psc *c, uint64_t ticket)
         c->exchange_s += ps_now_s() - begin;
     }
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+}
+
+bool psc_look(struct psc *c)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    bool draining = c->shared.draining;
+    c->shared.clock = c->clock;
+    if (c->shared.road.generation == c->generation)
+        c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
+    c->shared.steps_per_second = c->tempo.steps_per_second;
+    c->save_version = c->shared.save_version;
+    pthread_mutex_unlock(&c->shared.lock);
+    return draining;
 }

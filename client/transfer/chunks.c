@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "client/transfer/transfer.h"
-#include "client/worker/memory.h"
 #include "proto/clock.h"
 
 enum { REASON_S = 1 };
@@ -81,6 +80,19 @@ static unsigned scope_flag(const struct psc_transfer *t)
     return t->tensor != NULL ? PS_FLAG_TENSOR : is_fragment ? PS_FLAG_FRAGMENT : 0;
 }
 
+/* Whether all these bytes lie in one buffer that another process can map. */
+static bool is_shared(const struct psc *c, const void *begin, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)begin;
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        uintptr_t base = (uintptr_t)c->buffers[i].base;
+        if (base != 0 && c->buffers[i].kind == PS_BUFFER_SHARED && at >= base &&
+            at + bytes <= base + c->buffers[i].bytes)
+            return true;
+    }
+    return false;
+}
+
 /* Whether the lanes are to make the exchange where x lies. */
 bool psc_pieces_in_place(const struct psc *c, const struct psc_transfer *t)
 {
@@ -88,7 +100,7 @@ bool psc_pieces_in_place(const struct psc *c, const struct psc_transfer *t)
     const struct ps_admission_info *admission = ps_admission_find(carry->road.admission);
     return t->meets && carry->links.transport != NULL && carry->links.transport->link_send_in_place != NULL &&
            admission != NULL && (admission->uses & PS_USES_MERGE) == 0 && carry->wire.message->in_place &&
-           carry->wire.answer->in_place && psc_buffers_share(c, t->send, carry->scope.count * sizeof(float));
+           carry->wire.answer->in_place && is_shared(c, t->send, carry->scope.count * sizeof(float));
 }
 
 static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,

@@ -3,7 +3,7 @@
  * message, x's values where the tensor is a buffer, 0 where it is frozen. */
 #include <string.h>
 
-#include "client/rules/rules.h"
+#include "client/internal.h"
 
 static bool decays(const struct psc *c, const struct ps_segment *s)
 {

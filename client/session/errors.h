@@ -1,0 +1,20 @@
+/* errors.h: what a call returns and what the caller is told. */
+#ifndef PSC_SESSION_ERRORS_H
+#define PSC_SESSION_ERRORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct psc;
+
+/* Leaves the sentence in the handle and returns `result`. */
+int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The result of a server's code. */
+int psc_result_of_code(uint32_t code);
+/* Tells the caller's log. Not with the lock held. */
+void psc_say(struct psc *c, const char *sentence);
+/* Lets the control thread look at what shared asks of it. */
+void psc_service_poke(struct psc *c);
+bool psc_is_local(const struct psc *c);
+
+#endif

@@ -1,0 +1,184 @@
+/* The vectors that the library keeps for a worker, and what steps do to them whatever the rule. */
+#include "client/worker/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/worker/memory.h"
+#include "proto/clock.h"
+
+/* Kept until the handle is closed: hubs know it. */
+static float *own_x(struct psc *c)
+{
+    struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
+    size_t bytes = c->shard.n_floats * sizeof(float);
+    if (b->base == NULL && ps_buffer_alloc(bytes, b, &c->error) < 0)
+        return NULL;
+    return memset(b->base, 0, bytes);
+}
+
+bool psc_kept_make(struct psc *c, enum psc_kept k)
+{
+    c->kept[k] = k == PSC_KEPT_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->kept[k]);
+    return c->kept[k] != NULL;
+}
+
+void psc_kept_drop_but(struct psc *c, unsigned keeps)
+{
+    for (int k = 0; k < PSC_N_KEPT; k++) {
+        if ((keeps & PSC_KEPT(k)) != 0)
+            continue;
+        if (k != PSC_KEPT_X) /* in its buffer */
+            free(c->kept[k]);
+        c->kept[k] = NULL;
+    }
+}
+
+unsigned psc_kept_of(const struct psc *c)
+{
+    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->half->collective ? 0 : c->half->keeps);
+    bool lands_in_x = c->half->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
+    if (psc_gradient_needs_room(c))
+        keeps |= PSC_KEPT(PSC_KEPT_GRADIENT);
+    if (c->hyper.overlap && c->half->overlaps && !lands_in_x && !c->group.follows)
+        keeps |= PSC_KEPT(PSC_KEPT_AHEAD);
+    if (c->feeds_back)
+        keeps |= PSC_KEPT(PSC_KEPT_ERROR);
+    if (c->averaging != NULL && c->averaging->rate != NULL)
+        keeps |= PSC_KEPT(PSC_KEPT_Z);
+    return keeps;
+}
+
+bool psc_is_ahead(const struct psc *c)
+{
+    return c->ahead.started && c->half->lands_in_x;
+}
+
+void psc_start_over(struct psc *c)
+{
+    c->fresh = true;
+    c->ahead.unwanted = c->ahead.started;
+    c->ahead.landed = false;
+}
+
+int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
+{
+    if (!c->begun)
+        return psc_fail(c, PSC_EINVAL, "%s: psc_begin comes first", call);
+    if (c->opt.kind != PSC_WORKER)
+        return psc_fail(c, PSC_EINVAL, "%s: an observer only pulls", call);
+    if (a == NULL || b == NULL)
+        return psc_fail(c, PSC_EINVAL, "%s: a vector is missing", call);
+    return PSC_OK;
+}
+
+/* x <- answer */
+void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
+{
+    (void)c;
+    (void)rate;
+    memcpy(target + r.begin, answer, r.count * sizeof *target);
+}
+
+/* The same where the rule moves anything. */
+void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
+{
+    uint64_t scope = c->carriage.scope.begin;
+    struct ps_range at = {scope + r.begin, r.count};
+    (void)rate;
+    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at))
+        if (p.segment->role != PS_ROLE_FROZEN)
+            memcpy(target + (p.range.begin - scope), answer + (p.range.begin - at.begin),
+                   p.range.count * sizeof *target);
+}
+
+static void copy_segment(const struct psc *c, const struct ps_segment *s, float *to, const float *from)
+{
+    c->vec->copy(to + s->range.begin, from + s->range.begin, s->range.count);
+}
+
+void psc_copy_buffers(const struct psc *c, float *to, const float *from)
+{
+    for (size_t i = 0; i < c->manifest->n_segments; i++)
+        if (c->manifest->segments[i].role == PS_ROLE_BUFFER)
+            copy_segment(c, &c->manifest->segments[i], to, from);
+}
+
+void psc_copy_moved(const struct psc *c, float *to, const float *from)
+{
+    for (size_t i = 0; i < c->manifest->n_segments; i++)
+        if (c->manifest->segments[i].role != PS_ROLE_FROZEN)
+            copy_segment(c, &c->manifest->segments[i], to, from);
+}
+
+float *psc_own_x(struct psc *c, float *at)
+{
+    float *x = c->kept[PSC_KEPT_X], *v = c->kept[PSC_KEPT_V];
+    if (c->fresh && x != NULL)
+        memcpy(x, at, c->shard.n_floats * sizeof *at);
+    if (c->fresh && v != NULL)
+        memset(v, 0, c->shard.n_floats * sizeof *at);
+    c->fresh = false;
+    return x != NULL ? x : at;
+}
+
+static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
+{
+    float *x = c->kept[PSC_KEPT_X], *v = c->kept[PSC_KEPT_V];
+    uint64_t begin = r.begin;
+    return (struct psc_point){
+        .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
+}
+
+double psc_rate(const struct psc *c)
+{
+    return ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock);
+}
+
+void psc_own_step(struct psc *c, float *at, const float *g)
+{
+    double begin = ps_now_s();
+    float eta = (float)psc_rate(c);
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        struct psc_point p = point_of(c, s->range, at);
+        p.g = psc_gradient_to_step(c, s, g) + s->range.begin;
+        if (s->role == PS_ROLE_PARAM)
+            c->optimizer->step(c->vec, &p, eta, (float)c->hyper.momentum);
+    }
+    c->update_s += ps_now_s() - begin;
+}
+
+void psc_own_look(struct psc *c, float *at, struct ps_range r)
+{
+    const float *own = c->kept[PSC_KEPT_X];
+    if (own == NULL)
+        return;
+    double begin = ps_now_s();
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        struct psc_point point = point_of(c, p.range, at);
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->optimizer->look(c->vec, &point, (float)c->hyper.momentum);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(at + p.range.begin, own + p.range.begin, p.range.count);
+    }
+    c->update_s += ps_now_s() - begin;
+}
+
+struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
+                                    size_t n_samples)
+{
+    return (struct psc_transfer){.kind = PS_FRAME_EXCHANGE,
+                                 .send = message,
+                                 .name = message == target ? "x" : "the message",
+                                 .samples = n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)n_samples,
+                                 .clock = c->clock,
+                                 .generation = c->generation,
+                                 .target = target};
+}
+
+void psc_exchange_ahead(struct psc *c, const struct psc_transfer *t)
+{
+    c->ahead.ticket = psc_mover_put(c, t, &c->ahead.outcome);
+    c->ahead.started = true;
+}

@@ -1,0 +1,40 @@
+/* worker.h: the worker's own vectors, and what steps do to them whatever the rule. */
+#ifndef PSC_WORKER_WORKER_H
+#define PSC_WORKER_WORKER_H
+
+#include "client/internal.h"
+
+/* [n_floats] zeros that the library keeps; its own x lies in a buffer, which servers can reach. False: no
+ * memory. */
+bool psc_kept_make(struct psc *c, enum psc_kept k);
+/* All but these (PSC_KEPT bits). */
+void psc_kept_drop_but(struct psc *c, unsigned keeps);
+/* Which vectors the method keeps: PSC_KEPT bits. */
+unsigned psc_kept_of(const struct psc *c);
+/* The next step begins at the caller's array, whatever the steps before it left. */
+void psc_start_over(struct psc *c);
+/* Whether the next step's exchange has begun where all of a round's workers save after the same step. */
+bool psc_is_ahead(const struct psc *c);
+/* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
+int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
+/* `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */
+void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
+/* Copies buffers; all but the frozen values. */
+void psc_copy_buffers(const struct psc *c, float *to, const float *from);
+void psc_copy_moved(const struct psc *c, float *to, const float *from);
+/* The worker's own x, which an optimizer that looks ahead keeps apart from the caller's array. */
+float *psc_own_x(struct psc *c, float *at);
+/* The optimizer's step with g, of parameters alone. */
+void psc_own_step(struct psc *c, float *at, const float *g);
+/* The caller's array, buffers too, from the worker's own x, after an answer was adopted there: within r. */
+void psc_own_look(struct psc *c, float *at, struct ps_range r);
+/* eta at this step. */
+double psc_rate(const struct psc *c);
+/* The exchange of the whole vector. */
+struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
+                                    size_t n_samples);
+/* Lets it travel until the next step. */
+void psc_exchange_ahead(struct psc *c, const struct psc_transfer *t);
+
+#endif
