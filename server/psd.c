@@ -14,6 +14,7 @@
 #include "proto/clock.h"
 #include "proto/log.h"
 #include "proto/malloc_settings.h"
+#include "server/admissions/admissions.h"
 #include "server/config/endpoint.h"
 #include "server/job/dynamic_period.h"
 
@@ -241,7 +242,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
             PS_LOG_WARN, "checkpoint.lanes",
             "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)",
             lanes, d->resumed.map.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
-    return psd_center_resume(&d->cfg, &d->resumed, &d->center, err);
+    return psd_center_resume(&d->cfg, psd_admission_find(d->cfg.admission), &d->resumed, &d->center, err);
 }
 
 /* State directory, memory, checkpoint: what needs no network. Returns an exit code. */
@@ -375,7 +376,7 @@ static void announce(struct psd *d)
     psd_notify_ready(&d->notify);
 }
 
-void psd_complete(struct psd *d)
+static void complete(struct psd *d)
 {
     if (d->center != NULL)
         psd_job_resume(d);
@@ -434,6 +435,16 @@ static void tear_down(struct psd *d)
         psd_state_unlock(d->state_lock);
 }
 
+static const struct psd_hooks hooks = {
+    .holds_back = psd_team_holds_back,
+    .proved = psd_hello_proved,
+    .welcome_all = psd_hello_again,
+    .saved = psd_follow_saved,
+    .save_others = psd_team_save,
+    .command_remote = psd_team_tell,
+    .complete = complete,
+};
+
 static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_again *again)
 {
     struct psd *d = calloc(1, sizeof *d);
@@ -443,6 +454,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         return PSD_EXIT_SYSTEM;
     }
     d->cfg = *cfg;
+    d->hooks = hooks;
     d->reload.source = start->source;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);

@@ -7,6 +7,7 @@
 #ifndef PSD_PSD_H
 #define PSD_PSD_H
 
+#include <jansson.h>
 #include <uv.h>
 
 #include "proto/unix_socket.h"
@@ -163,8 +164,26 @@ struct psd_cuts {
     struct psd_timer timer;         /* of the open round's grace, or of looks at the one under way */
 };
 
+/* What a folder asks of one above it. Filled in by psd_run. */
+struct psd_hooks {
+    /* session/: whether the message waits until lanes elsewhere have heard what was told before it. */
+    bool (*holds_back)(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+    /* auth/: the peer has proved who it is. */
+    void (*proved)(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+    /* job/, cluster/: Welcome, to everybody who has a session. */
+    void (*welcome_all)(struct psd *d);
+    /* job/: the checkpoint is written, or failed; the other servers write theirs; a lane elsewhere is told,
+     * or all of them where lane is NULL. */
+    void (*saved)(struct psd *d);
+    void (*save_others)(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
+    void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+    /* cluster/: all servers are here, clients may come. */
+    void (*complete)(struct psd *d);
+};
+
 struct psd {
     struct psd_config cfg;
+    struct psd_hooks hooks;
     uv_loop_t loop;
     enum psd_state state;
     struct psd_shared shared;
@@ -231,8 +250,6 @@ enum {
 
 /* psd.c: everything up and until the end. Returns the exit code; logs what failed. */
 int psd_run(const struct psd_config *cfg, const struct psd_start *start);
-/* All servers are here: clients may come. */
-void psd_complete(struct psd *d);
 
 /* server/job/job.c: the center's life and membership; tells the lanes. */
 void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m); /* takes m */
@@ -314,9 +331,6 @@ int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_by
 int psd_control_send_now(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
 int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer_bytes, const void *bytes,
                            size_t len);
-/* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
-int psd_manifest_of(const struct psd *d, Ps__Tensor *const *tensors, size_t n, struct ps_manifest **out,
-                    struct ps_error *err);
 
 /* server/job/checkpointer.c */
 int psd_saver_start(struct psd *d,
@@ -361,6 +375,7 @@ bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, dou
 /* Chunks of the client's exchange *seq that lanes hold back, among members, until others' have come. */
 uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq);
 double psd_stats_center_norm(const struct psd *d); /* ‖x̃‖; NaN: not known */
+json_t *psd_json_record(const struct psd_record *r);
 int psd_history_open(struct psd *d, struct ps_error *err);
 void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
@@ -370,6 +385,17 @@ void psd_history_add(struct psd *d, const char *event);
 /* server/status/status.c, server/status/metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];
 char *psd_metrics_text(struct psd *d);
+
+/* Whether this is server 0; whether it has others to lead. */
+static inline bool psd_is_head(const struct psd *d)
+{
+    return d->cfg.servers.index == 0;
+}
+
+static inline bool psd_has_team(const struct psd *d)
+{
+    return d->cfg.servers.count > 1 && psd_is_head(d);
+}
 
 static inline uint64_t psd_version(const struct psd *d)
 {

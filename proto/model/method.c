@@ -30,12 +30,14 @@ const struct ps_rule_info ps_rules[] = {
 
 const struct ps_admission_info ps_admissions[] = {
     {"fcfs", 0, .members = false, .fragments = true},
-    {"hogwild", 0, .members = false, .fragments = true},
+    {"hogwild", 0, .members = false, .fragments = true, .whole_lanes = true},
     {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .members = true},
-    {"backup", PS_USES_BACKUP | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true},
-    {"quorum", PS_USES_QUORUM | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true},
+    {"backup", PS_USES_BACKUP | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
+     .merges = true, .drops_late = true},
+    {"quorum", PS_USES_QUORUM | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
+     .merges = true, .drops_late = true},
     {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true},
-    {"sync", PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
+    {"sync", PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true, .merges = true,
      .fragments = true}, /* every gradient is of its round */
     {.name = NULL},
 };

@@ -74,9 +74,12 @@ struct ps_rule_info {
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    unsigned drops; /* what the other parts would use and what means nothing here */
-    bool members;   /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
-    bool fragments; /* takes exchanges of a fragment each */
+    unsigned drops;   /* what the other parts would use and what means nothing here */
+    bool members;     /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
+    bool fragments;   /* takes exchanges of a fragment each */
+    bool whole_lanes; /* each lane serves some of the clients over the whole center */
+    bool merges;      /* a round is one update of the center, and one version */
+    bool drops_late;  /* a round is made without some messages */
 };
 
 /* What both ends must know of a worker's own optimizer. */

@@ -268,9 +268,9 @@ int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error
     return rc < 0 ? ps_fail(err, rc, "auth.allow: %s", why.text) : 0;
 }
 
-/* Whether the list in force lets the session go on. */
-static bool may_stay(const struct psd_auth *a, const struct psd_session *s)
+bool psd_auth_may_stay(const struct psd *d, const struct psd_session *s)
 {
+    const struct psd_auth *a = &d->auth;
     const struct psd_grant *g = grant_of_id(a, s->identity_id);
     if (s->identity_id == 0)
         return true;
@@ -292,7 +292,6 @@ static bool is_same(const struct psd_allow *a, const struct psd_allow *b)
 bool psd_auth_take(struct psd *d, struct psd_allow *list)
 {
     struct psd_auth *a = &d->auth;
-    char why[160];
     if (!a->curve)
         return false;
     psd_allow_number(list, &a->list, &a->last_id);
@@ -302,14 +301,5 @@ bool psd_auth_take(struct psd *d, struct psd_allow *list)
     if (same)
         return false;
     ps_log(PS_LOG_INFO, "auth.list", "the allow-list %s has changed: %zu keys", d->cfg.auth.allow, a->list.n);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_VACANT || may_stay(a, s))
-            continue;
-        snprintf(why, sizeof why, "the allow-list does not let %s be %s %u any more", s->identity,
-                 s->observer ? "observer" : "rank", s->client);
-        psd_control_error(d, s, PS__CODE__AUTH, true, why);
-        psd_job_end(d, s, PS__CODE__AUTH, why);
-    }
     return true;
 }

@@ -65,9 +65,11 @@ void psd_auth_bar(struct psd *d, const struct psd_session *s);
 /* False: it was not barred. */
 bool psd_auth_allow(struct psd *d, const char *name);
 
-/* A reload: reads the list again, and then puts it in force: sessions of those who are gone, or may no longer
- * have their rank, end. Returns whether it differs from the one before. */
+/* A reload: reads the list again, and then puts it in force. Returns whether it differs from the one before.
+ */
 int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error *err);
 bool psd_auth_take(struct psd *d, struct psd_allow *list);
+/* Whether the list in force lets the session go on. */
+bool psd_auth_may_stay(const struct psd *d, const struct psd_session *s);
 
 #endif

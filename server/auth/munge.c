@@ -170,7 +170,7 @@ static void settle(struct psd *d, const struct job *j)
     Ps__Hello *hello = ps__hello__unpack(NULL, j->hello_bytes, j->expected + PS_MUNGE_NONCE_BYTES);
     if (hello == NULL)
         return;
-    psd_hello_proved(d, &peer, hello);
+    d->hooks.proved(d, &peer, hello);
     ps__hello__free_unpacked(hello, NULL);
 }
 

@@ -3,7 +3,6 @@
 #include "proto/transports/transport.h"
 #include "proto/model/fragment.h"
 #include "proto/log.h"
-#include "server/admissions/admissions.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -111,8 +110,9 @@ static uint32_t most_in_flight(const struct psd_config *cfg)
     return most;
 }
 
-int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, const struct psd_map *map,
-                   struct psd_center **out, struct ps_error *err)
+int psd_center_new(const struct psd_config *cfg, const struct psd_admission *admission,
+                   struct ps_manifest *manifest, const struct psd_map *map, struct psd_center **out,
+                   struct ps_error *err)
 {
     struct psd_center *c = calloc(1, sizeof *c);
     if (c == NULL)
@@ -126,7 +126,8 @@ int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, c
     c->answer_codec = ps_codec_named(cfg->codec.answer);
     c->window_chunks = cfg->window_chunks;
     c->most_in_flight = most_in_flight(cfg);
-    c->admission = psd_admission_find(cfg->admission);
+    c->admission = admission;
+    c->whole_lanes = ps_admission_find(cfg->admission)->whole_lanes;
     c->cut = (struct ps_shard){manifest->n_floats, map->lanes, map->chunk_floats, 0, {0}};
     int rc = ps_shard_valid(&c->cut)
                  ? ps_manifest_cut(manifest, map->parts, &c->cut, err)
@@ -137,7 +138,7 @@ int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, c
         return rc;
     }
     c->shard = c->cut;
-    if (c->admission->whole_lanes)
+    if (c->whole_lanes)
         c->shard.n_lanes = c->shard.n_parts = 1;
     find_own(c, cfg);
     *out = c;
@@ -146,7 +147,7 @@ int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, c
 
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
 {
-    return c->admission->whole_lanes ? 0 : lane;
+    return c->whole_lanes ? 0 : lane;
 }
 
 /* What a client saw before it sees anything is the center. */
@@ -167,12 +168,12 @@ static int seen_create(struct psd_center *c)
     return 0;
 }
 
-int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
-                      struct ps_error *err)
+int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
+                      struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err)
 {
     struct psd_map map = {cfg->lanes * cfg->servers.count, cfg->chunk_floats, cfg->servers.count};
     struct psd_center *c;
-    int rc = psd_center_new(cfg, manifest, &map, &c, err);
+    int rc = psd_center_new(cfg, admission, manifest, &map, &c, err);
     if (rc < 0) {
         ps_manifest_destroy(manifest);
         return rc;
@@ -252,11 +253,11 @@ static int resume_average(struct psd_center *c, struct psd_snapshot *s)
     return 0;
 }
 
-int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
-                      struct ps_error *err)
+int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
+                      struct psd_snapshot *s, struct psd_center **out, struct ps_error *err)
 {
     struct psd_center *c;
-    int rc = psd_center_new(cfg, s->manifest, &s->map, &c, err);
+    int rc = psd_center_new(cfg, admission, s->manifest, &s->map, &c, err);
     if (rc < 0)
         return rc;
     if ((rc = psd_center_check_memory(cfg, c->own.count, c->rule, err)) < 0) {

@@ -7,6 +7,7 @@
 #include "proto/model/manifest.h"
 #include "proto/model/method.h"
 #include "proto/model/shard.h"
+#include "ps.pb-c.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/config/config.h"
 #include "server/rules/rules.h"
@@ -18,7 +19,8 @@ struct psd_center {
     struct ps_shard cut;          /* into one slice for each lane, which copies it for snapshots */
     struct ps_shard
         shard; /* as clients see it: the cut, or under an admission with whole lanes a single lane */
-    const struct psd_admission *admission;
+    const struct psd_admission *admission; /* lanes know more of it: server/lane/admission.h */
+    bool whole_lanes;
     uint32_t lanes_used;   /* lanes that an offer has to fill before the center is whole */
     uint32_t lanes_moving; /* lanes that an exchange of the whole vector goes to */
     /* What this psd serves of it, where there are several: the lanes from first_lane on, their range, and
@@ -52,20 +54,20 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
 
 /* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib;
  * -EINVAL with fewer chunks than fragments. */
-int psd_center_create(const struct psd_config *cfg, struct ps_manifest *manifest, struct psd_center **out,
-                      struct ps_error *err);
+int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
+                      struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err);
 /* Whether the method's fragments can be cut from it; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* From a checkpoint, whose center, state, average and manifest it takes over; the lane map is the
  * checkpoint's. Without an average in it, one that is wanted starts at the center; under another rule than
  * the checkpoint's, the rule's state starts from zero. s must outlive it until the lanes have taken their
  * slices. -EINVAL when the lane map is not possible. */
-int psd_center_resume(const struct psd_config *cfg, struct psd_snapshot *s, struct psd_center **out,
-                      struct ps_error *err);
+int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
+                      struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
 /* replace.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
  * not yet served. -ENOMEM; -E2BIG over limits.memory_gib. */
-int psd_center_swap(const struct psd_config *cfg, const struct psd_center *old, struct psd_center **out,
-                    struct ps_error *err);
+int psd_center_swap(const struct psd_config *cfg, const struct psd_admission *admission,
+                    const struct psd_center *old, struct psd_center **out, struct ps_error *err);
 /* No lane serves old any more: c takes over its values and destroys it. The rule's state goes on where the
  * rule is the same, else it starts from zero; the average where the averaging is the same, else it starts at
  * the center. Both go on or none, since they count the same moves. moves: that old's have seen. */
@@ -76,13 +78,18 @@ void psd_center_destroy(struct psd_center *c);
 /* For replace.c. */
 /* Without vectors. *out owns the manifest, which on failure is still the caller's. -ENOMEM; -EINVAL when the
  * map is not possible for it. */
-int psd_center_new(const struct psd_config *cfg, struct ps_manifest *manifest, const struct psd_map *map,
-                   struct psd_center **out, struct ps_error *err);
+int psd_center_new(const struct psd_config *cfg, const struct psd_admission *admission,
+                   struct ps_manifest *manifest, const struct psd_map *map, struct psd_center **out,
+                   struct ps_error *err);
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err);
 /* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them: the
  * rest takes addresses and no memory. NULL: no memory. */
 float *psd_vector_create(uint64_t n_floats, struct ps_range own);
+
+/* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
+int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, size_t n,
+                    struct ps_manifest **out, struct ps_error *err);
 
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);

@@ -42,13 +42,13 @@ static int make_room(struct psd_center *c, const struct psd_center *old)
                : 0;
 }
 
-int psd_center_swap(const struct psd_config *cfg, const struct psd_center *old, struct psd_center **out,
-                    struct ps_error *err)
+int psd_center_swap(const struct psd_config *cfg, const struct psd_admission *admission,
+                    const struct psd_center *old, struct psd_center **out, struct ps_error *err)
 {
     struct psd_map map = {old->cut.n_lanes, old->cut.chunk_floats, old->cut.n_parts};
     struct psd_center *c;
     int rc = psd_center_check_memory(cfg, old->own.count, psd_rule_find(cfg->rule), err);
-    if (rc < 0 || (rc = psd_center_new(cfg, old->manifest, &map, &c, err)) < 0)
+    if (rc < 0 || (rc = psd_center_new(cfg, admission, old->manifest, &map, &c, err)) < 0)
         return rc;
     if ((rc = psd_center_check_fragments(&c->hyper, &c->shard, err)) < 0) {
         psd_center_abandon(c);

@@ -23,7 +23,7 @@
 
 #include "proto/error.h"
 #include "ps.pb-c.h"
-#include "server/control/rendezvous.h"
+#include "server/session/session.h"
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
 
@@ -76,9 +76,6 @@ struct psd_again {
     bool due, resume;
     uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
 };
-
-bool psd_is_head(const struct psd *d); /* of several servers, or alone */
-bool psd_has_team(const struct psd *d);
 
 /* server/job/lane_commands.c: what the loop tells lanes, wherever they are. */
 struct psd_note psd_note_admit(const struct psd_session *s, enum psd_phase phase, bool keep_replay);
@@ -158,5 +155,8 @@ void psd_team_metrics(FILE *f, const struct psd *d);
 
 /* A difference between two servers' configurations, in what they must agree on: "" : none. */
 void psd_team_compare(const char *head_json, const char *other_json, char *sentence, size_t size);
+
+/* status.c: the servers of the job, this one first where it is not the head. */
+json_t *psd_team_json(const struct psd *d);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "proto/log.h"
 #include "proto/wire/control.h"
+#include "server/admissions/admissions.h"
 #include "server/config/endpoint.h"
 
 enum { NEWS_MS = 100, ENLIST_MS = 500, SILENT_MS = 3000 };
@@ -152,8 +153,9 @@ static void take_model(struct psd *d, const Ps__Note *n)
 {
     struct ps_manifest *manifest;
     struct ps_error err;
-    int rc = psd_manifest_of(d, n->tensors, n->n_tensors, &manifest, &err);
-    if (rc < 0 || psd_center_create(&d->cfg, manifest, &d->center, &err) < 0) {
+    int rc = psd_manifest_of(&d->cfg, n->tensors, n->n_tensors, &manifest, &err);
+    if (rc < 0 ||
+        psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), manifest, &d->center, &err) < 0) {
         psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
         return;
     }

@@ -147,7 +147,7 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
     ps_log(PS_LOG_INFO, "server.joined",
            "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_team_index(d, s),
            s->name, s->version, psd_version(d));
-    psd_hello_again(d);
+    d->hooks.welcome_all(d);
 }
 
 static void become_complete(struct psd *d)
@@ -159,7 +159,7 @@ static void become_complete(struct psd *d)
     d->team.complete = true;
     ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
            d->n_lanes);
-    psd_complete(d);
+    d->hooks.complete(d);
 }
 
 /* Places those who have enlisted, once nobody is missing. */

@@ -2,7 +2,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "server/status/json.h"
+#include "server/config/json.h"
+#include "server/psd.h"
 
 static json_t *integer(uint64_t v)
 {

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/admissions/admissions.h"
 #include "server/config/presets.h"
-#include "server/rules/rules.h"
 
 /* The four parts of a method: the table of proto/model/method.h that its word is looked up in. Every row
  * begins with its name, and the one after the last has none. */
@@ -345,7 +343,7 @@ static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
 
 static int check_races(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
-    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
     if ((!rule->fixed_workers && !rule->counts_moves) || admission == NULL || !admission->whole_lanes)
         return 0;
     return ps_fail(
@@ -359,8 +357,8 @@ static int check_races(const struct psd_config *cfg, const struct ps_rule_info *
 /* Where each message counts none may be dropped. */
 static int check_drops(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
-    const struct psd_admission *admission = psd_admission_find(cfg->admission);
-    if (!rule->fixed_workers || admission == NULL || admission->needs == NULL)
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
+    if (!rule->fixed_workers || admission == NULL || !admission->drops_late)
         return 0;
     return ps_fail(err, -EINVAL,
                    "admission: found %s, where a message may be dropped; rule %s needs every one, so allowed "
@@ -383,7 +381,7 @@ static int check_trim(const struct psd_config *cfg, struct ps_error *err)
 /* In a merged round everybody's gradient is of the center that it moves: nothing to compensate. */
 static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
-    const struct psd_admission *admission = psd_admission_find(cfg->admission);
+    const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
     if (!rule->keeps_seen || admission == NULL || !admission->merges)
         return 0;
     return ps_fail(
@@ -446,7 +444,7 @@ static double stable_alpha(double eta, uint32_t p, bool sync)
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning)
 {
     const struct ps_hyper *h = &cfg->hyper;
-    bool sync = psd_admission_find(cfg->admission)->merges || cfg->clique.mode == PS_CLIQUE_VECTORS;
+    bool sync = ps_admission_find(cfg->admission)->merges || cfg->clique.mode == PS_CLIQUE_VECTORS;
     uint32_t p = h->workers > 0 ? h->workers : 1;
     double eta = h->learning_rate, alpha = ps_hyper_alpha(h, p, sync), bound = stable_alpha(eta, p, sync);
     char workers[40] = "";

@@ -6,12 +6,10 @@
 #include <string.h>
 
 #include "proto/security/munge.h"
-#include "server/admissions/admissions.h"
 #include "server/config/check_method.h"
 #include "server/config/endpoint.h"
 #include "server/config/keys.h"
 #include "server/config/url.h"
-#include "server/lane/transports.h"
 
 void psd_config_defaults(struct psd_config *cfg)
 {
@@ -56,7 +54,7 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
                            "tcp://127.0.0.1:8080",
                            cfg->status.http);
     }
-    if (psd_roads_check(cfg, err) < 0)
+    if (psd_config_check_transport(cfg, err) < 0)
         return -EINVAL;
     if (strpbrk(cfg->advertise, ":/ ") != NULL && cfg->advertise[0] != '[')
         return ps_fail(err, -EINVAL,
@@ -103,7 +101,7 @@ static int check_servers(const struct psd_config *cfg, struct ps_error *err)
     if (n * cfg->lanes > PSD_MAX_LANES)
         return ps_fail(err, -EINVAL, "lanes: found %u, of each of %u servers; allowed are %d in all",
                        cfg->lanes, n, PSD_MAX_LANES);
-    if (n > 1 && psd_admission_find(cfg->admission)->whole_lanes)
+    if (n > 1 && ps_admission_find(cfg->admission)->whole_lanes)
         return ps_fail(err, -EINVAL,
                        "servers.count: found %u; admission %s races over the whole center in one process, so "
                        "allowed is 1",

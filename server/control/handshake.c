@@ -78,7 +78,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     char *lanes[PS_MAX_LANES];
     uint32_t used[PS_MAX_LANES];
 
-    bool whole_lanes = psd_admission_find(d->cfg.admission)->whole_lanes;
+    bool whole_lanes = ps_admission_find(d->cfg.admission)->whole_lanes;
     uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
     for (uint32_t i = 0; i < n_lanes; i++) {
         used[i] = whole_lanes ? s->client % d->n_lanes : i;

@@ -14,6 +14,7 @@
 
 #include "proto/log_limit.h"
 #include "ps.pb-c.h"
+#include "server/session/session.h"
 
 #define PSD_MEETINGS_MAX        64
 #define PSD_MEETING_PLACES_MAX  2048
@@ -24,15 +25,6 @@
 #define PSD_MEETING_WAIT_MAX_MS 3600000u
 
 struct psd_grant;
-
-/* Where it is at the control socket, in id_bytes bytes. */
-struct psd_peer {
-    const unsigned char *id;
-    size_t id_bytes;
-    const char *address;
-    const struct psd_grant *grant; /* of the key that it has shown; NULL: peers show none. This turn's */
-    const char *identity;          /* who it has proved to be; NULL: nobody */
-};
 
 struct psd_meeting_place {
     uint64_t token, nonce;

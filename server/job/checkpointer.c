@@ -58,7 +58,7 @@ void psd_saver_take(struct psd *d, uint64_t round)
     others.last = d->state >= PSD_STATE_DRAINING;
     v->round = round;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = round, .p = &d->center->snapshot});
-    psd_team_save(d, &others, round);
+    d->hooks.save_others(d, &others, round);
 }
 
 int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy, uint64_t evaluated_version)
@@ -154,7 +154,7 @@ static void written(uv_work_t *work, int status)
         newest_written(d);
     psd_saver_go_on(d);
     psd_swap_check(d);
-    psd_follow_saved(d);
+    d->hooks.saved(d);
 }
 
 void psd_saver_go_on(struct psd *d)

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "proto/log.h"
-#include "server/status/json.h"
+#include "server/config/json.h"
+#include "server/psd.h"
 
 enum { MAX_RECORDS = 8192, EVERY_MS = 1000 };
 

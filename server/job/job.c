@@ -12,7 +12,7 @@ void psd_job_update_rates(struct psd *d)
 {
     uint32_t p = d->cfg.clique.mode == PS_CLIQUE_VECTORS ? psd_sessions_members(&d->sessions)
                                                          : psd_sessions_count(&d->sessions, false);
-    bool sync = psd_admission_find(d->cfg.admission)->merges || d->cfg.clique.mode == PS_CLIQUE_VECTORS;
+    bool sync = ps_admission_find(d->cfg.admission)->merges || d->cfg.clique.mode == PS_CLIQUE_VECTORS;
     float alpha =
         ps_rule_find(d->cfg.rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&d->cfg.hyper, p, sync) : 0;
     atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
@@ -84,7 +84,7 @@ static void hand_out(struct psd *d)
 static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest *m)
 {
     struct ps_error err;
-    int rc = psd_center_create(&d->cfg, m, &d->center, &err);
+    int rc = psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), m, &d->center, &err);
     if (rc < 0) {
         psd_control_error(d, s, PS__CODE__LIMIT, true, err.text);
         psd_job_end(d, s, PS__CODE__LIMIT, err.text);

@@ -3,16 +3,6 @@
 
 #include <string.h>
 
-bool psd_is_head(const struct psd *d)
-{
-    return d->cfg.servers.index == 0;
-}
-
-bool psd_has_team(const struct psd *d)
-{
-    return d->cfg.servers.count > 1 && psd_is_head(d);
-}
-
 struct psd_note psd_note_admit(const struct psd_session *s, enum psd_phase phase, bool keep_replay)
 {
     struct psd_note note = {.kind = PSD_NOTE_ADMIT,
@@ -32,12 +22,13 @@ void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_
     if (lane->in != NULL)
         psd_ring_push(lane->in, note);
     else
-        psd_team_tell(d, lane, note);
+        d->hooks.command_remote(d, lane, note);
 }
 
 void psd_tell_lanes(struct psd *d, const struct psd_note *note)
 {
     for (uint32_t i = 0; i < d->n_own; i++)
         psd_ring_push(d->lanes[i]->in, note);
-    psd_team_tell(d, NULL, note);
+    if (psd_has_team(d))
+        d->hooks.command_remote(d, NULL, note);
 }

@@ -20,6 +20,7 @@
 #include <stdio.h>
 
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 
 bool psd_swap_is_closing(const struct psd *d)
 {
@@ -64,7 +65,7 @@ static void finish(struct psd *d)
     w->n_swaps++;
     uint32_t generation = atomic_fetch_add_explicit(&d->shared.generation, 1, memory_order_relaxed) + 1;
     psd_job_swapped(d);
-    psd_hello_again(d);
+    d->hooks.welcome_all(d);
     psd_membership_swapped(d);
     psd_saver_go_on(d);
     ps_log(PS_LOG_INFO, "job.swapped",
@@ -128,7 +129,8 @@ static int make_center(struct psd *d, struct ps_error *err)
 {
     if (d->swap.center != NULL || d->state != PSD_STATE_READY)
         return 0;
-    return psd_center_swap(&d->swap.next, d->center, &d->swap.center, err);
+    return psd_center_swap(&d->swap.next, psd_admission_find(d->swap.next.admission), d->center,
+                           &d->swap.center, err);
 }
 
 static void begin_if_possible(struct psd *d)

@@ -68,6 +68,21 @@ static int put_in_force(struct psd *d, struct ps_error *err)
     return method || others;
 }
 
+/* The sessions of those who are not in the list any more, or may not have their rank, end. */
+static void end_the_barred(struct psd *d)
+{
+    char why[160];
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT || psd_auth_may_stay(d, s))
+            continue;
+        snprintf(why, sizeof why, "the allow-list does not let %s be %s %u any more", s->identity,
+                 s->observer ? "observer" : "rank", s->client);
+        psd_control_error(d, s, PS__CODE__AUTH, true, why);
+        psd_job_end(d, s, PS__CODE__AUTH, why);
+    }
+}
+
 /* The configuration, and the allow-list that it names: nothing changes unless both are valid. */
 static int put_all_in_force(struct psd *d, struct ps_error *err)
 {
@@ -79,7 +94,10 @@ static int put_all_in_force(struct psd *d, struct ps_error *err)
         psd_allow_finish(&list);
         return rc;
     }
-    return psd_auth_take(d, &list) ? 1 : rc;
+    if (!psd_auth_take(d, &list))
+        return rc;
+    end_the_barred(d);
+    return 1;
 }
 
 int psd_reload(struct psd *d, struct ps_error *err)

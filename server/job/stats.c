@@ -66,7 +66,7 @@ double psd_stats_center_norm(const struct psd *d)
     double squares = NAN;
     for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
         double part = atomic_load_explicit(&d->lanes[i]->stats.center_squares, memory_order_relaxed);
-        if (!isnan(part) && d->center->admission->whole_lanes)
+        if (!isnan(part) && d->center->whole_lanes)
             return sqrt(part); /* each of them has seen all of it */
         if (!isnan(part))
             squares = part + (isnan(squares) ? 0 : squares);

@@ -116,7 +116,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
 
     lane->closing = false;
     lane->row = psd_center_row(center, lane->index);
-    lane->whole = center->admission->whole_lanes;
+    lane->whole = center->whole_lanes;
     lane->vec = lane->whole ? ps_vec_best_racing() : ps_vec_best();
     lane->slice = ps_shard_slice(&center->shard, lane->row);
     lane->n_chunks = ps_shard_n_chunks(&center->shard, lane->row);

@@ -46,8 +46,8 @@ void psd_shared_finish(struct psd_shared *s)
 
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)
 {
-    return center->admission->whole_lanes ? client % lane->shared->n_lanes == lane->index
-                                          : ps_shard_slice(&center->shard, lane->index).count > 0;
+    return center->whole_lanes ? client % lane->shared->n_lanes == lane->index
+                               : ps_shard_slice(&center->shard, lane->index).count > 0;
 }
 
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err)

@@ -13,7 +13,7 @@
 #include "proto/transports/transport.h"
 #include "proto/wire/frame.h"
 #include "ps.pb-c.h"
-#include "server/admissions/admissions.h"
+#include "server/lane/admission.h"
 #include "server/center/center.h"
 #include "server/lane/queue.h"
 

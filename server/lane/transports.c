@@ -15,18 +15,6 @@ static bool is_attached(const struct ps_transport *t)
     return t->port_admit != NULL;
 }
 
-int psd_roads_check(const struct psd_config *cfg, struct ps_error *err)
-{
-    const struct ps_transport *own = ps_transport_of_url(cfg->listen);
-    const struct ps_transport *wanted = ps_transport_find(cfg->transport);
-    if (strcmp(cfg->transport, "auto") == 0 || wanted == own)
-        return 0;
-    if (wanted == NULL || !is_attached(wanted))
-        return ps_fail(err, -EINVAL, "transport: %s, but listen is %.100s: the listener's road is %s",
-                       cfg->transport, cfg->listen, own != NULL ? own->name : "none");
-    return 0;
-}
-
 static int add(struct psd_roads *r, const struct ps_transport *t, uint32_t io_threads, struct ps_error *err)
 {
     if (r->n == PSD_MAX_ROADS || t->hub_create(io_threads, &r->road[r->n].hub) < 0)

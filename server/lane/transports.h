@@ -19,8 +19,6 @@ struct psd_roads {
     uint32_t n;
 };
 
-/* What `transport` says against the rest of the configuration. -EINVAL with a sentence. */
-int psd_roads_check(const struct psd_config *cfg, struct ps_error *err);
 /* The hubs. -errno with a sentence. */
 int psd_roads_open(struct psd *d, uint32_t io_threads, struct ps_error *err);
 /* The lane's ports; limits.clients is filled in. The first lane decides which roads there are: under

@@ -9,6 +9,8 @@
 #include "proto/model/manifest.h"
 #include "proto/transports/transport.h"
 
+struct psd_grant;
+
 #define PSD_MAX_MEMBERS 1024 /* of a clique */
 
 enum psd_session_state {
@@ -58,6 +60,15 @@ struct psd_session {
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
     struct psd_session_tempo tempo;
+};
+
+/* Where it is at the control socket, in id_bytes bytes. */
+struct psd_peer {
+    const unsigned char *id;
+    size_t id_bytes;
+    const char *address;
+    const struct psd_grant *grant; /* of the key that it has shown; NULL: peers show none. This turn's */
+    const char *identity;          /* who it has proved to be; NULL: nobody */
 };
 
 struct psd_sessions {

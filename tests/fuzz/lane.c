@@ -8,6 +8,7 @@
 
 #include "proto/codecs/codec.h"
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 #include "server/lane/lane.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/lane_record.h"
@@ -61,7 +62,7 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, &err) ==
                 0);
-        promise(psd_center_create(&cfg, manifest, c, &err) == 0);
+        promise(psd_center_create(&cfg, psd_admission_find(cfg.admission), manifest, c, &err) == 0);
     }
     memset((*c)->x, 0, N_FLOATS * sizeof(float));
     if ((*c)->z != NULL)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 #include "server/lane/rounds.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/stub_transport.h"
@@ -150,7 +151,7 @@ static struct psd_center *center_of(unsigned job)
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) ==
                 0);
-        promise(psd_center_create(&cfg, manifest, c, NULL) == 0);
+        promise(psd_center_create(&cfg, psd_admission_find(cfg.admission), manifest, c, NULL) == 0);
     }
     memset((*c)->x, 0, N_FLOATS * sizeof(float));
     for (uint32_t i = 0; i < (*c)->rule->n_state; i++)

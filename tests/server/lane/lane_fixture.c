@@ -9,6 +9,7 @@
 #include <zmq.h>
 
 #include "proto/log.h"
+#include "server/admissions/admissions.h"
 #include "tests/support/unit.h"
 
 enum { PATIENCE_MS = 60000 }; /* ends a hang */
@@ -126,7 +127,9 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
     struct ps_error err = {""};
     ck_assert_msg(ps_manifest_create(tensors, n, 1 << 20, &manifest, &err) == 0, "%s", err.text);
     uint64_t n_floats = manifest->n_floats;
-    ck_assert_msg(psd_center_create(&r->cfg, manifest, &r->center, &err) == 0, "%s", err.text);
+    ck_assert_msg(
+        psd_center_create(&r->cfg, psd_admission_find(r->cfg.admission), manifest, &r->center, &err) == 0,
+        "%s", err.text);
     if (x != NULL)
         memcpy(r->center->x, x, n_floats * sizeof *x);
     if (r->center->z != NULL)
@@ -137,7 +140,8 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
 void rig_resume(struct rig *r, struct psd_snapshot *s)
 {
     struct ps_error err = {""};
-    ck_assert_msg(psd_center_resume(&r->cfg, s, &r->center, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_center_resume(&r->cfg, psd_admission_find(r->cfg.admission), s, &r->center, &err) == 0,
+                  "%s", err.text);
     atomic_store(&r->shared.version, s->version);
     tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
     rig_center(r); /* every lane has restored */
@@ -165,7 +169,8 @@ void rig_swap(struct rig *r, const char *rule, const char *const *settings)
     configure(r, rule, settings);
     for (uint32_t i = 0; i < r->n_lanes; i++)
         moves = r->lanes[i]->stats.moves > moves ? r->lanes[i]->stats.moves : moves;
-    ck_assert_msg(psd_center_swap(&r->cfg, r->center, &next, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_center_swap(&r->cfg, psd_admission_find(r->cfg.admission), r->center, &next, &err) == 0,
+                  "%s", err.text);
     psd_center_take_over(next, r->center, atomic_load(&r->shared.version), moves);
     r->center = next;
     atomic_store(&r->shared.rounds, 0);

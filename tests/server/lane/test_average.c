@@ -46,7 +46,7 @@ static void exchange(struct rig *r, uint64_t seq)
             struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, CLIENT, INC, seq, lane, k);
             if (ps_manifest_is_frozen(r->center->manifest, (struct ps_range){f.begin, f.count}))
                 continue;
-            uint32_t served_by = r->center->admission->whole_lanes ? CLIENT % LANES : lane;
+            uint32_t served_by = r->center->whole_lanes ? CLIENT % LANES : lane;
             rig_ask_vector(r, served_by, &f, message, &reply);
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
         }

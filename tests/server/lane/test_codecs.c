@@ -71,7 +71,7 @@ static void open_job(struct rig *r, int job, const struct ps_codec *message, con
 
 static uint32_t lane_of(const struct rig *r, uint32_t row, uint32_t client)
 {
-    return r->center->admission->whole_lanes ? client % LANES : row;
+    return r->center->whole_lanes ? client % LANES : row;
 }
 
 static struct ps_frame frame(const struct rig *r, uint8_t kind, uint32_t client, uint64_t seq, uint32_t row,

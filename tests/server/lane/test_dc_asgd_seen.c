@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "server/admissions/admissions.h"
 #include "tests/server/lane/lane_fixture.h"
 #include "tests/support/unit.h"
 
@@ -31,15 +32,14 @@ static void open_job(struct rig *r, const char *const *settings)
 /* Each client's data comes to one lane under hogwild. */
 static uint32_t lane_of(const struct rig *r, uint32_t client)
 {
-    return r->center->admission->whole_lanes ? client % LANES : 0;
+    return r->center->whole_lanes ? client % LANES : 0;
 }
 
 static float ask(struct rig *r, uint8_t kind, uint32_t client, uint32_t incarnation, uint64_t seq)
 {
     struct reply reply = {.body_bytes = 0};
     uint32_t lane = lane_of(r, client);
-    struct ps_frame f =
-        rig_frame(r, kind, client, incarnation, seq, r->center->admission->whole_lanes ? 0 : lane, 1);
+    struct ps_frame f = rig_frame(r, kind, client, incarnation, seq, r->center->whole_lanes ? 0 : lane, 1);
     rig_ask(r, lane, &f, ones, kind == PS_FRAME_PULL ? 0 : f.count * sizeof *ones, &reply);
     ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
     return reply.x[RIG_CHUNK - 1];
@@ -141,7 +141,7 @@ START_TEST(memory_counts_what_each_worker_saw)
         ck_assert_msg(psd_config_check(&cfg, &err, NULL) == 0, "%s", err.text);
         cfg.limits.memory_gib = 16.0 / 1024; /* four vectors of 4 MiB */
         ck_assert_int_eq(ps_manifest_create(&t, 1, 1 << 20, &manifest, &err), 0);
-        int rc = psd_center_create(&cfg, manifest, &center, &err);
+        int rc = psd_center_create(&cfg, psd_admission_find(cfg.admission), manifest, &center, &err);
         ck_assert_int_eq(rc, workers == 2 ? 0 : -E2BIG);
     }
     assert_says(err.text, "limits.memory_gib is 0.02");
