@@ -416,7 +416,7 @@ void psc_mover_await(struct psc *c, uint64_t ticket);
 /* Gives up what was started. */
 void psc_mover_stop(struct psc *c);
 
-/* client/transfer/lanes.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for
+/* client/transfer/chunks.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for
  * each lane: the exchange itself asks for no memory. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
 

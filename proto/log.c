@@ -1,6 +1,7 @@
 #include "proto/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -81,4 +82,19 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     (setup.json ? write_json : write_text)(ps_wall_us(), level, event, sentence);
+}
+
+enum { LINES_A_SECOND = 10 };
+
+bool ps_log_allows(struct ps_log_limit *limit, const char *event, const char *where)
+{
+    uint64_t second = ps_now_ns() / PS_NS_PER_S;
+    if (second != limit->second) {
+        if (limit->lines > LINES_A_SECOND)
+            ps_log(PS_LOG_WARN, event, "%s: %" PRIu64 " more refusals were not logged", where,
+                   limit->lines - LINES_A_SECOND);
+        limit->second = second;
+        limit->lines = 0;
+    }
+    return ++limit->lines <= LINES_A_SECOND;
 }

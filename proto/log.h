@@ -6,6 +6,9 @@
 #ifndef PS_LOG_H
 #define PS_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
 
 /* Names the program, the lowest level that is written, and picks text or JSON by isatty(2). Call once, at
@@ -18,5 +21,14 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
 
 /* PS_LOG_DEBUG… for "debug", "info", "warn", "error"; -EINVAL for anything else. */
 int ps_log_level_parse(const char *name);
+
+/* Of one thread; starts zeroed. */
+struct ps_log_limit {
+    uint64_t second, lines;
+};
+
+/* Whether one more line may be written in this second: ten may. Says how many of the last busy second were
+ * not, under `event`, with `where` before it. */
+bool ps_log_allows(struct ps_log_limit *limit, const char *event, const char *where);
 
 #endif

@@ -19,7 +19,7 @@ static size_t character_bytes(const unsigned char *p)
     return allowed && !too_long ? n : 0;
 }
 
-void psd_copy_text(char *to, size_t size, const char *from)
+void ps_text_copy(char *to, size_t size, const char *from)
 {
     size_t used = 0;
     while (*from != 0) {

@@ -6,6 +6,6 @@
 
 /* A peer's text, fit for logs, terminals and JSON: what is no UTF-8, or controls a terminal, becomes '?', and
  * what does not fit into size bytes, terminator included, is cut off between two characters. */
-void psd_copy_text(char *to, size_t size, const char *from);
+void ps_text_copy(char *to, size_t size, const char *from);
 
 #endif

@@ -49,7 +49,7 @@ struct psd_control {
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 
 /* The newest evaluation of the center that an observer reported. */

@@ -33,7 +33,7 @@ void psd_guard_turned_away(struct psd *d, const char *address, const char *why)
         return;
     g->seen[at].who = who;
     g->seen[at].until_s = now_s + AGAIN_S;
-    if (psd_log_allows(&g->log_limit, "auth.refused", "handshakes"))
+    if (ps_log_allows(&g->log_limit, "auth.refused", "handshakes"))
         ps_log(PS_LOG_WARN, "auth.refused", "%s: %s (told once a minute)", address, why);
 }
 

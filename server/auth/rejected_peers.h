@@ -5,7 +5,7 @@
 
 #include <uv.h>
 
-#include "proto/log_limit.h"
+#include "proto/log.h"
 
 struct psd;
 struct psd_guard_watch;
@@ -20,7 +20,7 @@ struct psd_guard {
     struct {
         uint64_t who, until_s;
     } seen[PSD_GUARD_SEEN]; /* logged already, by hash */
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 
 /* Looks after these sockets' watches (proto/security/socket_monitor.h), n of them, some of which may be NULL.

@@ -1,4 +1,4 @@
-/* header.h: the header of a checkpoint file. Private to server/checkpoint*.c and its tests.
+/* header.h: the header of a checkpoint file. Private to server/checkpoint/ and its tests.
  *
  * A file is: 8 bytes little-endian length of the header, the header (JSON, padded with spaces so that the
  * data starts at a multiple of 8), the data: model tensors back to back, then the state vectors, then the

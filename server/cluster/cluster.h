@@ -15,6 +15,7 @@
 #ifndef PSD_CLUSTER_CLUSTER_H
 #define PSD_CLUSTER_CLUSTER_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,7 +69,7 @@ struct psd_team {
     uint64_t deadline_ms;              /* until all have come */
     uint64_t dismissed_ms;             /* when they were told that the job has ended; 0: not yet */
     uint64_t snapshots;                /* ordered so far */
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 
 /* Begins this psd anew, within the process, when the loop has ended. */
@@ -122,7 +123,7 @@ struct psd_follow {
     Ps__Snapshot waiting; /* ordered while one is being written: the last of the job */
     bool has_waiting;
     char stop[256]; /* why it was asked to stop; "" : it was not */
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 int psd_follow_open(struct psd *d, struct ps_error *err);
 void psd_follow_close(struct psd *d);

@@ -43,7 +43,7 @@ static void look_for_head(struct psd *d)
         zmq_disconnect(f->socket, was);
     if (zmq_connect(f->socket, f->head_url) == 0)
         return;
-    if (psd_log_allows(&f->log_limit, "server.connect", "servers"))
+    if (ps_log_allows(&f->log_limit, "server.connect", "servers"))
         ps_log(PS_LOG_WARN, "server.connect", "cannot connect to the head at '%s': %s", f->head_url,
                zmq_strerror(zmq_errno()));
     f->head_url[0] = 0;

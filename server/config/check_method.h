@@ -1,5 +1,5 @@
 /* check_method.h: a configuration's method: its four parts, and which keys they use. Private to
- * server/config*.c. */
+ * server/config/. */
 #ifndef PSD_CONFIG_CHECK_METHOD_H
 #define PSD_CONFIG_CHECK_METHOD_H
 

@@ -1,6 +1,6 @@
 /* keys.h: the one table of configuration keys, and how a row's value is read and described.
  *
- * Private to server/config*.c and its tests. Everything that knows a key by name goes through this table: the
+ * Private to server/config/ and its tests. Everything that knows a key by name goes through this table: the
  * YAML reader, --set, the defaults and the JSON view; configs/psd.yaml is tested against it. */
 #ifndef PSD_CONFIG_KEYS_H
 #define PSD_CONFIG_KEYS_H

@@ -44,8 +44,8 @@ static void note_road(struct psd_session *s, const Ps__Heartbeat *m)
 {
     char was[sizeof s->road_why];
     memcpy(was, s->road_why, sizeof was);
-    psd_copy_text(s->road, sizeof s->road, m->road);
-    psd_copy_text(s->road_why, sizeof s->road_why, m->road_why);
+    ps_text_copy(s->road, sizeof s->road, m->road);
+    ps_text_copy(s->road_why, sizeof s->road_why, m->road_why);
     if (s->road_why[0] != 0 && strcmp(s->road_why, was) != 0)
         ps_log(PS_LOG_INFO, "session.road", "%s (%s %u) uses %s: %s", s->name,
                s->observer ? "observer" : "rank", s->client, s->road, s->road_why);

@@ -29,8 +29,8 @@ static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer
     s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
     memcpy(s->peer, peer->id, s->peer_bytes);
     s->last_heard_ms = psd_loop_now_ms(&d->loop);
-    psd_copy_text(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
-    psd_copy_text(s->address, sizeof s->address, peer->address);
+    ps_text_copy(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
+    ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
     psd_auth_bind(s, peer);
 }
@@ -317,11 +317,11 @@ static bool codecs_allow(struct psd *d, const struct psd_peer *peer, const Ps__H
     if (m->observer || (has_codec(m, d->cfg.codec.message) && has_codec(m, d->cfg.codec.answer)))
         return true;
     for (size_t i = 0; i < m->n_codecs && used < sizeof list; i++) {
-        psd_copy_text(name, sizeof name, m->codecs[i]);
+        ps_text_copy(name, sizeof name, m->codecs[i]);
         if (strcmp(name, "raw") != 0)
             used += (size_t)snprintf(list + used, sizeof list - used, ", %s", name);
     }
-    psd_copy_text(who, sizeof who, m->name[0] != 0 ? m->name : "unnamed");
+    ps_text_copy(who, sizeof who, m->name[0] != 0 ? m->name : "unnamed");
     refusef(d, peer, PS__CODE__CODEC, "codec.message is %s, codec.answer %s; the library of '%s' has only %s",
             d->cfg.codec.message, d->cfg.codec.answer, who, list);
     return false;

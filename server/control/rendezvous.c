@@ -151,7 +151,7 @@ static void complete(struct psd_meetings *t, struct psd_meeting *g)
     bool taken[PSD_MEETING_MEMBERS_MAX];
     hand_out_ranks(g, taken);
     g->complete = true;
-    if (psd_log_allows(&t->log_limit, "meeting.complete", "meetings"))
+    if (ps_log_allows(&t->log_limit, "meeting.complete", "meetings"))
         ps_log(PS_LOG_INFO, "meeting.complete", "clique '%s': all %u members have met", g->name, g->members);
     answer(t, g, NULL);
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/log_limit.h"
+#include "proto/log.h"
 #include "ps.pb-c.h"
 #include "server/session/session.h"
 
@@ -58,7 +58,7 @@ struct psd_meetings {
     struct psd_meeting_voice voice;
     struct psd_meeting list[PSD_MEETINGS_MAX]; /* [n] */
     uint32_t n, n_places;
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 
 /* A Meet came: answers it, or others too, or lets it wait. Its bytes are anybody's. */

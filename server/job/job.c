@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
@@ -377,4 +378,38 @@ void psd_job_drain(struct psd *d, const char *why)
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
     psd_control_drain(d, why);
     psd_history_add(d, d->drain_reason);
+}
+
+/* The tensor that the value lies in; "" when it is not known. */
+static const char *tensor_of(const struct psd *d, uint64_t index)
+{
+    const struct ps_manifest *m = d->center != NULL ? d->center->manifest : NULL;
+    return m != NULL && index < m->n_floats ? ps_manifest_tensor(m, index)->name : "";
+}
+
+void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t clock, uint64_t index,
+                            bool sent)
+{
+    struct psd_nonfinite *f = &d->nonfinite;
+    char place[64 + PS_MAX_NAME_BYTES] = "";
+
+    if (f->seen)
+        return;
+    *f = (struct psd_nonfinite){.seen = true,
+                                .rank = s->client,
+                                .incarnation = s->incarnation,
+                                .clock = clock,
+                                .version = psd_version(d),
+                                .index = index,
+                                .t_s = 1e-6 * (double)ps_wall_us(),
+                                .sent = sent};
+    snprintf(f->name, sizeof f->name, "%s", s->name);
+    snprintf(f->tensor, sizeof f->tensor, "%s", tensor_of(d, index));
+    if (f->tensor[0] != 0)
+        snprintf(place, sizeof place, ", value %" PRIu64 " (tensor '%s')", index, f->tensor);
+    ps_log(PS_LOG_WARN, "job.nonfinite",
+           "the first value that is not finite: rank %u (%s, incarnation %u) at its t = %" PRIu64
+           ", version %" PRIu64 "%s; %s",
+           f->rank, f->name, f->incarnation, f->clock, f->version, place,
+           sent ? "it was sent, and refused" : "its library did not send it");
 }

@@ -170,7 +170,7 @@ static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, u
     char where[24];
     snprintf(where, sizeof where, "lane %u", lane->index);
     psd_count(&lane->stats.rejected[PS__CODE__VALUE], 1);
-    if (psd_log_allows(&lane->log_limit, "round.not_finite", where))
+    if (ps_log_allows(&lane->log_limit, "round.not_finite", where))
         ps_log(PS_LOG_WARN, "round.not_finite",
                "lane %u, round %" PRIu64 ": %zu values from float %" PRIu64
                " on would not be finite; the center keeps what it had there",

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "proto/log_limit.h"
+#include "proto/log.h"
 #include "proto/transports/transport.h"
 #include "proto/wire/frame.h"
 #include "ps.pb-c.h"
@@ -192,7 +192,7 @@ struct psd_lane {
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
     struct psd_lane_stats stats;
-    struct psd_log_limit log_limit;
+    struct ps_log_limit log_limit;
 };
 
 struct psd_lane_options {

@@ -4,7 +4,6 @@
 #include <zmq.h>
 
 #include "proto/log.h"
-#include "proto/log_limit.h"
 #include "proto/wire/control.h"
 #include "server/psd.h"
 
@@ -81,7 +80,7 @@ void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code
 void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
 {
     d->rejected_control[code]++;
-    if (psd_log_allows(&d->control.log_limit, "control.refused", "control road"))
+    if (ps_log_allows(&d->control.log_limit, "control.refused", "control road"))
         ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
     send_error(d, peer->id, peer->id_bytes, code, true, sentence);

@@ -1,11 +1,12 @@
-/* A client's end: its messages, and waiting for answers. */
+/* A client's end: its messages, waiting for answers, and how a link comes and goes. */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "proto/clock.h"
-
 #include "proto/transports/rdma/link.h"
 
 enum {
@@ -183,4 +184,228 @@ int ps_rdma_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int
         of[i]->look = of[i]->look || i % 2 == 1;
     }
     return 0;
+}
+
+/* How long the other end's silence is waited for: 4.096 us * 2^17 = 0.54 s, eight times. Devices may take up
+ * to four times as long. */
+enum { ACK_TIMEOUT = 17, RETRIES = 7, RNR_RETRIES = 3 };
+/* A lost request to connect is sent again by the connection manager only after 4 s. */
+enum { TRIES = 2 };
+/* rdma/ib_cm.h, which programs cannot include. */
+enum { REFUSED_BY_PSD = 28 };
+
+struct note {
+    enum rdma_cm_event_type kind;
+    int status;
+    size_t len;
+    unsigned char data[256];
+};
+
+/* Waits for the next event. */
+static int next_event(struct ps_link *link, uint64_t until_us, struct note *note)
+{
+    struct pollfd fd = {.fd = link->channel->fd, .events = POLLIN};
+    struct rdma_cm_event *event;
+    *note = (struct note){.len = 0};
+    while (rdma_get_cm_event(link->channel, &event) != 0) {
+        if (errno != EAGAIN)
+            return -errno;
+        uint64_t now = ps_now_us();
+        if (now >= until_us)
+            return -ETIMEDOUT;
+        ps_poll(&fd, 1, (int)((until_us - now + 999) / 1000));
+    }
+    note->kind = event->event;
+    note->status = event->status;
+    note->len = event->param.conn.private_data == NULL ? 0 : event->param.conn.private_data_len;
+    note->len = note->len < sizeof note->data ? note->len : sizeof note->data;
+    bool connects =
+        event->event >= RDMA_CM_EVENT_CONNECT_REQUEST && event->event <= RDMA_CM_EVENT_ESTABLISHED;
+    note->len = connects ? note->len : 0;
+    if (note->len > 0)
+        memcpy(note->data, event->param.conn.private_data, note->len);
+    rdma_ack_cm_event(event);
+    return 0;
+}
+
+static int await(struct ps_link *link, const char *url, enum rdma_cm_event_type wanted, uint64_t until_us,
+                 struct note *note, struct ps_error *err)
+{
+    struct ps_error why;
+    int rc = next_event(link, until_us, note);
+    if (rc == -ETIMEDOUT)
+        return ps_fail(err, rc, "%.200s did not answer within %d ms", url, PS_ATTACH_MS);
+    if (rc < 0)
+        return ps_fail(err, rc, "cannot connect to %.200s: %s", url, strerror(-rc));
+    if (note->kind == wanted)
+        return 0;
+    if (note->kind == RDMA_CM_EVENT_REJECTED && note->status == REFUSED_BY_PSD) {
+        rc = ps_rdma_reject_parse(note->data, note->len, &why);
+        return ps_fail(err, rc, "%.200s refused: %s", url, why.text);
+    }
+    if (note->kind == RDMA_CM_EVENT_REJECTED)
+        return ps_fail(err, -EHOSTUNREACH, "nobody listens at %.200s", url);
+    return ps_fail(err, -EHOSTUNREACH, "cannot reach %.200s by RDMA: %s%s%s", url, rdma_event_str(note->kind),
+                   note->status < 0 ? ": " : "", note->status < 0 ? strerror(-note->status) : "");
+}
+
+static int find_route(struct ps_link *link, const char *url, struct sockaddr *at, uint64_t until_us,
+                      struct ps_error *err)
+{
+    struct note note;
+    uint8_t timeout = ACK_TIMEOUT;
+    int rc;
+    if ((link->channel = rdma_create_event_channel()) == NULL)
+        return ps_fail(err, -ENODEV, "cannot reach %.200s: this machine has no RDMA device", url);
+    if (ps_rdma_unblock(link->channel->fd) < 0 ||
+        rdma_create_id(link->channel, &link->id, link, RDMA_PS_TCP) != 0 ||
+        rdma_resolve_addr(link->id, NULL, at, PS_ATTACH_MS) != 0)
+        return ps_fail(err, errno == ENODEV ? -ENODEV : -EHOSTUNREACH, "cannot reach %.200s by RDMA: %s", url,
+                       strerror(errno));
+    if ((rc = await(link, url, RDMA_CM_EVENT_ADDR_RESOLVED, until_us, &note, err)) < 0)
+        return rc;
+    rdma_set_option(link->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+    if (rdma_resolve_route(link->id, PS_ATTACH_MS) != 0)
+        return ps_fail(err, -EHOSTUNREACH, "cannot reach %.200s by RDMA: %s", url, strerror(errno));
+    if ((rc = await(link, url, RDMA_CM_EVENT_ROUTE_RESOLVED, until_us, &note, err)) < 0)
+        return rc;
+    return ps_rdma_device_serves(link->id->verbs)
+               ? 0
+               : ps_fail(err, -EHOSTUNREACH,
+                         "cannot reach %.200s: the device does no writes with immediate data", url);
+}
+
+static int make_slots(struct ps_link *link, const struct ps_road_limits *limits, struct ps_error *err)
+{
+    uint32_t n = limits->window_chunks;
+    uint64_t slot_bytes = ps_rdma_slot_bytes(limits->max_body_bytes);
+    if (slot_bytes == 0 || n > PS_RDMA_MAX_SLOTS)
+        return ps_fail(err, -EMSGSIZE, "%u messages of %zu bytes do not go over an rdma road", n,
+                       limits->max_body_bytes);
+    if ((link->domain = ps_rdma_domain_join(link->hub, link->id->verbs, &link->lent, err)) == NULL)
+        return -ENOMEM;
+    if ((link->completions = ibv_create_comp_channel(link->id->verbs)) == NULL ||
+        ps_rdma_unblock(link->completions->fd) < 0)
+        return ps_fail(err, -errno, "cannot wait for completions: %s", strerror(errno));
+    link->state = calloc(n, sizeof *link->state);
+    link->idle = calloc(n, sizeof *link->idle);
+    link->arrived = calloc(n, sizeof *link->arrived);
+    link->out_bytes = n * slot_bytes;
+    link->out = mmap(NULL, link->out_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (link->out == MAP_FAILED)
+        link->out = NULL;
+    if (link->state == NULL || link->idle == NULL || link->arrived == NULL || link->out == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for %u slots of %llu bytes", n,
+                       (unsigned long long)slot_bytes);
+    if ((link->out_mr = ibv_reg_mr(link->domain->pd, link->out, link->out_bytes, 0)) == NULL)
+        return ps_fail(err, -errno, "cannot register %zu bytes: %s (see ulimit -l)", link->out_bytes,
+                       strerror(errno));
+    return ps_rdma_end_init(&link->end, link->id, link->domain->pd, link->completions, link, n, slot_bytes,
+                            err);
+}
+
+static int attach(struct ps_link *link, const char *url, uint64_t until_us, struct ps_error *err)
+{
+    const struct ps_pass *pass = &link->hub->pass;
+    struct ps_rdma_request request = {
+        .client = pass->client, .incarnation = pass->incarnation, .answers = link->end.mine};
+    unsigned char data[PS_RDMA_REQUEST_BYTES];
+    struct rdma_conn_param param = {
+        .private_data = data,
+        .private_data_len = sizeof data,
+        .retry_count = RETRIES,
+        .rnr_retry_count = RNR_RETRIES,
+    };
+    struct ps_error why;
+    struct note note;
+
+    memcpy(request.token, pass->token, sizeof request.token);
+    ps_rdma_request_pack(&request, data);
+    int rc = rdma_connect(link->id, &param) != 0 ? -errno : 0;
+    explicit_bzero(data, sizeof data);
+    explicit_bzero(&request, sizeof request);
+    if (rc < 0)
+        return ps_fail(err, -EHOSTUNREACH, "cannot connect to %.200s: %s", url, strerror(-rc));
+    if ((rc = await(link, url, RDMA_CM_EVENT_ESTABLISHED, until_us, &note, err)) < 0)
+        return rc;
+    if ((rc = ps_rdma_accept_parse(&link->end.theirs, note.data, note.len, &why)) < 0)
+        return ps_fail(err, rc, "cannot attach to %.200s: %s", url, why.text);
+    if (link->end.theirs.n > link->end.mine.n || link->end.theirs.slot_bytes > link->end.mine.slot_bytes)
+        return ps_fail(err, -EPROTO,
+                       "cannot attach to %.200s: it has more or larger slots than were asked for", url);
+    link->n_idle = link->end.theirs.n;
+    for (uint32_t i = 0; i < link->n_idle; i++)
+        link->idle[i] = i;
+    return 0;
+}
+
+static int open_once(struct ps_hub *hub, const char *url, struct sockaddr *at,
+                     const struct ps_road_limits *limits, uint64_t until_us, struct ps_link **out,
+                     struct ps_error *err)
+{
+    struct ps_link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for a link to %.200s", url);
+    link->hub = hub;
+    int rc = find_route(link, url, at, until_us, err);
+    uint64_t begin = ps_now_us();
+    if (rc == 0)
+        rc = make_slots(link, limits, err);
+    if (rc == 0) /* to register gigabytes takes its time, which is no waiting */
+        rc = attach(link, url, until_us + (ps_now_us() - begin), err);
+    if (rc < 0) {
+        ps_rdma_link_close(link);
+        return rc;
+    }
+    *out = link;
+    return 0;
+}
+
+int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+                      struct ps_link **out, struct ps_error *err)
+{
+    struct sockaddr_storage at;
+    socklen_t len;
+    int rc = ps_rdma_resolve(url, false, &at, &len, err);
+    if (rc < 0)
+        return rc;
+    rc = -ETIMEDOUT;
+    for (int i = 0; i < TRIES && rc == -ETIMEDOUT; i++)
+        rc = open_once(hub, url, (struct sockaddr *)&at, limits,
+                       ps_now_us() + PS_ATTACH_MS * UINT64_C(1000) / TRIES, out, err);
+    return rc;
+}
+
+void ps_rdma_link_free(struct ps_link *link)
+{
+    ps_rdma_end_unmap(&link->end);
+    free(link->state);
+    free(link->idle);
+    free(link->arrived);
+    free(link);
+}
+
+/* Once the queue pair is gone, the device reads and writes nothing of ours. */
+void ps_rdma_link_close(struct ps_link *link)
+{
+    if (link == NULL)
+        return;
+    if (link->id != NULL && link->id->qp != NULL)
+        rdma_disconnect(link->id);
+    ps_rdma_end_finish(&link->end);
+    if (link->out_mr != NULL)
+        ibv_dereg_mr(link->out_mr);
+    if (link->out != NULL)
+        munmap(link->out, link->out_bytes);
+    if (link->completions != NULL)
+        ibv_destroy_comp_channel(link->completions);
+    if (link->domain != NULL)
+        ps_rdma_domain_leave(link->hub, link->domain);
+    if (link->id != NULL)
+        rdma_destroy_id(link->id);
+    if (link->channel != NULL)
+        rdma_destroy_event_channel(link->channel);
+    link->closed = true;
+    if (link->held == 0)
+        ps_rdma_link_free(link);
 }

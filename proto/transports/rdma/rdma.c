@@ -6,12 +6,11 @@
  * registered for that client, in a protection domain of its own, and are not any more from the moment it is
  * detached. psd works in the slot, and copies nothing but the header.
  *
- *   wire.c       what the ends tell each other at set-up
- *   endpoint.c        what both ends have: slots, queue pair, completions
- *   port.c       a lane's end: who may attach; waiting
- *   peer.c     one attached client: its messages
- *   link_open.c  a client's end: set-up
- *   link.c       its messages and waiting
+ *   wire.c      what the ends tell each other at set-up
+ *   endpoint.c  what both ends have: slots, queue pair, completions
+ *   port.c      a lane's end: who may attach; waiting
+ *   peer.c      one attached client: its messages
+ *   link.c      a client's end: set-up, its messages, waiting
  *
  * There are no threads: all is done by the thread that owns the port or the link. Nothing is encrypted.
  *

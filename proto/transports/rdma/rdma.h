@@ -127,7 +127,7 @@ int ps_rdma_message_body(struct ps_message *m, size_t len_bytes);
 /* Gives the slot of a message back, which will not be answered. */
 void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot);
 
-/* link.c, link_open.c */
+/* link.c */
 int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                       struct ps_link **out, struct ps_error *err);
 void ps_rdma_link_close(struct ps_link *link);

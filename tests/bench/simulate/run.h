@@ -1,4 +1,4 @@
-/* run.h: the parts of a simulated job, for sim_*.c alone. A struct sim owns all of them. */
+/* run.h: the parts of a simulated job, for this folder alone. A struct sim owns all of them. */
 #ifndef TEST_BENCH_SIMULATE_RUN_H
 #define TEST_BENCH_SIMULATE_RUN_H
 
