@@ -1,4 +1,4 @@
-/* The real clock. The driven one, that stands in its place, is tests/server/test_clock.c's. */
+/* The real clock. The driven one, that stands in its place, is tests/server/loop/test_clock.c's. */
 #include "proto/clock.h"
 
 #include <errno.h>
