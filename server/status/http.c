@@ -327,7 +327,7 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
                     struct ps_error *err)
 {
     struct psd_http *h = calloc(1, sizeof *h);
-    int rc, fd;
+    int rc, fd = -1;
 
     if (h == NULL)
         return ps_fail(err, -ENOMEM, "status server: no memory");
