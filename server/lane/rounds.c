@@ -218,27 +218,36 @@ void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk)
         round_over(lane);
 }
 
-/* Whether the chunk may go on with its round. One whose members have all left goes over to the next set. */
-static bool may_advance(struct psd_lane *lane, uint32_t chunk)
+/* A set comes after the one whose round the chunk is in. */
+static bool has_later_members(const struct psd_rounds *r, uint32_t chunk)
 {
-    struct psd_rounds *r = lane->rounds;
+    return r->has_next && r->done[chunk] < r->next.from;
+}
+
+/* Whether the chunk may go on with its round: not past a snapshot of which it is not part yet. */
+static bool may_advance(const struct psd_lane *lane, uint32_t chunk)
+{
+    const struct psd_rounds *r = lane->rounds;
     if (r->held || (r->saving && r->done[chunk] >= r->save_at) || !psd_rounds_moves(lane, chunk))
         return false;
     if (lane->center->admission->needs != NULL)
         return r->has_cut && r->cut.from == r->done[chunk];
-    if (psd_rounds_members(lane, chunk)->n > 0)
+    return psd_rounds_members(lane, chunk)->n > 0 || has_later_members(r, chunk);
+}
+
+/* A round whose members have all left is over, and counts like any other: all lanes number rounds alike. */
+static bool advance_once(struct psd_lane *lane, uint32_t chunk)
+{
+    if (lane->center->admission->needs == NULL && psd_rounds_members(lane, chunk)->n == 0) {
+        psd_rounds_finish(lane, chunk);
         return true;
-    if (!r->has_next || r->done[chunk] >= r->next.from)
-        return false;
-    r->done[chunk] = r->next.from;
-    r->turn[chunk] = 0;
-    count_round(lane);
-    return r->next.n > 0;
+    }
+    return lane->center->admission->advance(lane, chunk);
 }
 
 static void advance(struct psd_lane *lane, uint32_t chunk)
 {
-    while (may_advance(lane, chunk) && lane->center->admission->advance(lane, chunk))
+    while (may_advance(lane, chunk) && advance_once(lane, chunk))
         ;
 }
 

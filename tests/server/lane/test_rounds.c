@@ -399,6 +399,59 @@ START_TEST(a_snapshot_is_the_center_after_a_round)
 }
 END_TEST
 
+static void end_all_but_the_newcomer(struct rig *r)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t i = 0; i < P; i++)
+            rig_tell(r, lane, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__EVICTED});
+}
+
+/* All members die in the middle of a round after which the lanes are to copy, and somebody has come
+ * meanwhile: he goes on after the copy, which has nothing of his, though a message of his was there. */
+START_TEST(a_snapshot_outlives_the_members_of_its_round)
+{
+    static const uint32_t newcomer[] = {OTHER};
+    static float want[N];
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "sgd", sync_plain);
+    rig_hold(&r);
+    for (uint32_t i = 0; i < LANES; i++) {
+        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 1, .p = &r.center->snapshot});
+        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
+    }
+    for (uint32_t i = 0; i < P; i++)
+        send_chunk(&r, i, 1, 0, 0);
+    memcpy(want, center, sizeof want);
+    for (uint32_t i = 0; i < P; i++) {
+        recv_answer(&r, 0, &reply);
+        memcpy(want + reply.f.begin, reply.x, reply.body_bytes);
+    }
+    ck_assert_uint_eq(rig_hold(&r), 1);
+    rig_members(&r, 1, 1, newcomer);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, OTHER, INC, 1, lane, 0);
+        rig_send_vector(&r, lane, &f, x[0]);
+    }
+    end_all_but_the_newcomer(&r);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_SNAPPED);
+        recv_answer(&r, lane, &reply);
+        ck_assert_uint_eq(reply.f.client, OTHER);
+        ck_assert_uint_eq(reply.f.center_version, 2);
+    }
+    ck_assert_int_eq(memcmp(r.center->snapshot.center, want, sizeof want), 0);
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = 1; k < ps_shard_n_chunks(&r.center->shard, lane); k++) {
+            struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, OTHER, INC, 1, lane, k);
+            rig_ask_vector(&r, lane, &f, x[0], &reply);
+            ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+        }
+    ck_assert_uint_eq(atomic_load(&r.shared.version), 2); /* the round that was cut short is one */
+    rig_close(&r);
+}
+END_TEST
+
 static const char *const round_robin[] = {"admission=round-robin", "alpha=0.5", NULL};
 static const char *const serial[] = {"admission=round-robin", "alpha=0.5", "serial=true", NULL};
 
@@ -495,6 +548,7 @@ int main(void)
     tcase_add_test(tc, a_round_ends_without_who_has_gone);
     tcase_add_test(tc, members_change_between_rounds);
     tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
+    tcase_add_test(tc, a_snapshot_outlives_the_members_of_its_round);
     tcase_add_test(tc, round_robin_applies_in_order_of_rank);
     tcase_add_test(tc, a_round_robin_round_ends_when_the_last_has_gone);
     tcase_add_test(tc, serial_answers_when_the_turn_has_come_again);
