@@ -31,18 +31,24 @@ struct ps_pass {
     uint64_t identity;                        /* psd's, of who holds the session; 0: nobody in particular */
 };
 
+/* Who may write in the body of a message that was received. */
+enum ps_ownership {
+    PS_BODY_PRIVATE, /* nobody else */
+    /* Its sender, at any moment: what was checked may be different when it is used. Copy it first, or check
+     * what came of it. What others are to get is made in private memory only. */
+    PS_BODY_SHARED,
+    /* Its sender, whose own vector body and answer are, [body_bytes]: see link_send_in_place. The message
+     * that goes back has no body (message_body of 0 leaves the vector alone). */
+    PS_BODY_IN_PLACE,
+};
+
 /* A received message. The transport owns the storage behind it until reply or drop. */
 struct ps_message {
     unsigned char *head; /* writable; nobody else's */
     size_t head_bytes;   /* as received; not checked */
     unsigned char *body; /* writable; at any alignment */
     size_t body_bytes;
-    /* The peer may change the body while it is being read: what was checked may be different when it is used.
-     * Copy it first, or check what came of it. */
-    bool shared;
-    /* Body and answer are the peer's own vector, [body_bytes]: see link_send_in_place. The message that goes
-     * back has no body (message_body of 0 leaves the vector alone). */
-    bool in_place;
+    enum ps_ownership ownership;             /* of the body */
     _Alignas(16) unsigned char storage[192]; /* the transport's */
 };
 
@@ -60,6 +66,7 @@ struct ps_transport {
         depth; /* windows that a peer may have in flight, where room costs nothing until it is used; 0: one */
     uint32_t spare; /* messages beyond the window for which a port sets room apart, for each client */
     bool exposed;   /* bodies leave the machine, and hub_secure does not encrypt them */
+    bool shares;    /* bodies that its ports receive are never private */
 
     int (*hub_create)(uint32_t io_threads, struct ps_hub **out);
     /* All ports and links must have been closed. */

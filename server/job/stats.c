@@ -5,11 +5,14 @@
 
 #include "proto/wire/frame.h"
 
-/* What is staged while it waits for others has its floats beside its body where either travels in a codec. */
-static bool stages_beside(const struct psd *d)
+/* What is staged while it waits for others has its floats beside its body where either travels in a codec, or
+ * where the body is not psd's alone and a round is made of it. */
+static bool stages_beside(const struct psd *d, const struct ps_transport *t)
 {
-    return ps_admission_find(d->cfg.admission)->members &&
-           (strcmp(d->cfg.codec.message, "raw") != 0 || strcmp(d->cfg.codec.answer, "raw") != 0);
+    const struct ps_admission_info *a = ps_admission_find(d->cfg.admission);
+    return (a->members &&
+            (strcmp(d->cfg.codec.message, "raw") != 0 || strcmp(d->cfg.codec.answer, "raw") != 0)) ||
+           (a->merges && t->shares);
 }
 
 uint64_t psd_stats_window_bytes(const struct psd *d)
@@ -18,14 +21,14 @@ uint64_t psd_stats_window_bytes(const struct psd *d)
     uint64_t lane_floats = d->center != NULL ? ps_shard_slice(&d->center->shard, 0).count : UINT64_MAX;
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
-    uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(d) ? 2 : 1) + PS_FRAME_BYTES;
-    uint32_t most = 0; /* a client is on one road at a time */
+    uint64_t most_bytes = 0; /* a client is on one road at a time */
     for (uint32_t k = 0; k < d->roads.n; k++) {
         const struct ps_transport *t = d->roads.road[k].transport;
-        uint32_t places = ps_transport_window(t, d->cfg.window_chunks) + t->spare;
-        most = places > most ? places : most;
+        uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(d, t) ? 2 : 1) + PS_FRAME_BYTES;
+        uint64_t bytes = (ps_transport_window(t, d->cfg.window_chunks) + t->spare) * place_bytes;
+        most_bytes = bytes > most_bytes ? bytes : most_bytes;
     }
-    return d->n_own * most * place_bytes;
+    return d->n_own * most_bytes;
 }
 
 bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update)

@@ -19,6 +19,7 @@
 
 #include "proto/log.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ enum { BLOCK = 4096 };
 struct party {
     struct psd_lane *lane;
     struct psd_arrival **arrivals; /* [n], by rank */
-    float **m;                     /* [n]: their floats from the block's first on */
+    float **m;                     /* [n]: their floats from the block's first on, in private memory */
     uint32_t n;
     struct psd_move move;
     uint64_t samples; /* of all */
@@ -248,8 +249,10 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
                       .n = n,
                       .move = move_of(lane, r->party[0], n),
                       .keeps = r->keeps};
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        assert(psd_lane_is_private(p.arrivals[i]));
         p.m[i] = psd_lane_floats_of(lane, p.arrivals[i]);
+    }
     struct ps_range piece = {p.arrivals[0]->frame.begin, p.arrivals[0]->frame.count};
     weigh(&p);
     clip(&p, piece);

@@ -245,12 +245,12 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         if (lane->center->n_seen > 0)
             r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;
         size_t more =
-            (a->message.in_place ? move_in_place : psd_lane_move_run)(lane, &a->client->norms, &move, r);
+            (psd_lane_is_in_place(a) ? move_in_place : psd_lane_move_run)(lane, &a->client->norms, &move, r);
         if (n_bad == 0 && more > 0)
             at = r.at;
         n_bad += more;
     }
-    if (n_bad > 0 && a->message.in_place)
+    if (n_bad > 0 && psd_lane_is_in_place(a))
         refuse_in_place(lane, a, n_bad);
     else if (n_bad > 0)
         psd_lane_refuse_values(lane, a, n_bad, at);

@@ -116,6 +116,18 @@ static inline int64_t psd_lane_others(const struct psd_lane *lane, uint32_t clie
 /* reply.c: the client has, or is sent, these values of the center. */
 void psd_lane_see(const struct psd_lane *lane, uint32_t client, struct ps_range at, const float *values);
 
+/* Whether the request is worked on in the worker's own vector. */
+static inline bool psd_lane_is_in_place(const struct psd_arrival *a)
+{
+    return a->message.ownership == PS_BODY_IN_PLACE;
+}
+
+/* Whether nobody else can write where the request's floats are. */
+static inline bool psd_lane_is_private(const struct psd_arrival *a)
+{
+    return a->room != NULL || a->message.ownership == PS_BODY_PRIVATE;
+}
+
 static inline float *psd_lane_center_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     return lane->center->x + a->frame.begin;

@@ -115,7 +115,7 @@ static void refuse_memory(struct psd_lane *lane, struct psd_arrival *a)
 void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float *floats, float rate,
                             uint16_t flags)
 {
-    if (a->message.in_place)
+    if (psd_lane_is_in_place(a))
         psd_lane_answer_nothing(lane, a, rate, flags);
     else if (psd_lane_fill_body(lane, a, floats) < 0)
         refuse_memory(lane, a);
@@ -126,7 +126,7 @@ void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float 
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
                             uint16_t flags)
 {
-    if (a->message.in_place) { /* the client's x, which has moved, or will be pulled */
+    if (psd_lane_is_in_place(a)) { /* the client's x, which has moved, or will be pulled */
         psd_lane_answer_nothing(lane, a, rate, flags);
         return;
     }

@@ -278,18 +278,25 @@ static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
     return true;
 }
 
-/* A message whose floats cannot stay where they lie has them in the room of its place, which is kept for the
- * next. */
-static bool settle_in(struct psd_lane *lane, struct psd_staged *s, const struct psd_arrival *a)
+/* Whether the message's floats can stay in its body: as floats, and where others' answers are made of them,
+ * in memory that is nobody else's. */
+static bool may_stay(struct psd_lane *lane, const struct psd_arrival *a)
 {
-    s->arrival.room = NULL;
-    if (psd_lane_room_of(lane, a) != lane->scratch)
+    return psd_lane_room_of(lane, a) != lane->scratch &&
+           (psd_lane_is_private(a) || !lane->center->admission->merges);
+}
+
+/* Floats that cannot stay where they lie have the room of the message's place, which is kept for the next.
+ * They are checked there, and nowhere before. */
+static bool settle_in(struct psd_lane *lane, struct psd_staged *s, struct psd_arrival *a)
+{
+    if (may_stay(lane, a))
         return true;
     if (s->room == NULL &&
         (s->room = aligned_alloc(64, lane->center->shard.chunk_floats * sizeof *s->room)) == NULL)
         return false;
-    lane->vec->copy(s->room, lane->scratch, a->frame.count);
-    s->arrival.room = s->room;
+    psd_lane_request_codec(lane, &a->frame)->decode(s->room, a->message.body, a->frame.count);
+    a->room = s->room;
     return true;
 }
 
@@ -321,8 +328,6 @@ static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arriv
 void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_rounds *r = lane->rounds;
-    if (!is_finite(lane, a))
-        return;
     struct psd_staged *s = room_for(lane, a);
     if (s == NULL) {
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "more than %u chunks in flight (window_chunks)",
@@ -333,9 +338,11 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for a message of %u floats", a->frame.count);
         return;
     }
+    if (!is_finite(lane, a))
+        return;
     s->arrival = (struct psd_arrival){.road = a->road,
                                       .client = a->client,
-                                      .room = s->arrival.room,
+                                      .room = a->room,
                                       .frame = a->frame,
                                       .chunk = a->chunk,
                                       .n_pieces = a->n_pieces,

@@ -183,7 +183,7 @@ static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arr
 {
     const struct psd_center *center = lane->center;
     bool asked = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
-    if (asked != a->message.in_place) {
+    if (asked != psd_lane_is_in_place(a)) {
         ps_fail(err, 0, "flag %04x says that the body is %sthe worker's own memory, and it is %s",
                 a->frame.flags, asked ? "" : "not ", asked ? "not" : "just that");
         return PS__CODE__MALFORMED;

@@ -30,7 +30,7 @@ static void message_make(struct ps_message *m, size_t head_bytes, size_t body_by
     m->head_bytes = head_bytes;
     m->body = malloc(body_bytes + 1);
     m->body_bytes = body_bytes;
-    m->shared = m->in_place = false;
+    m->ownership = PS_BODY_PRIVATE;
 }
 
 void fuzz_message_free(struct ps_message *m)

@@ -205,7 +205,7 @@ static void point(struct ps_message *m, struct item *item)
     m->head_bytes = item->head_bytes;
     m->body = item->body;
     m->body_bytes = item->body_bytes;
-    m->shared = m->in_place = false;
+    m->ownership = PS_BODY_PRIVATE;
 }
 
 static struct item *item_of(const struct ps_message *m)

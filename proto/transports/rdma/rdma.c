@@ -183,8 +183,7 @@ void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, u
     m->head_bytes = PS_FRAME_BYTES;
     m->body = at + PS_FRAME_BYTES;
     m->body_bytes = bytes - PS_FRAME_BYTES;
-    m->shared = true;
-    m->in_place = false;
+    m->ownership = PS_BODY_SHARED;
 }
 
 static uint64_t message_sender(const struct ps_message *m)
@@ -210,6 +209,7 @@ static void message_move(struct ps_message *to, struct ps_message *m)
 const struct ps_transport ps_transport_rdma = {
     .name = "rdma",
     .exposed = true,
+    .shares = true,
     .hub_create = hub_create,
     .hub_destroy = hub_destroy,
     .hub_secure = hub_secure,

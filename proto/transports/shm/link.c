@@ -370,8 +370,7 @@ int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
     m->head_bytes = PS_FRAME_BYTES;
     m->body = ps_shm_slot(&link->region, n.slot);
     m->body_bytes = n.bytes;
-    m->shared = true;
-    m->in_place = held->works_in_place && n.bytes == 0;
+    m->ownership = held->works_in_place && n.bytes == 0 ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
     link->refs++;
     link->silence = 0;
     return 0;

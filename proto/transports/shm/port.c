@@ -255,8 +255,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     m->body = held->works_in_place ? (unsigned char *)c->buffers[n->buffer] + n->offset
                                    : ps_shm_slot(&c->region, n->slot);
     m->body_bytes = n->bytes;
-    m->shared = true;
-    m->in_place = held->works_in_place;
+    m->ownership = held->works_in_place ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
 }
 
 /* The client's next request. -EAGAIN; -EPROTO: it has been detached. */
@@ -280,7 +279,7 @@ static int take(struct ps_shm_client *c, struct ps_message *m)
     c->heard = true;
     c->refs++;
     fill(m, c, &n);
-    if (m->in_place)
+    if (m->ownership == PS_BODY_IN_PLACE)
         atomic_store_explicit(&mine->in_place, ++c->in_place, memory_order_release);
     return 0;
 }
@@ -376,7 +375,7 @@ static int give_back(struct ps_message *m, uint64_t bytes)
 int ps_shm_port_reply(struct ps_port *port, struct ps_message *m)
 {
     (void)port;
-    return give_back(m, m->in_place ? 0 : m->body_bytes);
+    return give_back(m, m->ownership == PS_BODY_IN_PLACE ? 0 : m->body_bytes);
 }
 
 void ps_shm_port_drop(struct ps_message *m)

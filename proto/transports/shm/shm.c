@@ -119,7 +119,7 @@ static int message_body(struct ps_message *m, size_t len_bytes)
         return -ENOMEM;
     if (len_bytes > 0 || !held->works_in_place) {
         m->body = ps_shm_slot(&held->client->region, held->slot);
-        m->in_place = false;
+        m->ownership = PS_BODY_SHARED;
     }
     m->body_bytes = len_bytes;
     return 0;
@@ -143,6 +143,7 @@ const struct ps_transport ps_transport_shm = {
     .name = "shm",
     .depth = 4, /* measured: at 2 of 512 KB a lane waits for its client */
     .spare = PS_SHM_SPARE_SLOTS,
+    .shares = true,
     .hub_create = hub_create,
     .hub_destroy = hub_destroy,
     .hub_secure = hub_secure,

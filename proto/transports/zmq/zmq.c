@@ -165,7 +165,7 @@ static void point(struct ps_message *m)
     m->head_bytes = zmq_msg_size(&p->part[PARTS_HEAD]);
     m->body = zmq_msg_data(&p->part[PARTS_BODY]);
     m->body_bytes = zmq_msg_size(&p->part[PARTS_BODY]);
-    m->shared = m->in_place = false;
+    m->ownership = PS_BODY_PRIVATE;
 }
 
 void ps_zmq_message_drop(struct ps_message *m)

@@ -246,7 +246,7 @@ struct late {
 static void work_late(struct rig_server *s, struct ps_message *m, int rc)
 {
     struct late *late = s->arg;
-    assert_quick(rc == 0 && m->in_place);
+    assert_quick(rc == 0 && m->ownership == PS_BODY_IN_PLACE);
     atomic_store(&late->held, true);
     while (!atomic_load(&late->closing))
         unit_nap_ms(1);

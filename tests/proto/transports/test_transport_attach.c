@@ -246,16 +246,16 @@ static void work(struct rig_server *s, struct ps_message *m, int rc)
 {
     static const char sentence[] = "no";
     assert_quick(rc == 0);
-    bool in_place = m->in_place;
+    bool in_place = m->ownership == PS_BODY_IN_PLACE;
     if (m->body_bytes > 0 && m->body[0] == 255) {
         assert_quick(s->t->message_body(m, sizeof sentence) == 0);
-        assert_quick(!m->in_place && m->body_bytes == sizeof sentence);
+        assert_quick(m->ownership == PS_BODY_SHARED && m->body_bytes == sizeof sentence);
         memcpy(m->body, sentence, sizeof sentence);
     } else {
         for (size_t i = 0; i < m->body_bytes; i++)
             m->body[i]++;
         assert_quick(!in_place || s->t->message_body(m, 0) == 0);
-        assert_quick(m->in_place == in_place);
+        assert_quick((m->ownership == PS_BODY_IN_PLACE) == in_place);
     }
     assert_quick(s->t->port_reply(s->port, m) == 0);
 }

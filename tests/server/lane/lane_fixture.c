@@ -14,6 +14,54 @@
 
 enum { PATIENCE_MS = 60000 }; /* ends a hang */
 
+/* The road with bodies that their senders can still write in. */
+static struct {
+    struct ps_transport row;
+    const struct ps_transport *real;
+    unsigned char *_Atomic body[RIG_SLOTS]; /* by client */
+} shared_road;
+
+static int recv_shared(struct ps_port *port, struct ps_message *m)
+{
+    struct ps_frame f;
+    struct ps_error err;
+    int rc = shared_road.real->port_recv(port, m);
+    if (rc != 0)
+        return rc;
+    m->ownership = PS_BODY_SHARED;
+    if (ps_frame_parse(&f, m->head, m->head_bytes, &err) == 0 && f.client < RIG_SLOTS)
+        atomic_store(&shared_road.body[f.client], m->body);
+    return 0;
+}
+
+static int shared_body(struct ps_message *m, size_t len_bytes)
+{
+    int rc = shared_road.real->message_body(m, len_bytes);
+    m->ownership = PS_BODY_SHARED;
+    return rc;
+}
+
+static void move_shared(struct ps_message *to, struct ps_message *m)
+{
+    shared_road.real->message_move(to, m);
+    to->ownership = PS_BODY_SHARED;
+}
+
+static const struct ps_transport *make_shared_road(const struct ps_transport *real)
+{
+    shared_road.real = real;
+    shared_road.row = *real;
+    shared_road.row.port_recv = recv_shared;
+    shared_road.row.message_body = shared_body;
+    shared_road.row.message_move = move_shared;
+    return &shared_road.row;
+}
+
+unsigned char *rig_body(uint32_t client)
+{
+    return atomic_load(&shared_road.body[client]);
+}
+
 static void lane_open(struct rig *r, uint32_t i)
 {
     struct ps_error err = {""};
@@ -75,17 +123,28 @@ static void keep_memory(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+static void open_over(struct rig *r, const struct ps_transport *transport, const char *rule, uint32_t n_lanes,
+                      const char *const *settings)
 {
     keep_memory();
     ps_log_setup("rig", PS_LOG_ERROR);
-    *r = (struct rig){.n_lanes = n_lanes, .transport = ps_transport_find("tcp")};
+    *r = (struct rig){.n_lanes = n_lanes, .transport = transport};
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
     configure(r, rule, settings);
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
     ck_assert_int_eq(r->transport->hub_create(1, &r->client_hub), 0);
     for (uint32_t i = 0; i < n_lanes; i++)
         lane_open(r, i);
+}
+
+void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+{
+    open_over(r, ps_transport_find("tcp"), rule, n_lanes, settings);
+}
+
+void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+{
+    open_over(r, make_shared_road(ps_transport_find("tcp")), rule, n_lanes, settings);
 }
 
 static void await_taken(struct rig *r, uint32_t lane)

@@ -35,6 +35,11 @@ struct reply {
 /* Starts the lanes. settings: "key=value" of the configuration, NULL-terminated; learning_rate is 1 unless
  * given. */
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
+/* The same over a road whose bodies are PS_BODY_SHARED to the lanes. */
+void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
+/* Of that: the body that a lane has received from the client last, for a sender that writes in it after it
+ * was checked. Valid until its answer. */
+unsigned char *rig_body(uint32_t client);
 /* Hands out a center of n floats: x, or zeros for NULL. Call once. */
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x);
 /* The same with a model of n tensors. */

@@ -12,8 +12,11 @@ enum { N = N_PARAMS + N_BUFFERS };
 static float center[N], m[P][N], answers[P][N];
 static uint32_t samples[P];
 
+typedef void rig_opener(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
+
 /* The whole model: parameters, and buffers behind them in the last chunk. */
-static void open_job(struct rig *r, const char *const *settings, bool alike)
+static void open_over(struct rig *r, rig_opener *open, const char *rule, const char *const *settings,
+                      bool alike)
 {
     const struct ps_tensor tensors[] = {
         {(char[]){"a"}, 0, {N_PARAMS}, 1, PS_ROLE_PARAM},
@@ -27,10 +30,15 @@ static void open_job(struct rig *r, const char *const *settings, bool alike)
     }
     for (uint32_t k = 0; k < P; k++)
         samples[k] = alike ? 64 : 1 + 2 * k;
-    rig_open(r, "sgd", LANES, settings);
+    open(r, rule, LANES, settings);
     rig_fill_model(r, tensors, ROWS(tensors), center);
     for (uint32_t i = 0; i < P; i++)
         rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
+}
+
+static void open_job(struct rig *r, const char *const *settings, bool alike)
+{
+    open_over(r, rig_open, "sgd", settings, alike);
 }
 
 /* A round of clients 0 to p - 1, who send in the order of their ranks, the first of them being `first`. */
@@ -189,12 +197,66 @@ START_TEST(nobody_moves_the_center_further_than_clip)
 }
 END_TEST
 
+static const char *const plain[] = {"admission=sync", NULL};
+static const char *const alpha[] = {"admission=sync", "alpha=0.25", NULL};
+
+static const struct {
+    const char *rule;
+    const char *const *settings;
+} shared_rows[] = {{"sgd", plain}, {"sgd", clip_20},          {"sgd", trim_1},
+                   {"add", plain}, {"outer-nesterov", plain}, {"elastic", alpha}};
+
+/* One chunk of everybody: client 0's message is written over when the lane has checked it, and the others
+ * come then. */
+static void play_with_a_writer(struct rig *r, float value)
+{
+    struct reply reply;
+    struct ps_frame f;
+    rig_members(r, 0, P - 1, (const uint32_t[]){0, 1, 2});
+    for (uint32_t i = 0; i < P - 1; i++) {
+        f = rig_frame(r, PS_FRAME_EXCHANGE, i, INC, 1, 0, 0);
+        rig_send_vector(r, 0, &f, m[i]);
+        if (i > 0)
+            continue;
+        rig_assert_silent(r, 0, P - 1, INC);
+        for (uint32_t k = 0; k < f.count && !isnan(value); k++)
+            memcpy(rig_body(0) + k * sizeof value, &value, sizeof value);
+    }
+    for (uint32_t i = 0; i < P - 1; i++) {
+        rig_recv(r, 0, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+        memcpy(answers[reply.f.client], reply.x, reply.body_bytes);
+    }
+    memcpy(answers[P - 1], rig_center(r), RIG_CHUNK * sizeof **answers);
+}
+
+/* Whatever a member writes in its message after that was checked, by shared memory, the center and the
+ * others' answers are made of what was checked. */
+START_TEST(what_was_checked_is_what_is_merged)
+{
+    static float honest[P][N];
+    for (int dishonest = 0; dishonest < 3; dishonest++) {
+        const float writes[] = {NAN, INFINITY, 1e15f}; /* NaN: nothing */
+        struct rig r;
+        open_over(&r, rig_open_shared, shared_rows[_i].rule, shared_rows[_i].settings, false);
+        play_with_a_writer(&r, writes[dishonest]);
+        rig_close(&r);
+        if (dishonest == 0)
+            memcpy(honest, answers, sizeof honest);
+        for (int i = 1; i < P; i++)
+            ck_assert_msg(memcmp(honest[i], answers[i], RIG_CHUNK * sizeof **answers) == 0,
+                          "client %d's answer (%d: the center) has changed", i, P - 1);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-merges");
     TCase *tc = tcase_create("merges");
     tcase_add_loop_test(tc, merges_are_what_they_say, 0, ROWS(rows));
     tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
+    tcase_add_loop_test(tc, what_was_checked_is_what_is_merged, 0, ROWS(shared_rows));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
