@@ -256,6 +256,7 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
     struct ps_range piece = {p.arrivals[0]->frame.begin, p.arrivals[0]->frame.count};
     weigh(&p);
     clip(&p, piece);
+    psd_lane_before_move(lane, chunk);
     size_t n_bad = move_round(&p, piece, &at);
     lane->moves[chunk]++;
     if (n_bad > 0)

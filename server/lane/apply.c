@@ -240,6 +240,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
     uint64_t at = 0; /* about where the first value that was refused lies */
     size_t n_bad = 0;
 
+    psd_lane_before_move(lane, a->chunk);
     for (struct psd_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
         if (lane->center->n_seen > 0)

@@ -18,6 +18,7 @@ static void free_tables(struct psd_lane *lane)
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
+    free(lane->snap.left);
     free(lane->moves);
     free(lane->offered);
     free(lane->scratch);
@@ -26,6 +27,7 @@ static void free_tables(struct psd_lane *lane)
     lane->n_fragments = 0;
     lane->bitmaps = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
     lane->snap_replay = NULL;
+    lane->snap.left = NULL;
     lane->scratch = NULL;
 }
 
@@ -41,7 +43,7 @@ static uint64_t moves_of(const struct psd_lane *lane)
 }
 
 /* The same for a checkpoint, from which psd_lane_moves_at has each chunk's. */
-static uint64_t moves_to_save(const struct psd_lane *lane)
+uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
 {
     bool in_fragments = lane->n_fragments > 0 && !lane->whole && !lane->center->admission->merges;
     return in_fragments ? psd_lane_fragment_moves(lane) : moves_of(lane);
@@ -50,6 +52,8 @@ static uint64_t moves_to_save(const struct psd_lane *lane)
 /* Also what the next method may need to know: how often the rule has moved these values. */
 static void release(struct psd_lane *lane)
 {
+    while (psd_lane_copy_more(lane)) /* the snapshot keeps what it has begun with */
+        ;
     atomic_store_explicit(&lane->stats.moves, moves_of(lane), memory_order_relaxed);
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = NULL;
@@ -128,6 +132,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
+    lane->snap.left = calloc(lane->n_words, sizeof *lane->snap.left);
     lane->moves = calloc(lane->n_chunks, sizeof(uint64_t));
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
@@ -135,8 +140,8 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     int rc = psd_lane_fragments_create(lane);
     if (rc == 0 && center->admission->members)
         lane->rounds = psd_rounds_create(lane, center->version);
-    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->moves || !lane->offered ||
-        !lane->scratch || rc < 0 || (center->admission->members && lane->rounds == NULL)) {
+    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->snap.left || !lane->moves ||
+        !lane->offered || !lane->scratch || rc < 0 || (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
@@ -222,47 +227,6 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
     }
     admit_to_roads(lane, note);
-}
-
-/* Its slice of the cut. */
-static void copy_values(struct psd_lane *lane, struct psd_snapshot *s)
-{
-    const struct psd_center *center = lane->center;
-    struct ps_range r = ps_shard_slice(&center->cut, lane->index);
-
-    lane->vec->copy(s->center + r.begin, center->x + r.begin, r.count);
-    for (uint32_t k = 0; k < center->rule->n_state; k++)
-        lane->vec->copy(s->state[k] + r.begin, center->state[k] + r.begin, r.count);
-    if (s->has_average)
-        lane->vec->copy(s->average + r.begin, center->z + r.begin, r.count);
-}
-
-/* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an
- * exchange is then true of every slice. */
-void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
-{
-    size_t n = 0;
-
-    if (lane->whole)
-        pthread_barrier_wait(&lane->shared->snapshot);
-    s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
-    s->lane_moves[lane->index] = moves_to_save(lane);
-    if (lane->center != NULL) {
-        copy_values(lane, s);
-        for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
-            const struct psd_lane_client *c = &lane->clients[i];
-            if (c->seq == 0)
-                continue;
-            uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
-            memcpy(landed, c->landed, lane->n_words * sizeof *landed);
-            lane->snap_replay[n++] =
-                (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
-        }
-    }
-    lane->n_snap_replay = n;
-    if (lane->whole)
-        pthread_barrier_wait(&lane->shared->snapshot);
-    tell(lane, PSD_NOTE_SNAPPED);
 }
 
 void psd_lane_take_notes(struct psd_lane *lane)

@@ -134,6 +134,16 @@ static bool rest(struct psd_lane *lane)
     return more;
 }
 
+bool psd_lane_turn(struct psd_lane *lane)
+{
+    bool more = false;
+    psd_count(&lane->stats.beats, 1);
+    psd_lane_take_notes(lane);
+    for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
+        more = serve(lane, &lane->roads[i]) || more;
+    return psd_lane_copy_more(lane) || more;
+}
+
 /* Receives until nothing is there, so that waiting on the ports' descriptors is safe; looks at notes once a
  * batch. */
 static void *run(void *arg)
@@ -147,15 +157,9 @@ static void *run(void *arg)
     for (uint32_t i = 0; i < lane->n_roads; i++)
         fds[1 + i] =
             (struct pollfd){.fd = lane->roads[i].transport->port_fd(lane->roads[i].port), .events = POLLIN};
-    while (!lane->stop) {
-        bool more = false;
-        psd_count(&lane->stats.beats, 1);
-        psd_lane_take_notes(lane);
-        for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
-            more = serve(lane, &lane->roads[i]) || more;
-        if (!more && !lane->stop && !rest(lane))
+    while (!lane->stop)
+        if (!psd_lane_turn(lane) && !lane->stop && !rest(lane))
             ps_poll(fds, 1 + lane->n_roads, IDLE_MS);
-    }
     return NULL;
 }
 
@@ -189,6 +193,7 @@ void psd_lane_destroy(struct psd_lane *lane)
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
+    free(lane->snap.left);
     free(lane->moves);
     free(lane->offered);
     free(lane->scratch);

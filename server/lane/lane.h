@@ -191,6 +191,11 @@ struct psd_lane {
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
     uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
     size_t n_snap_replay;
+    struct {
+        struct psd_snapshot *to; /* under way; NULL: none */
+        uint64_t *left;          /* [n_words]: chunks that are still to be copied */
+        uint32_t n_left, next;   /* of these; looked at next */
+    } snap;
     struct psd_lane_stats stats;
     struct ps_log_limit log_limit;
 };
@@ -219,8 +224,13 @@ uint64_t psd_lane_replay_bytes(const struct psd_lane *lane);
 
 /* Lane's thread. Applies the arrival by the rule, answers, consumes the message. */
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
-/* commands.c, lane's thread: copies the slice and the replay table, tells the loop. */
+/* snapshot.c, lane's thread. Begins a snapshot of the slice and the replay table as they are now; the loop is
+ * told when all of it is copied. One at a time. */
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s);
+/* The chunk's values are about to change. */
+void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk);
+/* Copies some more of what no move has copied. Whether something is left. */
+bool psd_lane_copy_more(struct psd_lane *lane);
 
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
@@ -236,6 +246,11 @@ static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t clien
 
 /* commands.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);
+/* commands.c: how often the rule has moved the slice, for a checkpoint. */
+uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
+/* One turn of the lane's thread, which never waits: notes, a batch of messages, a part of a snapshot. Whether
+ * there may be more. */
+bool psd_lane_turn(struct psd_lane *lane);
 /* request.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
 

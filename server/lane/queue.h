@@ -18,7 +18,7 @@ enum psd_note_kind {
     PSD_NOTE_END,   /* client, a: the Ps__Code that its later frames are refused with. Of who offers,
                        answered by UNFILLED where FILLED was not said */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
-                          SNAPPED */
+                          SNAPPED when the lane has copied all of it, which goes on serving meanwhile */
     PSD_NOTE_HOLD,     /* admissions with members: apply nothing until GO; answered by HELD */
     PSD_NOTE_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
     PSD_NOTE_GO,

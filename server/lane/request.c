@@ -91,6 +91,7 @@ static void overwrite_average(struct psd_lane *lane, const struct ps_frame *f)
 /* Copies the body into the center. Returns false when it was refused. */
 static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
 {
+    psd_lane_before_move(lane, a->chunk);
     size_t n_bad =
         lane->vec->copy_finite(psd_lane_center_of(lane, a), psd_lane_floats_of(lane, a), a->frame.count);
     if (n_bad > 0)

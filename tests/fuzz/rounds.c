@@ -214,7 +214,9 @@ static void act(const struct fuzz_record *r)
     }
     if (r->shape & FUZZ_MEMBERS_AFTER)
         publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), r->length >> 2 & 15);
-    if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving) {
+    if (served % 4 == 0) /* in between, moves copy */
+        psd_lane_copy_more(lane);
+    if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving && lane->snap.to == NULL) {
         uint64_t first = tell(PSD_NOTE_HOLD, 0, 0, NULL);
         tell(PSD_NOTE_SNAPSHOT, 0, first + 1, &center->snapshot);
         tell(PSD_NOTE_GO, 0, 0, NULL);

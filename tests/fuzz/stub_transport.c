@@ -73,6 +73,7 @@ static void message_move(struct ps_message *to, struct ps_message *m)
     to->head_bytes = m->head_bytes;
     to->body = m->body;
     to->body_bytes = m->body_bytes;
+    to->ownership = m->ownership;
     m->head = m->body = NULL;
 }
 

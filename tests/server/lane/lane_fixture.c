@@ -72,7 +72,7 @@ static void lane_open(struct rig *r, uint32_t i)
     ck_assert_msg(psd_lane_add_road(r->lanes[i], r->transport, r->hub, "tcp://127.0.0.1:0", &limits, &err) ==
                       0,
                   "%s", err.text);
-    ck_assert_msg(psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
+    ck_assert_msg(r->by_hand || psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
     ck_assert_msg(
         r->transport->link_open(r->client_hub, r->lanes[i]->roads[0].url, &limits, &r->links[i], &err) == 0,
         "%s", err.text);
@@ -123,12 +123,12 @@ static void keep_memory(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-static void open_over(struct rig *r, const struct ps_transport *transport, const char *rule, uint32_t n_lanes,
-                      const char *const *settings)
+static void open_over(struct rig *r, const struct ps_transport *transport, bool by_hand, const char *rule,
+                      uint32_t n_lanes, const char *const *settings)
 {
     keep_memory();
     ps_log_setup("rig", PS_LOG_ERROR);
-    *r = (struct rig){.n_lanes = n_lanes, .transport = transport};
+    *r = (struct rig){.n_lanes = n_lanes, .transport = transport, .by_hand = by_hand};
     ck_assert_int_eq(psd_shared_init(&r->shared, RIG_SLOTS, n_lanes), 0);
     configure(r, rule, settings);
     ck_assert_int_eq(r->transport->hub_create(1, &r->hub), 0);
@@ -139,16 +139,23 @@ static void open_over(struct rig *r, const struct ps_transport *transport, const
 
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
 {
-    open_over(r, ps_transport_find("tcp"), rule, n_lanes, settings);
+    open_over(r, ps_transport_find("tcp"), false, rule, n_lanes, settings);
+}
+
+void rig_open_by_hand(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
+{
+    open_over(r, ps_transport_find("tcp"), true, rule, n_lanes, settings);
 }
 
 void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings)
 {
-    open_over(r, make_shared_road(ps_transport_find("tcp")), rule, n_lanes, settings);
+    open_over(r, make_shared_road(ps_transport_find("tcp")), false, rule, n_lanes, settings);
 }
 
 static void await_taken(struct rig *r, uint32_t lane)
 {
+    if (r->by_hand)
+        psd_lane_take_notes(r->lanes[lane]);
     const struct psd_ring *in = r->lanes[lane]->in;
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
     for (int i = 0; atomic_load(&in->taken) != atomic_load(&in->pushed); i++) {
@@ -373,6 +380,13 @@ void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void
     ck_assert_int_eq(r->transport->link_send(r->links[lane], head, body, body_bytes), 0);
 }
 
+static void serve_by_hand(struct psd_lane *lane)
+{
+    struct psd_arrival a = {.road = &lane->roads[0]};
+    while (a.road->transport->port_recv(a.road->port, &a.message) == 0)
+        psd_lane_serve(lane, &a, 0);
+}
+
 void rig_recv(struct rig *r, uint32_t lane, struct reply *reply)
 {
     const struct ps_transport *t = r->transport;
@@ -381,6 +395,8 @@ void rig_recv(struct rig *r, uint32_t lane, struct reply *reply)
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
     while ((rc = t->link_recv(r->links[lane], &m)) == -EAGAIN) {
         ck_assert_msg(unit_now_s() < deadline, "lane %u does not answer", lane);
+        if (r->by_hand)
+            serve_by_hand(r->lanes[lane]);
         t->links_wait(&r->links[lane], 1, -1, 10);
     }
     ck_assert_int_eq(rc, 0);

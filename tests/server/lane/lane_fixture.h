@@ -16,6 +16,7 @@ struct rig {
     struct psd_lane *lanes[RIG_MAX_LANES];
     uint32_t n_lanes;
     const struct ps_transport *transport;
+    bool by_hand; /* the lanes have no threads */
     struct ps_hub *hub, *client_hub;
     struct ps_link *links[RIG_MAX_LANES];
     struct psd_members members; /* as the lanes were told last */
@@ -37,8 +38,11 @@ struct reply {
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
 /* The same over a road whose bodies are PS_BODY_SHARED to the lanes. */
 void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
-/* Of that: the body that a lane has received from the client last, for a sender that writes in it after it
- * was checked. Valid until its answer. */
+/* The same with lanes that have no threads: rig_tell makes them take notes, rig_recv serve messages, and the
+ * rest of a turn is left to psd_lane_turn. */
+void rig_open_by_hand(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
+/* Of rig_open_shared: the body that a lane has received from the client last, for a sender that writes in it
+ * after it was checked. Valid until its answer. */
 unsigned char *rig_body(uint32_t client);
 /* Hands out a center of n floats: x, or zeros for NULL. Call once. */
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x);

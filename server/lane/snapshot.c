@@ -1,0 +1,101 @@
+/* How a lane copies its slice for a checkpoint. The snapshot is of the moment at which it begins; the lane
+ * goes on serving, and copies each chunk before that moves next, the others between two batches of messages:
+ * nobody waits for more than a chunk or two. */
+#include "server/lane/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { A_TURN = 131072 }; /* values copied between two batches, or one chunk of them */
+
+/* Its range of the center, of the rule's state and of the average. Returns how many values these were. */
+static uint64_t copy_range(const struct psd_lane *lane, struct psd_snapshot *s, struct ps_range r)
+{
+    const struct psd_center *center = lane->center;
+    lane->vec->copy(s->center + r.begin, center->x + r.begin, r.count);
+    for (uint32_t k = 0; k < center->rule->n_state; k++)
+        lane->vec->copy(s->state[k] + r.begin, center->state[k] + r.begin, r.count);
+    if (s->has_average)
+        lane->vec->copy(s->average + r.begin, center->z + r.begin, r.count);
+    return r.count * (1 + center->rule->n_state + s->has_average);
+}
+
+static void say_snapped(struct psd_lane *lane)
+{
+    psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_SNAPPED});
+}
+
+static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
+{
+    uint64_t bit = UINT64_C(1) << (chunk % 64);
+    if ((lane->snap.left[chunk / 64] & bit) == 0)
+        return 0;
+    uint64_t n = copy_range(lane, lane->snap.to, ps_shard_chunk(&lane->center->shard, lane->row, chunk));
+    lane->snap.left[chunk / 64] &= ~bit;
+    if (--lane->snap.n_left == 0) {
+        lane->snap.to = NULL;
+        say_snapped(lane);
+    }
+    return n;
+}
+
+void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk)
+{
+    if (lane->snap.to != NULL)
+        copy_chunk(lane, chunk);
+}
+
+bool psd_lane_copy_more(struct psd_lane *lane)
+{
+    for (uint64_t n = 0; lane->snap.to != NULL && n < A_TURN; lane->snap.next++)
+        n += copy_chunk(lane, lane->snap.next);
+    return lane->snap.to != NULL;
+}
+
+/* The last exchange of each client: its chunks that are in the snapshot. */
+static void copy_replay(struct psd_lane *lane)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < lane->shared->n_slots && lane->center != NULL; i++) {
+        const struct psd_lane_client *c = &lane->clients[i];
+        if (c->seq == 0)
+            continue;
+        uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
+        memcpy(landed, c->landed, lane->n_words * sizeof *landed);
+        lane->snap_replay[n++] =
+            (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
+    }
+    lane->n_snap_replay = n;
+}
+
+/* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an
+ * exchange is then true of every slice. */
+static void copy_together(struct psd_lane *lane, struct psd_snapshot *s)
+{
+    pthread_barrier_wait(&lane->shared->snapshot);
+    copy_replay(lane);
+    if (lane->center != NULL)
+        copy_range(lane, s, ps_shard_slice(&lane->center->cut, lane->index));
+    pthread_barrier_wait(&lane->shared->snapshot);
+    say_snapped(lane);
+}
+
+void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
+{
+    assert(lane->snap.to == NULL);
+    s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
+    s->lane_moves[lane->index] = psd_lane_moves_to_save(lane);
+    if (lane->whole) {
+        copy_together(lane, s);
+        return;
+    }
+    copy_replay(lane);
+    if (lane->n_chunks == 0) {
+        say_snapped(lane);
+        return;
+    }
+    memset(lane->snap.left, 0xff, lane->n_words * sizeof *lane->snap.left);
+    lane->snap.to = s;
+    lane->snap.n_left = lane->n_chunks;
+    lane->snap.next = 0;
+}
