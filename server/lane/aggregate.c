@@ -204,7 +204,7 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
 
 static void weigh(struct party *p)
 {
-    p->alike = true;
+    p->alike = true; /* also where all are of 0: buffers beside a rule that sums */
     for (uint32_t i = 0; i < p->n; i++) {
         p->samples += p->arrivals[i]->frame.samples;
         p->alike = p->alike && p->arrivals[i]->frame.samples == p->arrivals[0]->frame.samples;

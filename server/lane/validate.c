@@ -122,6 +122,26 @@ static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame
     return PS__CODE__RANGE;
 }
 
+/* Whether the round's mean weighs messages by their samples. */
+static bool weighs(const struct psd_center *center)
+{
+    return center->admission->merges && center->rule->merge == PSD_MERGE_MEAN &&
+           center->hyper.merge != PS_MERGE_TRIMMED_MEAN;
+}
+
+/* A message of 0 samples would count nothing, and nobody would know. */
+static uint32_t check_samples(const struct psd_lane *lane, const struct ps_frame *f,
+                              const struct psd_request_kind *kind, struct ps_error *err)
+{
+    if (!kind->by_rule || f->samples > 0 || !weighs(lane->center))
+        return 0;
+    ps_fail(err, 0,
+            "a message of 0 samples: admission %s weighs messages by their samples, so that it would count "
+            "nothing; allowed is 1 or more (n_samples)",
+            lane->center->admission->name);
+    return PS__CODE__RANGE;
+}
+
 /* What the transfer covers; in how many pieces here, and in how many lanes. */
 static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
                            const struct psd_request_kind *kind, struct ps_range *scope, struct ps_error *err)
@@ -133,7 +153,8 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     *scope = ps_shard_whole(&center->shard);
     a->n_pieces = kind->moves ? lane->n_moving : lane->n_chunks;
     a->n_lanes = kind->moves ? center->own_moving : center->own_used;
-    if ((code = check_flags(lane, f, kind, err)) != 0 || (code = check_members(lane, f, kind, err)) != 0)
+    if ((code = check_flags(lane, f, kind, err)) != 0 || (code = check_members(lane, f, kind, err)) != 0 ||
+        (code = check_samples(lane, f, kind, err)) != 0)
         return code;
     if ((f->flags & PS_FLAG_FRAGMENT) != 0)
         return find_fragment(lane, a, scope, err);

@@ -250,12 +250,48 @@ START_TEST(what_was_checked_is_what_is_merged)
 }
 END_TEST
 
+static const struct {
+    const char *rule;
+    const char *const *settings;
+    bool takes; /* a message of 0 samples */
+} weightless[] = {{"sgd", plain, false},
+                  {"sgd", clip_20, false},
+                  {"sgd", trim_1, true},
+                  {"add", plain, true},
+                  {"elastic", alpha, true}};
+
+/* Where messages count by their samples, one of 0 samples is refused by name, and the others' mean is whole.
+ */
+START_TEST(a_message_of_0_samples_is_refused_where_samples_count)
+{
+    struct rig r;
+    struct reply reply;
+    open_over(&r, rig_open, weightless[_i].rule, weightless[_i].settings, false);
+    rig_members(&r, 0, 1, (const uint32_t[]){0});
+    struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 0, INC, 1, 0, 0);
+    f.samples = 0;
+    rig_ask_vector(&r, 0, &f, m[0], &reply);
+    ck_assert_uint_eq(reply.f.kind, weightless[_i].takes ? PS_FRAME_ANSWER : PS_FRAME_ERROR);
+    if (weightless[_i].takes) {
+        ck_assert_uint_eq(atomic_load(&r.lanes[0]->stats.rejected[PS__CODE__VALUE]), 0);
+    } else {
+        ck_assert_uint_eq(reply.f.code, PS__CODE__RANGE);
+        assert_says(reply.sentence, "a message of 0 samples");
+        f.samples = 1; /* it may go on */
+        rig_ask_vector(&r, 0, &f, m[0], &reply);
+        ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-merges");
     TCase *tc = tcase_create("merges");
     tcase_add_loop_test(tc, merges_are_what_they_say, 0, ROWS(rows));
     tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
+    tcase_add_loop_test(tc, a_message_of_0_samples_is_refused_where_samples_count, 0, ROWS(weightless));
     tcase_add_loop_test(tc, what_was_checked_is_what_is_merged, 0, ROWS(shared_rows));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
