@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,11 @@
 
 #include "proto/clock.h"
 
-/* Set once at start, before any thread exists: the one exception to "no mutable globals", as stderr itself
- * is. */
+/* Set once at start, before any thread exists, but for the level: the one exception to "no mutable globals",
+ * as stderr itself is. */
 static struct {
     const char *program;
-    enum ps_log_level lowest;
+    _Atomic(enum ps_log_level) lowest;
     bool json;
 } setup = {"psd", PS_LOG_INFO, false};
 
@@ -26,8 +27,13 @@ static const char *const level_names[] = {"debug", "info", "warn", "error"};
 void ps_log_setup(const char *program, enum ps_log_level lowest)
 {
     setup.program = program;
-    setup.lowest = lowest;
     setup.json = !isatty(STDERR_FILENO);
+    ps_log_set_lowest(lowest);
+}
+
+void ps_log_set_lowest(enum ps_log_level lowest)
+{
+    atomic_store_explicit(&setup.lowest, lowest, memory_order_relaxed);
 }
 
 int ps_log_level_parse(const char *name)
@@ -76,7 +82,7 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     char sentence[1024];
     va_list ap;
 
-    if (level < setup.lowest)
+    if (level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
         return;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);

@@ -12,8 +12,11 @@
 enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
 
 /* Names the program, the lowest level that is written, and picks text or JSON by isatty(2). Call once, at
- * start. */
+ * start, before there are other threads. */
 void ps_log_setup(const char *program, enum ps_log_level lowest);
+
+/* Any thread, while others log. */
+void ps_log_set_lowest(enum ps_log_level lowest);
 
 /* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)

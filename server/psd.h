@@ -67,6 +67,7 @@ struct psd_saver {
     bool busy;
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
+    uint32_t keep;                /* checkpoints, as configured when the one under way began */
     struct psd_best best;         /* on disk; accuracy NaN: none */
     struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
     bool best_is_other;           /* the file that is there is another job's */

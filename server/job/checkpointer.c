@@ -19,6 +19,7 @@ static void prepare(struct psd *d, unsigned what)
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
     v->what = what;
+    v->keep = d->cfg.checkpoint.keep;
     v->lanes_left = d->n_own;
     if (what & PSD_SAVE_NEWEST)
         v->last_ms = psd_loop_now_ms(&d->loop);
@@ -78,7 +79,7 @@ int psd_saver_start(struct psd *d, struct ps_error *err)
     return start(d, PSD_SAVE_NEWEST, err);
 }
 
-/* Pool thread. */
+/* Pool thread: touches nothing that the loop may change meanwhile. */
 static void write_it(uv_work_t *work)
 {
     struct psd *d = work->data;
@@ -92,8 +93,7 @@ static void write_it(uv_work_t *work)
         s->evaluated = false;
     }
     if (v->what & PSD_SAVE_NEWEST)
-        v->rc =
-            psd_checkpoint_write(v->directory, s, d->cfg.checkpoint.keep, v->path, sizeof v->path, &v->error);
+        v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->path, sizeof v->path, &v->error);
 }
 
 static void log_failed(struct psd_saver *v, const struct ps_error *err)
