@@ -140,6 +140,7 @@ static void on_tick(struct psd_timer *timer)
     }
     psd_team_tick(d);
     psd_job_check_silence(d);
+    psd_steps_check(d);
     psd_meetings_tick(&d->meetings, psd_loop_now_ms(&d->loop));
     psd_tempo_plan(d);
     if (!d->membership.started)

@@ -268,6 +268,12 @@ void psd_job_swapped(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
 
+/* server/job/slow_steps.c: ends sessions of members that take no step while others wait for them, where
+ * limits.step_s says so. On every tick. */
+void psd_steps_check(struct psd *d);
+/* For how long others have waited for the session's next step. 0: nobody does. */
+uint64_t psd_steps_awaited_ms(const struct psd *d, const struct psd_session *s);
+
 /* server/job/membership.c: a job with members begins when there are enough; they change between rounds.
  * Nothing to do under other admissions. */
 int psd_membership_init(struct psd *d); /* -ENOMEM */

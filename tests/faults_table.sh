@@ -8,7 +8,7 @@ page=$root/docs/FAULTS.md
 failed=0
 
 # shellcheck disable=SC2016 # backticks of the page, not of the shell
-mapfile -t named < <(grep '^|' "$page" | grep -o '`[a-z_0-9]*_[a-z_0-9]*`' | tr -d '`' | grep -v '^silence_s$\|_total$' | sort -u)
+mapfile -t named < <(grep '^|' "$page" | grep -o '`[a-z_0-9]*_[a-z_0-9]*`' | tr -d '`' | grep -v '^silence_s$\|^step_s$\|_total$' | sort -u)
 mapfile -t exist < <(grep -rho 'START_TEST([a-z_0-9]*' "$root/tests" | sed 's/.*(//' | sort -u)
 mapfile -t must < <(cd "$root/tests/system" && grep -ho 'START_TEST([a-z_0-9]*' test_chaos.c test_disk.c test_clock.c \
     test_peers.c | sed 's/.*(//')

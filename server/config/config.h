@@ -70,6 +70,7 @@ struct psd_config {
         uint64_t floats;
         double memory_gib;
         uint32_t silence_s;
+        uint32_t step_s;  /* 0: off */
         uint32_t drain_s; /* longest wait for workers to finish when draining */
     } limits;
     char log_level[16];

@@ -248,6 +248,10 @@ const struct psd_config_key psd_config_keys[] = {
      .above_min = true, .value = "16", .help = "memory that a job may take"},
     {"limits.silence_s", PSD_CONFIG_U32, RELOAD, AT(limits.silence_s), .min = 1, .max = 86400, .value = "30",
      .help = "silence after which a client is evicted"},
+    {"limits.step_s", PSD_CONFIG_U32, RELOAD, AT(limits.step_s), .min = 0, .max = 86400, .word = "off",
+     .word_value = 0, .value = "off",
+     .help =
+         "how long others may wait for a worker's next step before it is evicted, though it is not silent"},
     {"limits.drain_s", PSD_CONFIG_U32, RELOAD, AT(limits.drain_s), .min = 1, .max = 86400, .value = "30",
      .help = "longest wait for workers when draining"},
     {.name = NULL},

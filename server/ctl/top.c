@@ -268,6 +268,12 @@ static void print_frame(const struct ctl_top *top, FILE *out)
     json_decref(list);
 }
 
+static bool is_in_trouble(int line, const char *text)
+{
+    return strstr(text, "FAILED") != NULL ||
+           (line > 6 && (strstr(text, " silent ") != NULL || strstr(text, " stalled ") != NULL));
+}
+
 static enum ctl_style style_of(const struct ctl_top *top, int line, const char *text)
 {
     if (line == 0)
@@ -278,8 +284,7 @@ static enum ctl_style style_of(const struct ctl_top *top, int line, const char *
         return CTL_TITLES;
     if (top->gone_since_s != 0)
         return CTL_FAINT;
-    return strstr(text, "FAILED") != NULL || (line > 6 && strstr(text, " silent ") != NULL) ? CTL_ALARM
-                                                                                            : CTL_PLAIN;
+    return is_in_trouble(line, text) ? CTL_ALARM : CTL_PLAIN;
 }
 
 static int add_line(struct ctl_top *top, enum ctl_style style, const char *text, size_t len)

@@ -34,6 +34,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
 static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
 {
     s->state = PSD_SESSION_ACTIVE;
+    s->step = (struct psd_session_step){.awaited = false};
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
     if (s->observer)
         return;
@@ -346,8 +347,10 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
         return;
     ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
            (double)slept_ms / 1e3);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         d->sessions.slots[i].last_heard_ms += slept_ms;
+        d->sessions.slots[i].step.since_ms += slept_ms;
+    }
 }
 
 void psd_job_check_silence(struct psd *d)

@@ -33,6 +33,13 @@ struct psd_session_tempo {
     uint32_t period;         /* as planned; 0: not yet */
 };
 
+/* Whether others wait for a member's next step; see server/job/slow_steps.c. */
+struct psd_session_step {
+    bool awaited;
+    uint64_t seen;     /* of its steps, at the last look */
+    uint64_t since_ms; /* loop's clock: it has been waited for since then, and taken none */
+};
+
 struct psd_session {
     enum psd_session_state state;
     bool observer;
@@ -60,6 +67,7 @@ struct psd_session {
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
     struct psd_session_tempo tempo;
+    struct psd_session_step step;
 };
 
 /* Where it is at the control socket, in id_bytes bytes. */

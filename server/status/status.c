@@ -250,6 +250,9 @@ static const char *state_of(const struct psd *d, const struct psd_session *s, ui
         return "ended";
     if (silent_ms > 500ull * d->cfg.limits.silence_s)
         return "silent";
+    if (psd_steps_awaited_ms(d, s) >
+        500ull * (d->cfg.limits.step_s > 0 ? d->cfg.limits.step_s : d->cfg.limits.silence_s))
+        return "stalled";
     bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(d, s->client, &seq) > 0;
     return waits ? "waits" : session_names[s->state];
 }
@@ -291,6 +294,7 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "address", json_string(s->address));
     json_object_set_new(o, "clock", integer(clock > s->clock ? clock : s->clock));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
+    json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(d, s) / 1e3));
     json_object_set_new(o, "exchanges",
                         integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
     json_object_set_new(o, "dropped", integer(psd_cuts_dropped(d, s->client)));

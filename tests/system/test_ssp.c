@@ -99,11 +99,16 @@ static void assert_sum(const struct daemon *d, const struct crew_worker *crew, i
     free(center);
 }
 
+static bool is_in_state(const struct daemon *d, int rank, const char *state)
+{
+    char path[32], now[32] = "";
+    snprintf(path, sizeof path, "workers.%d.state", rank);
+    return daemon_text(d, "/workers", path, now, sizeof now) && strcmp(now, state) == 0;
+}
+
 static bool is_told_to_wait(const struct daemon *d, int rank)
 {
-    char path[32], state[32] = "";
-    snprintf(path, sizeof path, "workers.%d.state", rank);
-    return daemon_text(d, "/workers", path, state, sizeof state) && strcmp(state, "waits") == 0;
+    return is_in_state(d, rank, "waits");
 }
 
 /* NAN when it is not there. */
@@ -160,6 +165,45 @@ START_TEST(a_stopped_worker_is_left_behind_by_slack_until_it_is_given_up)
     stop_all(crew, SLOW);
     assert_sum(&d, crew, WORKERS);
     daemon_remove(&d);
+}
+END_TEST
+
+/* Its training thread hangs and its heart beats: it is shown as stalled, then it is evicted, and the others
+ * go on. Under each admission that waits for everybody. */
+START_TEST(a_hung_worker_is_given_up_after_step_s)
+{
+    static const char *const changes[] = {"slack=3", "admission=sync", "admission=round-robin"};
+    static const int all[WORKERS] = {0, 1, 2, SLOW};
+    for (size_t k = 0; k < ROWS(changes); k++) {
+        struct daemon d;
+        struct crew_worker crew[WORKERS];
+        static const char *settings[] = {COMMON, "limits.step_s=60", NULL, NULL};
+        settings[ROWS(settings) - 2] = changes[k];
+        ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+        struct shim_page *page = timelapse_prepare(&d);
+        ck_assert_int_eq(daemon_start(&d, NULL), 0);
+        for (int i = 0; i < WORKERS; i++)
+            start_one(&d, &crew[i], i, 0, 0.001, 0);
+        assert_go_on(crew, 0, WORKERS, 10);
+        crew_hold_at(&crew[SLOW], 0);
+        ck_assert(crew_is_held(&crew[SLOW], WAIT_S));
+        while (!is_in_state(&d, SLOW, "stalled")) {
+            ck_assert_msg(daemon_logged(&d, "session.ended") == 0, "it has ended and was not stalled before");
+            ck_assert(shim_pass(page, &d, 1, all, WORKERS));
+        }
+        while (daemon_logged(&d, "session.ended") == 0) /* false when it is gone */
+            ck_assert(shim_pass(page, &d, 1, all, WORKERS) || daemon_logged(&d, "session.ended") > 0);
+        ck_assert_uint_eq(daemon_logged(&d, "no step for "), 1);
+        assert_go_on(crew, 0, SLOW, 30);
+        crew_hold_at(&crew[SLOW], UINT64_MAX);
+        ck_assert_msg(crew_ended(&crew[SLOW], WAIT_S), "the evicted rank goes on");
+        ck_assert_msg(crew[SLOW].page->rc == PSC_EEVICTED, "%s: %s", psc_result_name(crew[SLOW].page->rc),
+                      crew[SLOW].page->error);
+        crew_kill(&crew[SLOW]);
+        stop_all(crew, SLOW);
+        daemon_remove(&d);
+        shim_unset();
+    }
 }
 END_TEST
 
@@ -284,6 +328,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         a_stopped_worker_is_left_behind_by_slack_until_it_is_given_up,
+        a_hung_worker_is_given_up_after_step_s,
         a_slow_worker_is_waited_for,
         who_joins_late_is_level,
         all_go_on_after_a_restart_of_psd,

@@ -81,6 +81,7 @@ function stateOf(worker) {
     if (worker.state === "ended") return ["ended", `ended: ${worker.end}`];
     if (worker.state === "silent" || worker.last_seen_s >= 5)
         return ["silent", `silent for ${Math.floor(worker.last_seen_s)} s`];
+    if (worker.state === "stalled") return ["stalled", `others wait for it: ${Math.floor(worker.awaited_s)} s`];
     return [worker.state, worker.state];
 }
 

@@ -206,7 +206,7 @@ END_TEST
 /* JSON puts words that stand for a number or nothing in quotes, which psctl config does not print. */
 static void unquote_words(char *text)
 {
-    static const char *const words[] = {"\"preset\"", "\"any\"", "\"auto\""};
+    static const char *const words[] = {"\"preset\"", "\"any\"", "\"auto\"", "\"off\""};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         for (char *at = text; (at = strstr(at, words[i])) != NULL;) {
             at[0] = ' ';

@@ -271,6 +271,19 @@ void cut_await_applied(struct cut_rig *c, uint32_t client, uint32_t n)
     ck_assert_uint_eq(c->clients[client].n_applied, n);
 }
 
+static bool waits_everywhere(const struct cut_rig *c, uint32_t client)
+{
+    for (uint32_t i = 0; i < CUT_LANES; i++)
+        if (atomic_load(&c->rig.lanes[i]->clients[client].waiting_chunks) == 0)
+            return false;
+    return true;
+}
+
+void cut_await_waiting(struct cut_rig *c, uint32_t client)
+{
+    TURN_WHILE(c, !waits_everywhere(c, client), "client %u's exchange does not wait", client);
+}
+
 void cut_await_candidates(struct cut_rig *c, uint32_t n)
 {
     TURN_WHILE(c, c->d.cuts.n < n, "%u exchanges are not candidates", n);

@@ -52,6 +52,8 @@ void cut_turns(struct cut_rig *c, uint32_t n);
 void cut_pass_ms(struct cut_rig *c, uint32_t ms);
 /* Turns until n chunks of the client's exchange have been answered as applied. */
 void cut_await_applied(struct cut_rig *c, uint32_t client, uint32_t n);
+/* Turns until a chunk of the client's waits in every lane. */
+void cut_await_waiting(struct cut_rig *c, uint32_t client);
 /* Turns until n exchanges are candidates for the open round. */
 void cut_await_candidates(struct cut_rig *c, uint32_t n);
 /* Turns; each client leaves when its exchange has ended, until nobody is left. */

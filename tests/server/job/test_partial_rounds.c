@@ -357,6 +357,41 @@ START_TEST(soaked_in_chance_nothing_is_lost_and_nobody_hangs)
 }
 END_TEST
 
+static uint64_t awaited_ms(uint32_t client)
+{
+    psd_steps_check(&c.d);
+    return psd_steps_awaited_ms(&c.d, &c.d.sessions.slots[client]);
+}
+
+/* Others' chunks wait for client 2, whose heart beats: how long is counted from its last step, in an exchange
+ * or between two, and nobody else is waited for. */
+START_TEST(who_takes_steps_is_not_stalled)
+{
+    cut_open(&c, quorum_3, 3);
+    test_clock_advance_ms(3600000);
+    ck_assert_uint_eq(awaited_ms(2), 0); /* nobody waits */
+    c.clients[2].limps = true;
+    begin_all((const uint32_t[]){0, 1}, 2);
+    cut_await_waiting(&c, 0);
+    cut_await_waiting(&c, 1);
+    ck_assert_uint_eq(awaited_ms(2), 0); /* from now on */
+    test_clock_advance_ms(5000);
+    ck_assert_uint_eq(awaited_ms(2), 5000);
+    ck_assert_uint_eq(awaited_ms(0), 0);
+    ck_assert_uint_eq(awaited_ms(1), 0);
+    c.d.sessions.slots[2].clock++; /* a step of its own, by its heartbeat */
+    ck_assert_uint_eq(awaited_ms(2), 0);
+    test_clock_advance_ms(3000);
+    ck_assert_uint_eq(awaited_ms(2), 3000);
+    c.clients[2].limps = false;
+    play((const uint32_t[]){2}, 1);
+    cut_await(&c, 0);
+    cut_await(&c, 1);
+    ck_assert_uint_eq(awaited_ms(2), 0);
+    cut_close(&c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-quorum");
@@ -371,6 +406,7 @@ int main(void)
     tcase_add_test(tc, a_round_whose_members_all_die_goes_by);
     tcase_add_test(tc, a_member_that_stops_is_left_behind);
     tcase_add_test(tc, a_member_that_is_slow_is_waited_for);
+    tcase_add_test(tc, who_takes_steps_is_not_stalled);
     tcase_add_test(tc, what_was_given_up_is_waited_for_by_nobody);
     tcase_add_test(tc, a_flood_of_beginnings_fills_no_ring);
     tcase_add_loop_test(tc, soaked_in_chance_nothing_is_lost_and_nobody_hangs, 0, 10);

@@ -1,0 +1,84 @@
+/* Members that others wait for (limits.step_s). A worker whose heart beats may all the same have stopped: its
+ * training thread hangs, and under rounds and stale clocks nobody goes on without its message.
+ *
+ * A member is waited for while others' chunks wait in a lane where none of its own does. It takes a step when
+ * its clock goes on, which its heartbeats tell between two exchanges, or when data of it comes. What counts
+ * is the time for which it has been waited for without a step, so that a worker may compute, evaluate or save
+ * for as long as it likes where nobody waits. Runs on the loop. */
+#include "server/psd.h"
+
+#include <stdio.h>
+
+#include "proto/log.h"
+
+static bool waits_in(const struct psd_lane *lane, uint32_t client)
+{
+    return atomic_load_explicit(&lane->clients[client].waiting_chunks, memory_order_relaxed) > 0;
+}
+
+static bool takes_part(const struct psd_session *s)
+{
+    return s->state == PSD_SESSION_ACTIVE && !s->observer;
+}
+
+/* lanes[i]: somebody's chunks wait there for others'. Whether there is any such lane. */
+static bool find_waiting(const struct psd *d, bool *lanes)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        lanes[i] = false;
+        for (uint32_t k = 0; k < d->sessions.n_workers_max && !lanes[i]; k++)
+            lanes[i] = takes_part(&d->sessions.slots[k]) && waits_in(d->lanes[i], k);
+        any = any || lanes[i];
+    }
+    return any;
+}
+
+static bool is_awaited(const struct psd *d, const struct psd_session *s, const bool *lanes)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        if (lanes[i] && !waits_in(d->lanes[i], s->client))
+            return true;
+    return false;
+}
+
+/* Another number after each step. */
+static uint64_t steps_of(const struct psd *d, const struct psd_session *s)
+{
+    uint64_t sum = s->clock;
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        sum += atomic_load_explicit(&d->lanes[i]->clients[s->client].bytes_in, memory_order_relaxed);
+    return sum;
+}
+
+static void look_at(struct psd *d, struct psd_session *s, bool awaited, uint64_t now)
+{
+    uint64_t steps = steps_of(d, s), limit_ms = (uint64_t)d->cfg.limits.step_s * 1000;
+    char why[sizeof s->end];
+    if (!awaited || !s->step.awaited || steps != s->step.seen)
+        s->step = (struct psd_session_step){awaited, steps, now};
+    if (limit_ms == 0 || now <= s->step.since_ms + limit_ms)
+        return;
+    snprintf(why, sizeof why, "no step for %.1f s while others waited for it (limits.step_s: %u)",
+             (double)(now - s->step.since_ms) / 1e3, d->cfg.limits.step_s);
+    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(d, s, PS__CODE__EVICTED, why);
+}
+
+void psd_steps_check(struct psd *d)
+{
+    bool lanes[PSD_MAX_LANES];
+    uint64_t now = psd_loop_now_ms(&d->loop);
+    bool any = d->center != NULL && d->center->admission->members && find_waiting(d, lanes);
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (takes_part(s))
+            look_at(d, s, any && is_awaited(d, s, lanes), now);
+    }
+}
+
+uint64_t psd_steps_awaited_ms(const struct psd *d, const struct psd_session *s)
+{
+    uint64_t now = psd_loop_now_ms(&d->loop);
+    return takes_part(s) && s->step.awaited && now > s->step.since_ms ? now - s->step.since_ms : 0;
+}
