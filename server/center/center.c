@@ -28,18 +28,22 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
     return (2 * n_vectors + n_seen) * n_floats * sizeof(float);
 }
 
+double psd_memory_gib_for(uint64_t bytes)
+{
+    return (double)((bytes * 100 + (1u << 30) - 1) >> 30) / 100;
+}
+
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err)
 {
     const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
-    double need_gib =
-        (double)psd_center_bytes(n_floats, rule, averaging, cfg->hyper.workers) / (double)(1u << 30);
-    if (need_gib > cfg->limits.memory_gib)
-        return ps_fail(
-            err, -E2BIG,
-            "a model of %llu floats needs %.2f GiB for center, snapshot and state; limits.memory_gib is %.2f",
-            (unsigned long long)n_floats, need_gib, cfg->limits.memory_gib);
-    return 0;
+    uint64_t need = psd_center_bytes(n_floats, rule, averaging, cfg->hyper.workers);
+    if ((double)need <= cfg->limits.memory_gib * (double)(1u << 30))
+        return 0;
+    return ps_fail(
+        err, -E2BIG,
+        "a model of %llu floats needs %.2f GiB for center, snapshot and state; limits.memory_gib is %g",
+        (unsigned long long)n_floats, psd_memory_gib_for(need), cfg->limits.memory_gib);
 }
 
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err)

@@ -81,6 +81,8 @@ void psd_center_destroy(struct psd_center *c);
 int psd_center_new(const struct psd_config *cfg, const struct psd_admission *admission,
                    struct ps_manifest *manifest, const struct psd_map *map, struct psd_center **out,
                    struct ps_error *err);
+/* For sentences: so many bytes in GiB, rounded up to hundredths. As limits.memory_gib it is enough. */
+double psd_memory_gib_for(uint64_t bytes);
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err);
 /* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them: the

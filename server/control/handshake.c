@@ -147,13 +147,13 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 {
     struct psd_totals t;
     psd_stats_totals(d, &t);
-    double need = (double)(t.center_bytes + t.snapshot_bytes + t.state_bytes + t.average_bytes +
-                           t.replay_bytes + t.window_bytes + psd_stats_window_bytes(d));
+    uint64_t need = t.center_bytes + t.snapshot_bytes + t.state_bytes + t.average_bytes + t.replay_bytes +
+                    t.window_bytes + psd_stats_window_bytes(d);
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
-    if (need <= limit)
+    if ((double)need <= limit)
         return true;
-    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %.2f",
-            need / (1u << 30), d->cfg.limits.memory_gib);
+    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %g",
+            psd_memory_gib_for(need), d->cfg.limits.memory_gib);
     return false;
 }
 

@@ -1,5 +1,6 @@
 /* The average that follows the center: what it is after each exchange, who may ask for it, and that it goes
  * on after a checkpoint. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -277,6 +278,27 @@ START_TEST(average_is_counted)
 }
 END_TEST
 
+/* Who follows the number in a refusal is not refused again. */
+START_TEST(the_memory_that_a_refusal_names_is_enough)
+{
+    const struct psd_rule *sgd = psd_rule_find("sgd");
+    struct psd_config cfg;
+    struct ps_error err;
+    psd_config_defaults(&cfg);
+    snprintf(cfg.averaging, sizeof cfg.averaging, "none");
+    for (uint64_t n_floats = 1; n_floats < UINT64_C(1) << 40; n_floats += n_floats / 9 + 1) {
+        char setting[60], *number;
+        cfg.limits.memory_gib = 1e-9;
+        ck_assert_int_eq(psd_center_check_memory(&cfg, n_floats, sgd, &err), -E2BIG);
+        ck_assert_ptr_nonnull(number = strstr(err.text, "needs "));
+        snprintf(setting, sizeof setting, "limits.memory_gib=%.*s", (int)strcspn(number + 6, " "),
+                 number + 6);
+        ck_assert_msg(psd_config_set(&cfg, setting, &err) == 0, "%s", err.text);
+        ck_assert_msg(psd_center_check_memory(&cfg, n_floats, sgd, &err) == 0, "%s: %s", setting, err.text);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-average");
@@ -288,6 +310,7 @@ int main(void)
     tcase_add_test(tc, average_goes_on_after_a_checkpoint);
     tcase_add_loop_test(tc, averaging_may_change_at_a_resume, 0, 2);
     tcase_add_test(tc, average_is_counted);
+    tcase_add_test(tc, the_memory_that_a_refusal_names_is_enough);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

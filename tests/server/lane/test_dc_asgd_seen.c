@@ -144,7 +144,7 @@ START_TEST(memory_counts_what_each_worker_saw)
         int rc = psd_center_create(&cfg, psd_admission_find(cfg.admission), manifest, &center, &err);
         ck_assert_int_eq(rc, workers == 2 ? 0 : -E2BIG);
     }
-    assert_says(err.text, "limits.memory_gib is 0.02");
+    assert_says(err.text, "limits.memory_gib is 0.015625");
     psd_center_destroy(center);
 }
 END_TEST
