@@ -40,10 +40,15 @@ static int parse_u64(const char *text, uint64_t max, uint64_t *out)
     return 0;
 }
 
+enum {
+    HEX_DIGITS = 16,    /* of a word */
+    MOST_CLIENTS = 4096 /* more than psd lets in */
+};
+
 static int parse_hex(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < HEX_DIGITS; i++) {
         const char *digits = "0123456789abcdef", *at = text[i] != 0 ? strchr(digits, text[i]) : NULL;
         if (at == NULL)
             return -EINVAL;
@@ -431,40 +436,82 @@ static uint64_t most_words(const struct psd_snapshot *s)
     return chunks / 64 + 1;
 }
 
-static int decode_entry(const struct decoder *d, size_t i, const json_t *json, struct psd_replay_entry *e)
+/* The words of a bitmap, as replay_to_json (header_encode.c) writes them, into out (NULL: they are only
+ * counted). -EINVAL: it is none; -E2BIG: more than `most` words. */
+static int64_t read_bitmap(const char *text, uint64_t most, uint64_t *out)
+{
+    uint64_t n = 0, word, times;
+    for (; *text != 0; n += times) {
+        if (parse_hex(text, &word) < 0)
+            return -EINVAL;
+        text += HEX_DIGITS;
+        times = 1;
+        if (*text == 'x') {
+            char number[21];
+            size_t digits = strspn(text + 1, "0123456789");
+            if (digits >= sizeof number || text[1 + digits] != ',')
+                return -EINVAL;
+            memcpy(number, text + 1, digits);
+            number[digits] = 0;
+            if (parse_u64(number, UINT64_MAX, &times) < 0 || times == 0)
+                return -EINVAL;
+            text += 1 + digits + 1;
+        }
+        if (times > most - n)
+            return -E2BIG;
+        for (uint64_t k = 0; k < times && out != NULL; k++)
+            out[n + k] = word;
+    }
+    return (int64_t)n;
+}
+
+/* *words_left: that all entries from here on may have. */
+static int decode_bitmap(const struct decoder *d, size_t i, const char *text, uint64_t *words_left,
+                         struct psd_replay_entry *e)
+{
+    uint64_t most = most_words(d->out) < *words_left ? most_words(d->out) : *words_left;
+    int64_t n = read_bitmap(text, most, NULL);
+    if (n == -EINVAL)
+        return damaged(
+            d, "the header's psd.replay: entry %zu has a bitmap that is no words of 16 hexadecimal digits",
+            i);
+    if (n < 0)
+        return damaged(d, "the header's psd.replay: entry %zu has a bitmap of more than %" PRIu64 " words", i,
+                       most);
+    *words_left -= (uint64_t)n;
+    e->n_words = (uint32_t)n;
+    if (n > 0 && (e->landed = calloc((size_t)n, sizeof *e->landed)) == NULL)
+        return ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
+    read_bitmap(text, most, e->landed);
+    return 0;
+}
+
+static int decode_entry(const struct decoder *d, size_t i, const json_t *json, uint64_t *words_left,
+                        struct psd_replay_entry *e)
 {
     const char *seq = json_string_value(json_array_get(json, 3));
-    const char *hex = json_string_value(json_array_get(json, 4));
+    const char *bitmap = json_string_value(json_array_get(json, 4));
     uint64_t client, incarnation, lane;
 
     if (json_array_size(json) != 5 || !get_integer(json_array_get(json, 0), UINT32_MAX, &client) ||
         !get_integer(json_array_get(json, 1), UINT32_MAX, &incarnation) ||
         !get_integer(json_array_get(json, 2), d->out->map.lanes - 1, &lane) || seq == NULL ||
-        parse_u64(seq, UINT64_MAX, &e->seq) < 0 || hex == NULL)
+        parse_u64(seq, UINT64_MAX, &e->seq) < 0 || bitmap == NULL)
         return damaged(d, "the header's psd.replay: entry %zu is no [client, incarnation, lane, seq, bitmap]",
                        i);
-    if (strlen(hex) % 16 != 0 || strlen(hex) / 16 > most_words(d->out))
-        return damaged(d,
-                       "the header's psd.replay: entry %zu has a bitmap of %zu digits; allowed are multiples "
-                       "of 16 up to %" PRIu64,
-                       i, strlen(hex), 16 * most_words(d->out));
     e->client = (uint32_t)client;
     e->incarnation = (uint32_t)incarnation;
     e->lane = (uint32_t)lane;
-    e->n_words = (uint32_t)(strlen(hex) / 16);
-    if (e->n_words > 0 && (e->landed = calloc(e->n_words, sizeof *e->landed)) == NULL)
-        return ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
-    for (uint32_t w = 0; w < e->n_words; w++)
-        if (parse_hex(hex + (size_t)w * 16, &e->landed[w]) < 0)
-            return damaged(d, "the header's psd.replay: entry %zu has a bitmap that is not hexadecimal", i);
-    return 0;
+    return decode_bitmap(d, i, bitmap, words_left, e);
 }
 
-/* The table is bounded by the header's own bytes, which are in memory already. */
+/* The table is bounded by the header's own bytes, which are in memory already; its bitmaps by what so many
+ * clients could have. */
 static int decode_replay(const struct decoder *d)
 {
     struct psd_snapshot *s = d->out;
     json_t *list;
+    uint64_t words_left = MOST_CLIENTS * (most_words(s) + s->map.lanes);
     int rc = get_json(d, "psd.replay", &list);
 
     if (rc < 0)
@@ -476,7 +523,7 @@ static int decode_replay(const struct decoder *d)
         rc = ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
     for (size_t i = 0; i < n && rc == 0; i++) {
         s->n_replay = i + 1; /* psd_snapshot_finish frees what the failing entry has */
-        rc = decode_entry(d, i, json_array_get(list, i), &s->replay[i]);
+        rc = decode_entry(d, i, json_array_get(list, i), &words_left, &s->replay[i]);
     }
     json_decref(list);
     return rc;

@@ -163,24 +163,36 @@ static int add_parts(json_t *metadata, const struct psd_snapshot *s)
                                       add_json(metadata, "psd.model", model_to_json(s->manifest));
 }
 
+/* Each word in 16 hexadecimal digits; one that comes several times in a row once, with "xTIMES," behind it:
+ * what landed of an exchange is as a rule all of it, or all up to some chunk. */
+static void bitmap_to_text(const struct psd_replay_entry *e, char *text)
+{
+    text[0] = 0;
+    for (uint32_t w = 0, times; w < e->n_words; w += times) {
+        for (times = 1; w + times < e->n_words && e->landed[w + times] == e->landed[w]; times++)
+            ;
+        text += sprintf(text, "%016" PRIx64, e->landed[w]);
+        if (times > 1)
+            text += sprintf(text, "x%" PRIu32 ",", times);
+    }
+}
+
 /* A seq is a peer's number and may be beyond what a JSON integer holds, so it goes as text. */
 static json_t *replay_to_json(const struct psd_snapshot *s)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < s->n_replay; i++) {
         const struct psd_replay_entry *e = &s->replay[i];
-        char *hex = malloc((size_t)e->n_words * 16 + 1);
-        if (hex == NULL) {
+        char *bitmap = malloc((size_t)e->n_words * 16 + 1);
+        if (bitmap == NULL) {
             json_decref(list);
             return NULL;
         }
-        hex[0] = 0;
-        for (uint32_t w = 0; w < e->n_words; w++)
-            snprintf(hex + (size_t)w * 16, 17, "%016" PRIx64, e->landed[w]);
+        bitmap_to_text(e, bitmap);
         json_t *seq = json_sprintf("%" PRIu64, e->seq);
         json_array_append_new(list, json_pack("[I, I, I, o, s]", (json_int_t)e->client,
-                                              (json_int_t)e->incarnation, (json_int_t)e->lane, seq, hex));
-        free(hex);
+                                              (json_int_t)e->incarnation, (json_int_t)e->lane, seq, bitmap));
+        free(bitmap);
     }
     return list;
 }
