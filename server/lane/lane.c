@@ -50,6 +50,19 @@ bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *cente
                                : ps_shard_slice(&center->shard, lane->index).count > 0;
 }
 
+static void ring_destroy(struct psd_ring *ring)
+{
+    if (ring != NULL)
+        psd_ring_finish(ring);
+    free(ring);
+}
+
+static int ring_create(uint32_t n_notes, struct psd_ring **out)
+{
+    *out = aligned_alloc(64, sizeof **out);
+    return *out != NULL ? psd_ring_init(*out, n_notes) : -ENOMEM;
+}
+
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err)
 {
     int rc = -ENOMEM;
@@ -60,22 +73,21 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     lane->shared = opt->shared;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
-    lane->in = aligned_alloc(64, (sizeof *lane->in + 63) & ~(size_t)63);
-    lane->out = aligned_alloc(64, (sizeof *lane->out + 63) & ~(size_t)63);
-    if (lane->clients == NULL || lane->in == NULL || lane->out == NULL) {
+    uint32_t n_notes = psd_ring_notes_for(opt->shared->n_slots);
+    if (lane->clients == NULL) {
         ps_fail(err, rc, "no memory for lane %u", opt->index);
         goto free_lane;
     }
-    if ((rc = psd_ring_init(lane->in)) < 0 || (rc = psd_ring_init(lane->out)) < 0) {
-        ps_fail(err, rc, "lane %u: no descriptor for its notes: %s", opt->index, strerror(-rc));
+    if ((rc = ring_create(n_notes, &lane->in)) < 0 || (rc = ring_create(n_notes, &lane->out)) < 0) {
+        ps_fail(err, rc, "lane %u: no memory or descriptor for its notes: %s", opt->index, strerror(-rc));
         goto free_lane;
     }
     *out = lane;
     return 0;
 
 free_lane:
-    free(lane->in);
-    free(lane->out);
+    ring_destroy(lane->in);
+    ring_destroy(lane->out);
     free(lane->clients);
     free(lane);
     return rc;
@@ -184,12 +196,8 @@ void psd_lane_destroy(struct psd_lane *lane)
     psd_rounds_destroy(lane);
     for (uint32_t i = 0; i < lane->n_roads; i++)
         lane->roads[i].transport->port_close(lane->roads[i].port);
-    if (lane->in != NULL) {
-        psd_ring_finish(lane->in);
-        psd_ring_finish(lane->out);
-    }
-    free(lane->in);
-    free(lane->out);
+    ring_destroy(lane->in);
+    ring_destroy(lane->out);
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);

@@ -8,8 +8,6 @@
 
 #include "proto/transports/transport.h"
 
-#define PSD_RING_NOTES 8192 /* more than can be outstanding: see the kinds below */
-
 enum psd_note_kind {
     /* loop to lane */
     PSD_NOTE_SLICE, /* p: struct psd_center, or NULL to let go of it; answered by RELEASED then */
@@ -61,12 +59,21 @@ struct psd_note {
 struct psd_ring {
     _Atomic uint32_t pushed;
     _Alignas(64) _Atomic uint32_t taken;
-    int wake_fd; /* eventfd: readable after a push */
-    _Alignas(64) struct psd_note notes[PSD_RING_NOTES];
+    int wake_fd;   /* eventfd: readable after a push */
+    uint32_t mask; /* the number of notes, a power of two, less 1 */
+    struct psd_note *notes;
 };
 
-/* -errno when the system has no descriptors. */
-int psd_ring_init(struct psd_ring *r);
+/* Notes that can be outstanding between the loop and a lane for so many clients: of each that comes, goes or
+ * exchanges a few (see the kinds above; sessions that come and go faster than a lane takes its notes are put
+ * off), and what is said to all. */
+static inline uint32_t psd_ring_notes_for(uint32_t n_slots)
+{
+    return 7 * n_slots + 512;
+}
+
+/* With room for n_notes. -ENOMEM; -errno when the system has no descriptors. */
+int psd_ring_init(struct psd_ring *r, uint32_t n_notes);
 void psd_ring_finish(struct psd_ring *r);
 /* Pushes and wakes the taker. A full ring is a bug of ours. */
 void psd_ring_push(struct psd_ring *r, const struct psd_note *note);

@@ -2,6 +2,7 @@
  * on after a checkpoint. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/server/lane/lane_fixture.h"

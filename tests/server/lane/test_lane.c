@@ -542,6 +542,26 @@ START_TEST(slow_reader_loses_its_session)
 }
 END_TEST
 
+/* As many clients as a configuration may allow come and go, and each is said a few things of, before a lane
+ * takes a note, and before the loop does. */
+START_TEST(notes_have_room_for_as_many_clients_as_may_come)
+{
+    static const uint32_t slots[] = {4, 1024 + PSD_OBSERVERS, 5000};
+    for (size_t i = 0; i < ROWS(slots); i++) {
+        struct psd_shared shared;
+        struct psd_lane *lane;
+        struct ps_error err = {""};
+        ck_assert_int_eq(psd_shared_init(&shared, slots[i], 1), 0);
+        ck_assert_msg(psd_lane_create(&(struct psd_lane_options){0, &shared}, &lane, &err) == 0, "%s",
+                      err.text);
+        ck_assert_uint_ge(psd_ring_room(lane->in), 7 * slots[i]);
+        ck_assert_uint_ge(psd_ring_room(lane->out), 7 * slots[i]);
+        psd_lane_destroy(lane);
+        psd_shared_finish(&shared);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-lane");
@@ -561,6 +581,7 @@ int main(void)
     tcase_add_test(tc, bad_offer_ends_the_session);
     tcase_add_test(tc, an_offerer_that_ends_is_answered_by_each_lane_once);
     tcase_add_test(tc, tiny_vector_leaves_lanes_empty);
+    tcase_add_test(tc, notes_have_room_for_as_many_clients_as_may_come);
     if (rig_has_raw()) {
         tcase_add_test(tc, bad_headers_are_refused);
         tcase_add_test(tc, body_may_lie_anywhere);

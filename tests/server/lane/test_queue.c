@@ -7,13 +7,13 @@
 
 #include "tests/support/unit.h"
 
-enum { N = 300000 };
+enum { N = 300000, NOTES = 8192 };
 
 static struct psd_ring *ring_create(void)
 {
-    struct psd_ring *r = aligned_alloc(64, (sizeof *r + 63) & ~(size_t)63);
+    struct psd_ring *r = aligned_alloc(64, sizeof *r);
     ck_assert_ptr_nonnull(r);
-    ck_assert_int_eq(psd_ring_init(r), 0);
+    ck_assert_int_eq(psd_ring_init(r, NOTES - 100), 0);
     return r;
 }
 
@@ -67,8 +67,9 @@ START_TEST(ring_holds_what_it_promises_and_wraps)
     struct psd_ring *r = ring_create();
     struct psd_note note = {.kind = PSD_NOTE_END};
     uint64_t pushed = 0, taken = 0;
+    ck_assert_uint_eq(psd_ring_room(r), NOTES);
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < PSD_RING_NOTES; i++) {
+        for (int i = 0; i < NOTES; i++) {
             note.a = pushed++;
             psd_ring_push(r, &note);
         }
@@ -87,11 +88,11 @@ START_TEST(counters_run_over)
     struct psd_note note = {.kind = PSD_NOTE_END};
     atomic_store(&r->pushed, UINT32_MAX - 5);
     atomic_store(&r->taken, UINT32_MAX - 5);
-    for (uint64_t i = 0; i < PSD_RING_NOTES; i++) {
+    for (uint64_t i = 0; i < NOTES; i++) {
         note.a = i;
         psd_ring_push(r, &note);
     }
-    for (uint64_t i = 0; i < PSD_RING_NOTES; i++) {
+    for (uint64_t i = 0; i < NOTES; i++) {
         ck_assert(psd_ring_take(r, &note));
         ck_assert_uint_eq(note.a, i);
     }
@@ -111,23 +112,23 @@ static void *push_many(void *arg)
     struct psd_note note;
     uint64_t heard = 0;
     for (uint64_t i = 0; i < N; i++) {
-        while (i - heard >= PSD_RING_NOTES) {
+        while (i - heard >= NOTES) {
             struct pollfd fd = {.fd = p->back->wake_fd, .events = POLLIN};
             poll(&fd, 1, 100);
             psd_ring_calm(p->back);
             while (psd_ring_take(p->back, &note))
                 heard = note.a;
         }
-        p->values[i % PSD_RING_NOTES] = i * 3; /* what a note points at is there when the note is */
-        psd_ring_push(
-            p->ring, &(struct psd_note){.kind = PSD_NOTE_SLICE, .a = i, .p = &p->values[i % PSD_RING_NOTES]});
+        p->values[i % NOTES] = i * 3; /* what a note points at is there when the note is */
+        psd_ring_push(p->ring,
+                      &(struct psd_note){.kind = PSD_NOTE_SLICE, .a = i, .p = &p->values[i % NOTES]});
     }
     return NULL;
 }
 
 START_TEST(two_threads_keep_the_order_and_wake_each_other)
 {
-    struct pusher p = {ring_create(), ring_create(), calloc(PSD_RING_NOTES, sizeof(uint64_t))};
+    struct pusher p = {ring_create(), ring_create(), calloc(NOTES, sizeof(uint64_t))};
     pthread_t thread;
     struct psd_note note;
     uint64_t want = 0;
