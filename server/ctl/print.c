@@ -217,6 +217,16 @@ static void print_fallbacks(FILE *out, const json_t *list)
                 ctl_get(w, "road").s, ctl_get(w, "road_why").s);
 }
 
+/* Who keeps others waiting. */
+static void print_stalled(FILE *out, const json_t *list)
+{
+    const json_t *w;
+    size_t i;
+    json_array_foreach(list, i, w) if (strcmp(ctl_get(w, "state").s, "stalled") == 0) fprintf(
+        out, "client %s (%s) has taken no step for %s, and others wait for it\n", ctl_get(w, "client").s,
+        ctl_get(w, "name").s, ctl_duration(json_number_value(json_object_get(w, "awaited_s"))).s);
+}
+
 void ctl_print_workers(FILE *out, const json_t *answer)
 {
     const json_t *list = json_object_get(answer, "workers");
@@ -230,6 +240,7 @@ void ctl_print_workers(FILE *out, const json_t *answer)
         fprintf(out, "no workers\n");
     else
         ctl_print_table(out, columns, n, list);
+    print_stalled(out, list);
     print_fallbacks(out, list);
 }
 

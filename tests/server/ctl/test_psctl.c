@@ -470,6 +470,19 @@ START_TEST(top_prints_a_frame)
 }
 END_TEST
 
+START_TEST(workers_that_others_wait_for_are_named)
+{
+    struct script script = {.workers =
+                                "{\"workers\":["
+                                "{\"client\":0,\"name\":\"a\",\"state\":\"waits\",\"awaited_s\":0.0},"
+                                "{\"client\":1,\"name\":\"b\",\"state\":\"stalled\",\"awaited_s\":63.2}]}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
+    assert_has(text, "\nclient 1 (b) has taken no step for 1 min 03 s, and others wait for it\n");
+    ck_assert_ptr_null(strstr(text, "client 0 (a)"));
+}
+END_TEST
+
 START_TEST(other_answers_are_refused)
 {
     struct script script = {.workers = "hello"};
@@ -548,6 +561,7 @@ int main(void)
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
+    tcase_add_test(tc, workers_that_others_wait_for_are_named);
     tcase_add_test(tc, other_answers_are_refused);
     tcase_add_loop_test(tc, usage_is_checked, 0, (int)(sizeof usages / sizeof *usages));
     suite_add_tcase(suite, tc);
