@@ -123,6 +123,8 @@ struct psc_links {
     uint32_t hopeless;                    /* bitmap of the road's ways: not to be tried again in this epoch */
     char why[160];                        /* the last of those failed; "": none has */
     bool lost;                            /* a link has told that its other end is gone */
+    bool leaving; /* they are to be closed, once nobody works in the worker's vector any more */
+    bool anew;    /* then because of a new Welcome */
 };
 
 /* A lane's part of the transfer under way. */
@@ -270,6 +272,9 @@ struct psc_carriage {
     bool swapped;      /* the road has become another method's, and the transfer under way has not seen it */
     uint64_t landed_seq;  /* up to here exchanges had landed then */
     bool begun;           /* a chunk of the transfer under way has been answered */
+    bool in_place;        /* lanes make it where the worker's vector lies: see psc_pieces_choose */
+    bool resent;          /* links were opened anew while pieces of it were on their way */
+    const float *lent;    /* the vector that was in place last */
     bool unchecked;       /* the values of the transfer under way, see check_values */
     bool refused;         /* chunks were refused because the method changes: nothing is sent until */
     double refused_end_s; /* then */
@@ -398,7 +403,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether what it sends is finite: PSC_OK, or PSC_EVALUE with a sentence, the server having been told. Any
  * thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
-/* client/transfer/links.c. No byte of a vector is read or written any more. */
+/* client/transfer/links.c. No byte of a vector is read or written any more: where a lane does not let go of
+ * one that it works in, the vector gets memory of its own. */
 void psc_links_close(struct psc *c);
 /* And the hubs behind them are gone. */
 void psc_links_finish(struct psc *c);

@@ -185,7 +185,9 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * elastic exchange of it is made where it lies, by the server, without a copy. Otherwise memory like any
  * other. To be called before psc_begin, whose x it may be; a handle has at most 3. Exchanged in place, values
  * are checked as they move: after PSC_EVALUE those that were finite may have landed. Where the server is
- * killed meanwhile, a chunk that it was working on may have moved in part. PSC_EINVAL, PSC_ENOMEM. */
+ * killed meanwhile, or stands still for longer than timeout_ms (PSC_EGONE), a chunk that it was working on
+ * may have moved in part; once the call has returned the server writes nothing there. PSC_EINVAL, PSC_ENOMEM.
+ */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
 /* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the

@@ -5,25 +5,83 @@
 #include <string.h>
 
 #include "client/transfer/transfer.h"
+#include "proto/clock.h"
+
+enum { SETTLE_NAP_US = 100 };
+
+bool psc_links_settle(struct psc *c)
+{
+    struct psc_links *l = &c->carriage.links;
+    bool settled = true;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        if (l->link[i] != NULL && l->transport->link_settle != NULL &&
+            l->transport->link_settle(l->link[i]) < 0)
+            settled = false;
+    return settled;
+}
+
+/* Of a transfer that has failed: nobody wants its answers. */
+static void drain(struct psc_links *l)
+{
+    struct ps_message m;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        while (l->link[i] != NULL && l->transport->link_recv(l->link[i], &m) == 0)
+            l->transport->message_drop(&m);
+}
+
+/* False: a lane has begun to work in the vector and stands still. */
+static bool await_settled(struct psc *c)
+{
+    uint64_t end_ns = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    while (!psc_links_settle(c)) {
+        drain(&c->carriage.links);
+        if (ps_now_ns() >= end_ns)
+            return psc_links_settle(c);
+        ps_sleep_us(SETTLE_NAP_US);
+    }
+    return true;
+}
+
+static void close_hubs(struct psc_links *l)
+{
+    for (uint32_t i = 0; i < l->n_hubs; i++)
+        l->hubs[i].transport->hub_destroy(l->hubs[i].hub);
+    l->n_hubs = 0;
+}
+
+/* The lane may go on to write at any time, to memory that nobody reads. */
+static void part_from_vector(struct psc *c)
+{
+    struct ps_error err = {""};
+    uintptr_t at = (uintptr_t)c->carriage.lent;
+    close_hubs(&c->carriage.links); /* they have lent what it was */
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        struct ps_buffer *b = &c->buffers[i];
+        bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
+        if (holds && ps_buffer_renew(b, &err) < 0)
+            psc_say(c, err.text);
+    }
+}
 
 void psc_links_close(struct psc *c)
 {
     struct psc_links *l = &c->carriage.links;
+    bool settled = await_settled(c);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         if (l->link[i] != NULL) {
             l->transport->link_close(l->link[i]);
             l->link[i] = NULL;
         }
-    l->lost = false;
+    l->lost = l->leaving = l->anew = false;
+    if (!settled)
+        part_from_vector(c);
 }
 
 void psc_links_finish(struct psc *c)
 {
     struct psc_links *l = &c->carriage.links;
     psc_links_close(c);
-    for (uint32_t i = 0; i < l->n_hubs; i++)
-        l->hubs[i].transport->hub_destroy(l->hubs[i].hub);
-    l->n_hubs = 0;
+    close_hubs(l);
 }
 
 /* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere. */

@@ -148,25 +148,27 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
  * less. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
-    c->carriage.unchecked = psc_pieces_in_place(c, t);
+    c->carriage.unchecked = c->carriage.in_place;
     return c->carriage.unchecked ? PSC_OK : psc_transfer_check(c, t, &c->carriage.error);
 }
 
 static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 {
     struct psc_carriage *carry = &c->carriage;
-    if (!moved)
-        psc_pieces_take(c, t); /* in place it is done, and must not be done again */
+    uint32_t in_flight = 0;
     if (moved && is_cut(c, t))
         psc_pieces_start(c, t);
     carry->cut = false;
     if (starts_over(c, t))
         return PSC_CUT;
     for (uint32_t i = 0; i < carry->road.n_lanes; i++)
-        carry->counts.retries += carry->progress[i].in_flight;
+        in_flight += carry->progress[i].in_flight;
+    carry->counts.retries += in_flight;
+    carry->resent = carry->resent || in_flight > 0;
     psc_links_close(c);
     psc_pieces_rewind(c);
     int rc = psc_links_open(c);
+    psc_pieces_choose(c, t);
     return rc == PSC_OK && carry->unchecked ? check_values(c, t) : rc;
 }
 
@@ -222,6 +224,24 @@ static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
     return rc == PSC_OK ? reopen_links(c, t, moved) : rc;
 }
 
+/* The links are to be opened anew. What lanes have begun in the vector they finish first, and it is done: it
+ * must not be done again. Until then this is to be called again. */
+static int leave(struct psc *c, struct psc_transfer *t, bool moved)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_links *l = &carry->links;
+    uint64_t version = carry->counts.center_version;
+    l->leaving = true;
+    l->anew = l->anew || moved;
+    bool settled = psc_links_settle(c);
+    int rc = psc_pieces_take(c, t);
+    if (l->anew) { /* of the server that is there now, which may have been set back */
+        carry->counts.center_version = version;
+        carry->transfer_version = 0;
+    }
+    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : go_over(c, t, l->anew);
+}
+
 /* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
 static double own_sleep_s(const struct psc *c, double *looked_s)
 {
@@ -253,8 +273,8 @@ static bool lingers(const struct psc *c)
 static void wait_for_news(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
-    int ms = carry->refused ? 1 : (int)c->opt.retry_ms / 4 + 1;
-    if (carry->links.transport != NULL)
+    int ms = carry->refused || carry->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
+    if (carry->links.transport != NULL && !carry->links.leaving)
         carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
     else
         ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
@@ -284,6 +304,7 @@ static int run(struct psc *c, struct psc_transfer *t)
     double last_progress_s = ps_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
     double looked_s = last_progress_s;
     uint32_t backoff = 1;
+    struct psc_links *l = &carry->links;
     bool joined, moved;
     int rc;
 
@@ -292,9 +313,10 @@ static int run(struct psc *c, struct psc_transfer *t)
         return rc;
     while (true) {
         bool progress = false;
-        if ((rc = psc_pieces_pump(c, t, &progress)) != PSC_OK || psc_pieces_all_answered(c))
+        rc = !l->leaving ? psc_pieces_pump(c, t, &progress) : joined ? leave(c, t, false) : PSC_OK;
+        if (rc != PSC_OK || psc_pieces_all_answered(c))
             return rc;
-        if (!t->patient && carry->scope.count <= LINGER_FLOATS && lingers(c) &&
+        if (!t->patient && !l->leaving && carry->scope.count <= LINGER_FLOATS && lingers(c) &&
             ((rc = linger(c, t, &progress)) != PSC_OK || psc_pieces_all_answered(c)))
             return rc;
         wait_for_news(c);
@@ -316,13 +338,13 @@ static int run(struct psc *c, struct psc_transfer *t)
             return ps_fail(&carry->error, PSC_EGONE,
                            "the data road has been silent for %.1f s (timeout_ms: %u)", now - last_progress_s,
                            c->opt.timeout_ms);
-        if (carry->links.lost && next_retry_s > now + LOST_PAUSE_S * backoff)
+        if (l->lost && next_retry_s > now + LOST_PAUSE_S * backoff)
             next_retry_s = now + LOST_PAUSE_S * backoff;
-        carry->links.lost = false;
+        l->lost = false;
         if (joined && (moved || now > next_retry_s)) {
             backoff = moved || backoff >= MAX_BACKOFF ? backoff : backoff * 2;
             next_retry_s = now + backoff * c->opt.retry_ms / 1e3;
-            if ((rc = go_over(c, t, moved)) != PSC_OK)
+            if ((rc = leave(c, t, moved)) != PSC_OK)
                 return rc;
         }
     }
@@ -346,6 +368,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
     struct psc_transfer under_way = *t;
+    carry->resent = false;
+    psc_pieces_choose(c, t);
     int rc = check_values(c, t);
     if (rc != PSC_OK)
         return rc;
@@ -355,8 +379,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     carry->transfer_version = 0;
     carry->begun = carry->refused = false;
     psc_pieces_start(c, t);
-    if ((rc = run(c, &under_way)) !=
-        PSC_OK) { /* a drain may end it too: nothing sent may still be on its way */
+    if ((rc = run(c, &under_way)) != PSC_OK || carry->links.leaving) {
+        /* A drain may end it too: nothing sent may still be on its way. */
         psc_links_close(c);
         carry->links.epoch = 0;
     }

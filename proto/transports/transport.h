@@ -41,7 +41,8 @@ struct ps_message {
      * Copy it first, or check what came of it. */
     bool shared;
     /* Body and answer are the peer's own vector, [body_bytes]: see link_send_in_place. The message that goes
-     * back has no body (message_body of 0 leaves the vector alone). */
+     * back has no body (message_body of 0 leaves the vector alone). Nobody works in it before message_begin
+     * has allowed it. */
     bool in_place;
     _Alignas(16) unsigned char storage[192]; /* the transport's */
 };
@@ -120,6 +121,10 @@ struct ps_transport {
     uint64_t (*message_sender)(const struct ps_message *m);
     /* The same for people: "NAME at ADDRESS". */
     void (*message_describe)(const struct ps_message *m, char *text, size_t size);
+    /* Of a message in place, right before its body is read or written for good: true: the body is the port's
+     * until reply or drop; false: the peer has taken it back, and the message is to be dropped. NULL: nothing
+     * is ever in place here. */
+    bool (*message_begin)(struct ps_message *m);
     /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of
      * PS_FRAME_BYTES. -ENOMEM. */
     int (*message_body)(struct ps_message *m, size_t len_bytes);
@@ -136,7 +141,8 @@ struct ps_transport {
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_link **out, struct ps_error *err);
     /* Forgets what is in flight, and returns only when no byte of a body given to link_send is read any more.
-     */
+     * What was sent in place and not begun is taken back; what was begun may still be worked in: first
+     * link_settle. */
     void (*link_close)(struct ps_link *link);
     /* Sends without copying the body: it must stay as it is until its answer came or the link is closed. body
      * NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots; -ECONNRESET: as
@@ -146,6 +152,12 @@ struct ps_transport {
      * touch them until the answer, which has no body, has come. -EINVAL: it does not lie in one. NULL: the
      * road cannot. */
     int (*link_send_in_place)(struct ps_link *link, const void *head, void *body, size_t body_bytes);
+    /* Before a link with bodies in place is closed: takes back those that the port has not begun, whose
+     * answers will not come, and sends nothing any more. -EAGAIN: the port has begun others; their answers
+     * come by link_recv, then it is to be called again. 0: nobody works in a vector, and every body that was
+     * worked in has been answered, but for the one that a port was in when its process ended. Never waits.
+     * NULL: nothing is ever in place here. */
+    int (*link_settle)(struct ps_link *link);
     /* As port_recv. -ECONNRESET: the port is gone for good; what was sent will not be answered. */
     int (*link_recv)(struct ps_link *link, struct ps_message *m);
     /* Waits until one of the links, or extra_fd (-1: none), may be readable, timeout_ms at most. -EINTR,

@@ -21,10 +21,15 @@ static uint64_t ring_entries(const struct ps_shm_shape *shape)
     return n;
 }
 
+static uint64_t claims_at(const struct ps_shm_shape *shape)
+{
+    return sizeof(struct ps_shm_control) + 2 * ring_entries(shape) * sizeof(struct ps_shm_entry);
+}
+
 static uint64_t slots_at(const struct ps_shm_shape *shape)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t bytes = sizeof(struct ps_shm_control) + 2 * ring_entries(shape) * sizeof(struct ps_shm_entry);
+    uint64_t bytes = claims_at(shape) + shape->n_slots * sizeof(struct ps_shm_claim);
     return (bytes + page - 1) / page * page;
 }
 
@@ -46,6 +51,7 @@ int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_re
                                   .control = (struct ps_shm_control *)(void *)base,
                                   .requests = {entries, n - 1, 0},
                                   .answers = {entries + n, n - 1, 0},
+                                  .claims = (struct ps_shm_claim *)(void *)(base + claims_at(shape)),
                                   .slots = base + slots_at(shape),
                                   .bytes = bytes};
     return 0;
