@@ -326,6 +326,7 @@ struct psc {
     struct ps_error error;
     struct psc_shared shared;
     bool shared_ready; /* lock and condition exist */
+    pid_t owner;       /* the process whose threads know it */
     uint64_t token;    /* tells this handle's Hellos from others' */
     int wake_fd;       /* service to caller */
     int command_fd;    /* caller to service */

@@ -151,6 +151,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (c == NULL)
         return PSC_ENOMEM;
     c->wake_fd = c->command_fd = -1;
+    c->owner = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
     c->vec = ps_vec_best();
@@ -302,7 +303,9 @@ static bool has_session(const struct psc *c)
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
-    int rc;
+    int rc = psc_check_process(c, "psc_begin");
+    if (rc != PSC_OK)
+        return rc;
     if (c->manifest != NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
     if (!psc_is_open(c) || x == NULL)
@@ -336,6 +339,9 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                         __builtin_nan(""),
                                         __builtin_nan(""),
                                         0};
+    int rc = psc_check_process(c, "psc_report");
+    if (rc != PSC_OK)
+        return rc;
     if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
         return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
     if (!c->service_runs)
@@ -352,7 +358,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
 
 void psc_close(struct psc *c)
 {
-    if (c == NULL)
+    if (c == NULL || psc_check_process(c, "psc_close") != PSC_OK)
         return;
     struct psc_carriage *carry = &c->carriage;
     psc_mover_stop(c);

@@ -11,6 +11,12 @@
  * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile, and
  * another moves what was started (psc_…_start) or what the method overlaps with computing.
  *
+ * Signals and fork: the library's threads start with all signals blocked, and it changes no handler. A handle
+ * belongs to the process that opened it. In a child of fork every call with it returns PSC_EINVAL and touches
+ * nothing of the parent's (psc_rank is -1, psc_size 0); psc_close returns at once and leaves the copy to the
+ * end of the child. A child has no memory of psc_alloc: to touch it is SIGSEGV. It may open handles of its
+ * own. The descriptors close on exec; a child that does not call exec keeps its copies until it ends.
+ *
  * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 <<
  * 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster
  * at 249 MB).

@@ -14,6 +14,7 @@
 
 #include "client/session/control_messages.h"
 #include "proto/clock.h"
+#include "proto/thread.h"
 #include "proto/wire/control.h"
 
 enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
@@ -447,7 +448,7 @@ static void *run(void *arg)
 
 int psc_service_start(struct psc *c)
 {
-    int rc = pthread_create(&c->service, NULL, run, c);
+    int rc = ps_thread_create(&c->service, run, c);
     c->service_runs = rc == 0;
     return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
 }

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "client/internal.h"
 
@@ -12,6 +13,15 @@ int psc_fail(struct psc *c, int result, const char *fmt, ...)
     vsnprintf(c->error.text, sizeof c->error.text, fmt, ap);
     va_end(ap);
     return result;
+}
+
+int psc_check_process(struct psc *c, const char *call)
+{
+    return getpid() == c->owner
+               ? PSC_OK
+               : psc_fail(c, PSC_EINVAL,
+                          "%s: the handle is of process %d, which has forked: a child opens its own", call,
+                          (int)c->owner);
 }
 
 int psc_result_of_code(uint32_t code)

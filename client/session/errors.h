@@ -8,6 +8,8 @@
 struct psc;
 
 /* Leaves the sentence in the handle and returns `result`. */
+/* A child of fork has a copy of the handle, and none of its threads: PSC_EINVAL, which says so. */
+int psc_check_process(struct psc *c, const char *call);
 int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The result of a server's code. */
 int psc_result_of_code(uint32_t code);

@@ -36,6 +36,7 @@ int ps_buffer_alloc(size_t bytes, struct ps_buffer *out, struct ps_error *err)
             close(fd);
         return ps_fail(err, -ENOMEM, "no memory for a buffer of %zu bytes", bytes);
     }
+    madvise(base, mapped, MADV_DONTFORK);
     *out = (struct ps_buffer){fd >= 0 ? PS_BUFFER_SHARED : PS_BUFFER_HOST, base, bytes, fd};
     return 0;
 }
@@ -50,6 +51,7 @@ int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err)
             close(fd);
         return ps_fail(err, -ENOMEM, "no memory for another buffer of %zu bytes", b->bytes);
     }
+    madvise(copy, mapped, MADV_DONTFORK);
     memcpy(copy, b->base, b->bytes);
     /* One step: the old mapping goes as the new one comes. */
     if (mremap(copy, mapped, mapped, MREMAP_MAYMOVE | MREMAP_FIXED, b->base) == MAP_FAILED) {

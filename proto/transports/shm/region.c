@@ -46,6 +46,7 @@ int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_re
     unsigned char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
+    madvise(base, bytes, MADV_DONTFORK);
     struct ps_shm_entry *entries = (struct ps_shm_entry *)(void *)(base + sizeof(struct ps_shm_control));
     *out = (struct ps_shm_region){.shape = *shape,
                                   .control = (struct ps_shm_control *)(void *)base,

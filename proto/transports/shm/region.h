@@ -64,7 +64,7 @@ struct ps_shm_region {
 
 /* The port's way: a new file, sealed so that nobody can make it smaller. *fd is the caller's. -errno. */
 int ps_shm_region_make(const struct ps_shm_shape *shape, struct ps_shm_region *out, int *fd);
-/* The link's: of a file that it was sent. */
+/* The link's: of a file that it was sent. A child of fork does not have it. */
 int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_region *out);
 void ps_shm_region_unmap(struct ps_shm_region *r);
 
