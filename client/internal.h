@@ -16,6 +16,7 @@
 #include "client/psclient.h"
 #include "client/session/control_socket.h"
 #include "client/session/errors.h"
+#include "client/session/retry.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 #include "proto/model/fragment.h"
@@ -99,6 +100,7 @@ struct psc_shared {
     uint64_t reconnects;
     uint64_t revivals;     /* times that the server came back from a checkpoint */
     uint64_t save_version; /* the center's, when the server last asked to save */
+    uint64_t heard;        /* answers to heartbeats, and Welcomes */
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
@@ -121,10 +123,14 @@ struct psc_links {
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
     uint64_t epoch;                       /* they belong to */
     uint32_t hopeless;                    /* bitmap of the road's ways: not to be tried again in this epoch */
-    char why[160];                        /* the last of those failed; "": none has */
-    bool lost;                            /* a link has told that its other end is gone */
-    bool leaving; /* they are to be closed, once nobody works in the worker's vector any more */
-    bool anew;    /* then because of a new Welcome */
+    bool none;                            /* none could be opened, and it may be possible later: see why */
+    bool worked;                          /* some could, since the handle was opened */
+    uint64_t heard;                       /* from the server, when nobody was there first; 0: somebody was */
+    struct psc_retry retry;
+    char why[160]; /* the last of those failed; "": none has */
+    bool lost;     /* a link has told that its other end is gone */
+    bool leaving;  /* they are to be closed, once nobody works in the worker's vector any more */
+    bool anew;     /* then because of a new Welcome */
 };
 
 /* A lane's part of the transfer under way. */

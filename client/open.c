@@ -154,6 +154,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     c->owner = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
+    psc_retry_init(&c->carriage.links.retry, c->token);
     c->vec = ps_vec_best();
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)

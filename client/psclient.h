@@ -135,7 +135,8 @@ struct psc_options {
      * "server:". */
     const char *server_key;
     /* The road that data takes: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma";
-     * what the server does not offer, or cannot be reached by, is PSC_EUNSUPPORTED. NULL, "auto": the fastest
+     * what the server does not offer, or cannot be reached by though the server answers, is
+     * PSC_EUNSUPPORTED; a server that is away is waited for. NULL, "auto": the fastest
      * that both ends have, and the next when it fails. */
     const char *transport;
 };

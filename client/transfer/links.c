@@ -155,9 +155,14 @@ static void tell(struct psc *c, const char *road, const char *why)
         psc_service_poke(c);
 }
 
+static bool is_auto(const struct psc *c)
+{
+    return strcmp(c->transport, "auto") == 0;
+}
+
 static bool is_wanted(const struct psc *c, const struct psc_way *way)
 {
-    return strcmp(c->transport, "auto") == 0 || strcmp(c->transport, way->transport->name) == 0;
+    return is_auto(c) || strcmp(c->transport, way->transport->name) == 0;
 }
 
 static int refuse(struct psc *c, const char *why)
@@ -173,6 +178,37 @@ static int refuse(struct psc *c, const char *why)
                    why[0] != 0 ? ": " : "", why);
 }
 
+/* Whether it is worth to try again. While a server is away its lanes are, too; where nobody has ever been
+ * there though the server lives, nobody will be: it lies on another machine, or is not for this user. */
+static bool may_pass(struct psc *c, int rc)
+{
+    enum { BEATS = 2 }; /* the first may have been on its way */
+    struct psc_links *l = &c->carriage.links;
+    struct psc_shared *s = &c->shared;
+    enum psc_remedy remedy = psc_remedy_of(rc);
+    if (remedy != PSC_REMEDY_SERVER || l->worked)
+        return remedy == PSC_REMEDY_SERVER || (remedy == PSC_REMEDY_TIME && (l->worked || rc == -ETIMEDOUT));
+    pthread_mutex_lock(&s->lock);
+    if (l->heard == 0)
+        l->heard = s->heard;
+    bool lives = s->heard >= l->heard + BEATS;
+    s->beat_now = true;
+    pthread_mutex_unlock(&s->lock);
+    psc_service_poke(c);
+    return !lives;
+}
+
+static int open_none(struct psc *c, int rc, const char *why)
+{
+    struct psc_links *l = &c->carriage.links;
+    if (why != l->why)
+        snprintf(l->why, sizeof l->why, "%s", why);
+    l->none = rc < 0 && may_pass(c, rc);
+    if (l->none)
+        return PSC_OK;
+    return is_auto(c) ? ps_fail(&c->carriage.error, PSC_ESYSTEM, "no data road: %s", why) : refuse(c, why);
+}
+
 int psc_links_open(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
@@ -180,6 +216,8 @@ int psc_links_open(struct psc *c)
     const struct psc_road *road = &carry->road;
     struct ps_error err = {""};
     char why[160] = "";
+    int last = 0;
+    l->none = false;
     for (uint32_t k = 0; k < road->n_ways; k++) {
         const struct psc_way *way = &road->ways[k];
         if (!is_wanted(c, way) || (l->hopeless >> k & 1) != 0)
@@ -187,15 +225,16 @@ int psc_links_open(struct psc *c)
         int rc = open_way(c, way, &err);
         if (rc == 0) {
             tell(c, way->transport->name, why[0] != 0 ? why : l->why);
+            l->worked = true;
             return PSC_OK;
         }
+        last = rc;
         snprintf(why, sizeof why, "%s: %.140s", way->transport->name, err.text);
-        if (rc != -ETIMEDOUT) { /* one that is slow now may be there next time */
+        if (is_auto(c) && k + 1 < road->n_ways && rc != -ETIMEDOUT) {
+            /* There is another; one that is slow now may be there next time. */
             l->hopeless |= 1u << k;
             snprintf(l->why, sizeof l->why, "%s", why);
         }
     }
-    if (strcmp(c->transport, "auto") != 0)
-        return refuse(c, why[0] != 0 ? why : l->why);
-    return ps_fail(&carry->error, PSC_ESYSTEM, "no data road: %s", why);
+    return open_none(c, last, why[0] != 0 ? why : l->why);
 }

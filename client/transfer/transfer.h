@@ -5,8 +5,8 @@
 #include "client/internal.h"
 #include "proto/codecs/codec.h"
 
-/* links.c. Links to every lane, over the best road that can be had. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one
- * that the caller wants cannot. */
+/* links.c. Links to every lane, over the best road that can be had. PSC_OK with links.none: there is none
+ * now, and there may be later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one that the caller wants cannot be had. */
 int psc_links_open(struct psc *c);
 /* Before they are closed: takes back what no lane has begun in place. False: lanes work in the vector; once
  * their answers have been taken it is to be called again. */

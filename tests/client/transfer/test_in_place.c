@@ -1,17 +1,20 @@
 /* Elastic exchanges in place over shared memory, against lanes that the test scripts: what was taken back,
  * what was begun, and lanes that go and come back. x and the center move towards each other, each by a
  * quarter of the way, each float once, whatever happens meanwhile. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include "client/psclient.h"
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
+#include "proto/unix_socket.h"
 #include "proto/wire/control.h"
 #include "tests/support/unit.h"
 
@@ -29,7 +32,8 @@ struct fake {
     atomic_bool stop;
     struct ps_message held[HELD];
     struct ps_frame frames[HELD];
-    int n_held;
+    int n_held, n_tries;
+    struct ps_unix_socket stand_in;
     bool landed[N / CHUNK];
     atomic_int in_place, staged, stage;
     float center[N];
@@ -200,7 +204,7 @@ static int join(struct fake *f, uint32_t timeout_ms, struct psc **c, float **x)
     opt.transport = "shm";
     opt.timeout_ms = timeout_ms;
     opt.retry_ms = 50;
-    opt.heartbeat_ms = timeout_ms / 10;
+    opt.heartbeat_ms = timeout_ms / 20;
     int rc = psc_open(&opt, c);
     if (rc == PSC_OK)
         rc = psc_alloc(*c, N, x);
@@ -298,6 +302,90 @@ START_TEST(a_vector_is_left_to_who_does_not_let_go)
 }
 END_TEST
 
+/* The lane goes with the first chunk in its hands, as a psd that is killed; others then hear its address. */
+static void die(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
+{
+    struct ps_error err;
+    if (atomic_load(&f->stage) == 2) {
+        assert_quick(shm()->message_begin(m) || !m->in_place);
+        serve_exchange(f, m, frame);
+        return;
+    }
+    shm()->message_drop(m);
+    close_lane(f);
+    atomic_store(&f->stage, 1);
+    assert_quick(ps_unix_socket_listen(f->lane_url + strlen("shm://"), "stand-in", &f->stand_in, &err) == 0);
+}
+
+/* Hangs up on whoever comes, as often as it is told to; then the lane is there again. */
+static void come_back(struct fake *f)
+{
+    int fd = atomic_load(&f->stage) == 1 ? accept(f->stand_in.fd, NULL, NULL) : -1;
+    if (fd < 0)
+        return;
+    close(fd);
+    if (++f->n_tries < 3)
+        return;
+    ps_unix_socket_remove(&f->stand_in);
+    close(f->stand_in.fd);
+    atomic_store(&f->stage, 2);
+    open_lane(f);
+}
+
+/* A restart of psd is waited for, whatever transport is asked for. */
+START_TEST(lanes_that_come_back_are_waited_for)
+{
+    struct fake f = {.on_exchange = die, .on_turn = come_back};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join(&f, 60000, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    assert_moved_once(&f, x);
+    ck_assert_int_eq(f.n_tries, 3);
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
+/* They do not come back: the call ends when its time is up, and says for what it waited. */
+static void die_for_good(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
+{
+    (void)frame;
+    shm()->message_drop(m);
+    close_lane(f);
+}
+
+START_TEST(lanes_that_stay_away_end_the_wait)
+{
+    struct fake f = {.on_exchange = die_for_good};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join(&f, 2000, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EGONE);
+    assert_says(psc_error(c), "(timeout_ms: 2000); shm: ");
+    assert_says(psc_error(c), "no lane that this user can reach is there");
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
+/* Nobody has ever been there, and the server lives: it is on another machine. */
+START_TEST(lanes_that_never_were_are_not_waited_for)
+{
+    struct fake f = {.on_exchange = die_for_good};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    strcat(f.lane_url, "-elsewhere");
+    ck_assert_int_eq(join(&f, 60000, &c, &x), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "transport 'shm' is asked for; the server offers shm, tcp: shm: ");
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-place");
@@ -305,6 +393,9 @@ int main(void)
     ps_log_setup("test", PS_LOG_ERROR);
     tcase_add_test(tc, each_float_moves_once_whatever_stood_still);
     tcase_add_test(tc, a_vector_is_left_to_who_does_not_let_go);
+    tcase_add_test(tc, lanes_that_come_back_are_waited_for);
+    tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
+    tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
