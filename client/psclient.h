@@ -197,11 +197,12 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
-/* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the
- * local optimizer's step, and an exchange when it is due. On return x is the point at which the next gradient
- * is wanted (under Nesterov's momentum that is a little ahead of the worker's own point, which the library
- * keeps). PSC_EVALUE when the vector to send is not finite: nothing was sent and x holds the worker's own
- * diverged point; the caller may psc_pull into x and go on. */
+/* One training step: g is the gradient at x, averaged over n_samples samples (of a clique's member at least
+ * 1: PSC_EINVAL). Does what the method says: the local optimizer's step, and an exchange when it is due. On
+ * return x is the point at which the next gradient is wanted (under Nesterov's momentum that is a little
+ * ahead of the worker's own point, which the library keeps). PSC_EVALUE when the vector to send is not
+ * finite: nothing was sent and x holds the worker's own diverged point; the caller may psc_pull into x and go
+ * on. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
 /* With roles: a PSC_BUFFER's values are the caller's to change in x before each step; they are averaged with
