@@ -139,6 +139,7 @@ struct psc_options {
      * PSC_EUNSUPPORTED; a server that is away is waited for. NULL, "auto": the fastest
      * that both ends have, and the next when it fails. */
     const char *transport;
+    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init; 0: as of the first version */
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
@@ -173,8 +174,12 @@ struct psc_info {
     char averaging[32];    /* "none": there is no z */
 };
 
-/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
+/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. The macro adds how large
+ * this header's tensors are, for a library that knows larger ones. An option that the library does not know,
+ * being older than the program, must be left at 0: PSC_EINVAL names the byte. */
 void psc_options_init(struct psc_options *opt, size_t size);
+void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size);
+#define psc_options_init(opt, size) psc_options_init_sized((opt), (size), sizeof(struct psc_tensor))
 /* The same; `method` is kept by address. */
 void psc_local_init(struct psc_local *local, size_t size, const char *method);
 

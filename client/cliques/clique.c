@@ -71,11 +71,12 @@ static struct psc_clique *allocate(void)
 int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
                       struct psc_clique **out)
 {
-    struct psc_clique *q = allocate();
+    bool known = kind->size == sizeof *kind;
+    struct psc_clique *q = known ? allocate() : NULL;
     if (q == NULL) {
         kind->give_up(state);
         kind->destroy(state);
-        return PSC_ENOMEM;
+        return known ? PSC_ENOMEM : PSC_EUNSUPPORTED;
     }
     q->kind = kind;
     q->state = state;

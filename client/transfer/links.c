@@ -84,13 +84,18 @@ void psc_links_finish(struct psc *c)
     close_hubs(l);
 }
 
-/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere. */
+/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere: but not from a
+ * device, whose memory no CPU may read. */
 static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
 {
-    for (uint32_t i = 0; h->transport->hub_lend != NULL && i < PS_MAX_BUFFERS; i++) {
-        if (c->buffers[i].base == NULL || (h->lent >> i & 1) != 0)
+    const struct ps_transport *t = h->transport;
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        const struct ps_buffer *b = &c->buffers[i];
+        if (b->base == NULL || (h->lent >> i & 1) != 0)
             continue;
-        int rc = h->transport->hub_lend(h->hub, &c->buffers[i], err);
+        int rc = t->hub_lend != NULL ? t->hub_lend(h->hub, b, err) : -ENOTSUP;
+        if (rc == -ENOTSUP && b->kind == PS_BUFFER_DEVICE)
+            return ps_fail(err, rc, "transport %s does not reach a device's memory", t->name);
         if (rc < 0 && rc != -ENOTSUP)
             return rc;
         h->lent |= 1u << i;

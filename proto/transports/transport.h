@@ -78,7 +78,8 @@ struct ps_transport {
     void (*hub_pass)(struct ps_hub *hub, const struct ps_pass *pass);
     /* Links that are opened from now on know the buffer: they read bodies in it without a copy, or work in
      * place. It stays as it is until the hub is destroyed. -ENOTSUP: this kind is copied from, like any other
-     * memory; -ENOSPC: PS_MAX_BUFFERS are lent; NULL: the road copies, or needs not know. */
+     * memory, but for a device's, which is not to be copied from and cannot travel here; -ENOSPC:
+     * PS_MAX_BUFFERS are lent; NULL: the road copies, or needs not know. */
     int (*hub_lend)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
     /* Where lane `lane` is to listen when the control road does at control_url: for port_open. shm:

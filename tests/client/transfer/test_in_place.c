@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
+#include "client/worker/memory.h"
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
 #include "proto/unix_socket.h"
@@ -196,16 +197,21 @@ static void fake_close(struct fake *f)
 static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
 static const float g[N];
 
-static int join(struct fake *f, uint32_t timeout_ms, struct psc **c, float **x)
+static int open_only(struct fake *f, const char *transport, uint32_t timeout_ms, struct psc **c)
 {
     struct psc_options opt;
     psc_options_init(&opt, sizeof opt);
     opt.server = f->url;
-    opt.transport = "shm";
+    opt.transport = transport;
     opt.timeout_ms = timeout_ms;
     opt.retry_ms = 50;
     opt.heartbeat_ms = timeout_ms / 20;
-    int rc = psc_open(&opt, c);
+    return psc_open(&opt, c);
+}
+
+static int join(struct fake *f, uint32_t timeout_ms, struct psc **c, float **x)
+{
+    int rc = open_only(f, "shm", timeout_ms, c);
     if (rc == PSC_OK)
         rc = psc_alloc(*c, N, x);
     if (rc == PSC_OK)
@@ -386,6 +392,26 @@ START_TEST(lanes_that_never_were_are_not_waited_for)
 }
 END_TEST
 
+/* No transport of ours reaches a GPU's memory, and nobody copies from there. */
+START_TEST(a_devices_memory_is_never_copied_from)
+{
+    static const char *const ways[] = {"auto", "shm", "tcp"};
+    struct fake f = {.on_exchange = die_for_good};
+    fake_open(&f);
+    for (size_t i = 0; i < ROWS(ways); i++) {
+        struct psc *c = NULL;
+        float *x;
+        ck_assert_int_eq(open_only(&f, ways[i], 60000, &c), PSC_OK);
+        ck_assert_int_eq(psc_alloc(c, N, &x), PSC_OK);
+        c->buffers[PSC_BUFFER_OWN + 1].kind = PS_BUFFER_DEVICE;
+        ck_assert_int_eq(psc_begin(c, &model, 1, x), i == 0 ? PSC_ESYSTEM : PSC_EUNSUPPORTED);
+        assert_says(psc_error(c), "does not reach");
+        psc_close(c);
+    }
+    fake_close(&f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-place");
@@ -396,6 +422,7 @@ int main(void)
     tcase_add_test(tc, lanes_that_come_back_are_waited_for);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
+    tcase_add_test(tc, a_devices_memory_is_never_copied_from);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
