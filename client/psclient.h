@@ -139,7 +139,7 @@ struct psc_options {
      * PSC_EUNSUPPORTED; a server that is away is waited for. NULL, "auto": the fastest
      * that both ends have, and the next when it fails. */
     const char *transport;
-    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init; 0: as of the first version */
+    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as of the first version */
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
