@@ -184,10 +184,16 @@ static void fake_open(struct fake *f)
     ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
 }
 
+/* From then on what it had is this thread's to look at. */
+static void fake_stop(struct fake *f)
+{
+    if (!atomic_exchange(&f->stop, true))
+        pthread_join(f->thread, NULL);
+}
+
 static void fake_close(struct fake *f)
 {
-    atomic_store(&f->stop, true);
-    pthread_join(f->thread, NULL);
+    fake_stop(f);
     if (f->port != NULL)
         close_lane(f);
     zmq_close(f->control);
@@ -268,6 +274,7 @@ START_TEST(each_float_moves_once_whatever_stood_still)
     fake_open(&f);
     ck_assert_msg(join(&f, 60000, &c, &x) == PSC_OK, "%s", psc_error(c));
     ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    fake_stop(&f);
     assert_moved_once(&f, x);
     ck_assert_int_eq(f.in_place, 1);
     ck_assert_int_ge(f.staged, 1);
@@ -301,6 +308,7 @@ START_TEST(a_vector_is_left_to_who_does_not_let_go)
     for (int i = 0; i < N; i++)
         ck_assert_float_eq(x[i], 8);
     ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c)); /* in place again */
+    fake_stop(&f);
     assert_moved_once(&f, x);
     ck_assert_int_eq(f.in_place, 2);
     psc_close(c);
@@ -347,6 +355,7 @@ START_TEST(lanes_that_come_back_are_waited_for)
     fake_open(&f);
     ck_assert_msg(join(&f, 60000, &c, &x) == PSC_OK, "%s", psc_error(c));
     ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    fake_stop(&f);
     assert_moved_once(&f, x);
     ck_assert_int_eq(f.n_tries, 3);
     psc_close(c);
