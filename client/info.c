@@ -8,7 +8,7 @@ int psc_rank(const struct psc *c)
 {
     struct psc *open = (struct psc *)(uintptr_t)c;
     int rank = -1;
-    if (!c->shared_ready || c->opt.kind != PSC_WORKER)
+    if (psc_check_process(open, "psc_rank") != PSC_OK || !c->shared_ready || c->opt.kind != PSC_WORKER)
         return -1;
     pthread_mutex_lock(&open->shared.lock);
     if (c->shared.epoch > 0)
@@ -20,7 +20,7 @@ int psc_rank(const struct psc *c)
 int psc_size(const struct psc *c)
 {
     struct psc *open = (struct psc *)(uintptr_t)c;
-    if (!c->shared_ready)
+    if (psc_check_process(open, "psc_size") != PSC_OK || !c->shared_ready)
         return 0;
     pthread_mutex_lock(&open->shared.lock);
     int size = (int)c->shared.workers;
@@ -47,7 +47,10 @@ int psc_info(const struct psc *c, struct psc_info *info)
     struct psc *open = (struct psc *)(uintptr_t)c;
     struct psc_info full;
     size_t size = info != NULL ? info->size : 0;
+    int rc = psc_check_process(open, "psc_info");
 
+    if (rc != PSC_OK)
+        return rc;
     if (size < sizeof info->size || size > 65536)
         return psc_fail(open, PSC_EINVAL, "psc_info: set info->size to sizeof (struct psc_info) first");
     memset(&full, 0, sizeof full);

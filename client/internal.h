@@ -16,6 +16,7 @@
 #include "client/psclient.h"
 #include "client/session/control_socket.h"
 #include "client/session/errors.h"
+#include "client/session/retry.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 #include "proto/model/fragment.h"
@@ -99,6 +100,7 @@ struct psc_shared {
     uint64_t reconnects;
     uint64_t revivals;     /* times that the server came back from a checkpoint */
     uint64_t save_version; /* the center's, when the server last asked to save */
+    uint64_t heard;        /* answers to heartbeats, and Welcomes */
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
@@ -121,8 +123,14 @@ struct psc_links {
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
     uint64_t epoch;                       /* they belong to */
     uint32_t hopeless;                    /* bitmap of the road's ways: not to be tried again in this epoch */
-    char why[160];                        /* the last of those failed; "": none has */
-    bool lost;                            /* a link has told that its other end is gone */
+    bool none;                            /* none could be opened, and it may be possible later: see why */
+    bool worked;                          /* some could, since the handle was opened */
+    uint64_t heard;                       /* from the server, when nobody was there first; 0: somebody was */
+    struct psc_retry retry;
+    char why[160]; /* the last of those failed; "": none has */
+    bool lost;     /* a link has told that its other end is gone */
+    bool leaving;  /* they are to be closed, once nobody works in the worker's vector any more */
+    bool anew;     /* then because of a new Welcome */
 };
 
 /* A lane's part of the transfer under way. */
@@ -270,6 +278,9 @@ struct psc_carriage {
     bool swapped;      /* the road has become another method's, and the transfer under way has not seen it */
     uint64_t landed_seq;  /* up to here exchanges had landed then */
     bool begun;           /* a chunk of the transfer under way has been answered */
+    bool in_place;        /* lanes make it where the worker's vector lies: see psc_pieces_choose */
+    bool resent;          /* links were opened anew while pieces of it were on their way */
+    const float *lent;    /* the vector that was in place last */
     bool unchecked;       /* the values of the transfer under way, see check_values */
     bool refused;         /* chunks were refused because the method changes: nothing is sent until */
     double refused_end_s; /* then */
@@ -321,6 +332,7 @@ struct psc {
     struct ps_error error;
     struct psc_shared shared;
     bool shared_ready; /* lock and condition exist */
+    pid_t owner;       /* the process whose threads know it */
     uint64_t token;    /* tells this handle's Hellos from others' */
     int wake_fd;       /* service to caller */
     int command_fd;    /* caller to service */
@@ -398,7 +410,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether what it sends is finite: PSC_OK, or PSC_EVALUE with a sentence, the server having been told. Any
  * thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
-/* client/transfer/links.c. No byte of a vector is read or written any more. */
+/* client/transfer/links.c. No byte of a vector is read or written any more: where a lane does not let go of
+ * one that it works in, the vector gets memory of its own. */
 void psc_links_close(struct psc *c);
 /* And the hubs behind them are gone. */
 void psc_links_finish(struct psc *c);

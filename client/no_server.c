@@ -143,8 +143,8 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     if (given->size < offsetof(struct psc_local, learning_rate) || given->size > 4096)
         return psc_fail(c, PSC_EINVAL, "local: call psc_local_init first");
     psc_local_init(&l, sizeof l, NULL);
-    memcpy(&l, given, given->size < sizeof l ? given->size : sizeof l);
-    if ((rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
+    if ((rc = psc_take_struct(&l, sizeof l, given, given->size, "local", &c->error)) != PSC_OK ||
+        (rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
         (rc = check_clique(c, &l, clique)) != PSC_OK)
         return rc;
     char text[160];

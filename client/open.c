@@ -13,16 +13,22 @@
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
-void psc_options_init(struct psc_options *opt, size_t size)
+void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size)
 {
     const struct psc_options defaults = {.size = size,
                                          .kind = PSC_WORKER,
                                          .rank = -1,
                                          .timeout_ms = 60000,
                                          .retry_ms = 2000,
-                                         .heartbeat_ms = 1000};
+                                         .heartbeat_ms = 1000,
+                                         .tensor_size = tensor_size};
     memset(opt, 0, size);
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+void(psc_options_init)(struct psc_options *opt, size_t size)
+{
+    psc_options_init_sized(opt, size, 0);
 }
 
 static char *default_name(void)
@@ -32,6 +38,10 @@ static char *default_name(void)
     snprintf(name, sizeof name, "%s:%d", host, (int)getpid());
     return strdup(name);
 }
+
+/* struct psc_tensor as its first version had it; and as any may have it. */
+enum { FIRST_TENSOR_BYTES = 96, MAX_TENSOR_BYTES = 4096 };
+_Static_assert(sizeof(struct psc_tensor) >= FIRST_TENSOR_BYTES, "public structs only grow");
 
 /* rdma is one, also where the library was built without it: then no server's is of use. */
 static bool is_transport(const char *name)
@@ -48,10 +58,14 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
                         struct psc_clique **clique_out)
 {
     struct psc_options *opt = &c->opt;
-    psc_options_init(opt, sizeof *opt);
+    psc_options_init_sized(opt, sizeof *opt, 0);
     if (given == NULL || given->size < offsetof(struct psc_options, kind) || given->size > 4096)
         return psc_fail(c, PSC_EINVAL, "options: call psc_options_init first");
-    memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
+    int rc = psc_take_struct(opt, sizeof *opt, given, given->size, "options", &c->error);
+    if (rc != PSC_OK) {
+        opt->server = opt->name = NULL;
+        return rc;
+    }
     opt->size = sizeof *opt;
     const char *server = opt->server, *name = opt->name;
     const struct psc_local *local = opt->local;
@@ -79,7 +93,12 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return psc_fail(c, PSC_EINVAL,
                         "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
                         opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
-    int rc = psc_proof_read(key_file, server_key, &c->proof, &c->error);
+    if (opt->tensor_size == 0)
+        opt->tensor_size = FIRST_TENSOR_BYTES;
+    if (opt->tensor_size < FIRST_TENSOR_BYTES || opt->tensor_size > MAX_TENSOR_BYTES)
+        return psc_fail(c, PSC_EINVAL, "options: tensor_size %zu; allowed are %d to %d, and 0",
+                        opt->tensor_size, FIRST_TENSOR_BYTES, MAX_TENSOR_BYTES);
+    rc = psc_proof_read(key_file, server_key, &c->proof, &c->error);
     if (rc != PSC_OK)
         return rc;
     opt->server = strdup(server != NULL ? server : "");
@@ -151,8 +170,10 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (c == NULL)
         return PSC_ENOMEM;
     c->wake_fd = c->command_fd = -1;
+    c->owner = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
+    psc_retry_init(&c->carriage.links.retry, c->token);
     c->vec = ps_vec_best();
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
@@ -164,22 +185,32 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     return psc_group_share_road(c, c->group.follows ? PSC_OK : join_server(c));
 }
 
+/* Tensors lie as far apart as the caller's version has them. */
+static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, struct ps_tensor *out)
+{
+    struct psc_tensor t = {.name = NULL};
+    char what[40];
+    snprintf(what, sizeof what, "tensor %zu", i);
+    int rc = psc_take_struct(&t, sizeof t, (const unsigned char *)given + i * c->opt.tensor_size,
+                             c->opt.tensor_size, what, &c->error);
+    *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay};
+    memcpy(out->shape, t.shape, sizeof out->shape);
+    return rc;
+}
+
 static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n)
 {
     struct ps_tensor *tensors;
-    int rc;
+    int rc = PSC_OK;
     if (given == NULL || n == 0 || n > PS_MAX_TENSORS)
         return psc_fail(c, PSC_EMANIFEST, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
     if ((tensors = calloc(n, sizeof *tensors)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for %zu tensors", n);
-    for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct ps_tensor){(char *)(uintptr_t)given[i].name,
-                                        given[i].offset,
-                                        {0},
-                                        given[i].n_dims,
-                                        given[i].role,
-                                        given[i].decay};
-        memcpy(tensors[i].shape, given[i].shape, sizeof tensors[i].shape);
+    for (size_t i = 0; i < n && rc == PSC_OK; i++)
+        rc = take_tensor(c, given, i, &tensors[i]);
+    if (rc != PSC_OK) {
+        free(tensors);
+        return rc;
     }
     rc = ps_manifest_create(tensors, n, UINT64_C(1) << 40, &c->manifest, &c->error);
     free(tensors);
@@ -302,7 +333,9 @@ static bool has_session(const struct psc *c)
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
-    int rc;
+    int rc = psc_check_process(c, "psc_begin");
+    if (rc != PSC_OK)
+        return rc;
     if (c->manifest != NULL)
         return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
     if (!psc_is_open(c) || x == NULL)
@@ -329,20 +362,23 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 int psc_report(struct psc *c, const struct psc_metrics *m)
 {
-    const struct psc_metrics unknown = {sizeof unknown,
-                                        __builtin_nan(""),
-                                        __builtin_nan(""),
-                                        __builtin_nan(""),
-                                        __builtin_nan(""),
-                                        __builtin_nan(""),
-                                        0};
+    struct psc_metrics metrics = {sizeof metrics,
+                                  __builtin_nan(""),
+                                  __builtin_nan(""),
+                                  __builtin_nan(""),
+                                  __builtin_nan(""),
+                                  __builtin_nan(""),
+                                  0};
+    int rc = psc_check_process(c, "psc_report");
+    if (rc != PSC_OK)
+        return rc;
     if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
         return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
-    if (!c->service_runs)
-        return PSC_OK;
+    if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||
+        !c->service_runs)
+        return rc;
     pthread_mutex_lock(&c->shared.lock);
-    c->shared.report = unknown;
-    memcpy(&c->shared.report, m, m->size < sizeof *m ? m->size : sizeof *m);
+    c->shared.report = metrics;
     c->shared.report.samples_per_second *= c->group.size; /* members keep step */
     c->shared.has_report = true;
     pthread_mutex_unlock(&c->shared.lock);
@@ -352,7 +388,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
 
 void psc_close(struct psc *c)
 {
-    if (c == NULL)
+    if (c == NULL || psc_check_process(c, "psc_close") != PSC_OK)
         return;
     struct psc_carriage *carry = &c->carriage;
     psc_mover_stop(c);

@@ -11,6 +11,12 @@
  * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile, and
  * another moves what was started (psc_…_start) or what the method overlaps with computing.
  *
+ * Signals and fork: the library's threads start with all signals blocked, and it changes no handler. A handle
+ * belongs to the process that opened it. In a child of fork every call with it returns PSC_EINVAL and touches
+ * nothing of the parent's (psc_rank is -1, psc_size 0); psc_close returns at once and leaves the copy to the
+ * end of the child. A child has no memory of psc_alloc: to touch it is SIGSEGV. It may open handles of its
+ * own. The descriptors close on exec; a child that does not call exec keeps its copies until it ends.
+ *
  * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 <<
  * 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster
  * at 249 MB).
@@ -129,9 +135,11 @@ struct psc_options {
      * "server:". */
     const char *server_key;
     /* The road that data takes: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma";
-     * what the server does not offer, or cannot be reached by, is PSC_EUNSUPPORTED. NULL, "auto": the fastest
+     * what the server does not offer, or cannot be reached by though the server answers, is
+     * PSC_EUNSUPPORTED; a server that is away is waited for. NULL, "auto": the fastest
      * that both ends have, and the next when it fails. */
     const char *transport;
+    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as of the first version */
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
@@ -166,8 +174,12 @@ struct psc_info {
     char averaging[32];    /* "none": there is no z */
 };
 
-/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. */
+/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. The macro adds how large
+ * this header's tensors are, for a library that knows larger ones. An option that the library does not know,
+ * being older than the program, must be left at 0: PSC_EINVAL names the byte. */
 void psc_options_init(struct psc_options *opt, size_t size);
+void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size);
+#define psc_options_init(opt, size) psc_options_init_sized((opt), (size), sizeof(struct psc_tensor))
 /* The same; `method` is kept by address. */
 void psc_local_init(struct psc_local *local, size_t size, const char *method);
 
@@ -185,14 +197,17 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * elastic exchange of it is made where it lies, by the server, without a copy. Otherwise memory like any
  * other. To be called before psc_begin, whose x it may be; a handle has at most 3. Exchanged in place, values
  * are checked as they move: after PSC_EVALUE those that were finite may have landed. Where the server is
- * killed meanwhile, a chunk that it was working on may have moved in part. PSC_EINVAL, PSC_ENOMEM. */
+ * killed meanwhile, or stands still for longer than timeout_ms (PSC_EGONE), a chunk that it was working on
+ * may have moved in part; once the call has returned the server writes nothing there. PSC_EINVAL, PSC_ENOMEM.
+ */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
-/* One training step: g is the gradient at x, averaged over n_samples samples. Does what the method says: the
- * local optimizer's step, and an exchange when it is due. On return x is the point at which the next gradient
- * is wanted (under Nesterov's momentum that is a little ahead of the worker's own point, which the library
- * keeps). PSC_EVALUE when the vector to send is not finite: nothing was sent and x holds the worker's own
- * diverged point; the caller may psc_pull into x and go on. */
+/* One training step: g is the gradient at x, averaged over n_samples samples (of a clique's member at least
+ * 1: PSC_EINVAL). Does what the method says: the local optimizer's step, and an exchange when it is due. On
+ * return x is the point at which the next gradient is wanted (under Nesterov's momentum that is a little
+ * ahead of the worker's own point, which the library keeps). PSC_EVALUE when the vector to send is not
+ * finite: nothing was sent and x holds the worker's own diverged point; the caller may psc_pull into x and go
+ * on. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
 /* With roles: a PSC_BUFFER's values are the caller's to change in x before each step; they are averaged with

@@ -10,7 +10,8 @@
  * arrays are the library's until psc_clique_wait. A sum is added in one fixed order, and every member ends
  * with the same bits, under any codec. No wait is longer than timeout_ms: when a member is gone or silent for
  * that long, the call fails on every member with PSC_ECLIQUE, psc_clique_error says which, and so does every
- * later call. With psc_options.clique a clique becomes one client of a psd.
+ * later call. In a child of fork every call is PSC_EINVAL. With psc_options.clique a clique becomes one
+ * client of a psd.
  *
  * Every function returns PSC_OK or a negative PSC_E... of psclient.h. */
 #ifndef PSCLIQUE_H

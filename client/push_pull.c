@@ -39,6 +39,9 @@ static int check(struct psc *c, const struct hand *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
+    int rc = psc_check_process(c, h->call);
+    if (rc != PSC_OK)
+        return rc;
     if (!c->begun || h->answer == NULL)
         return psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;

@@ -342,6 +342,8 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     struct psc_state_head h = {.flags = 0};
     size_t file_bytes;
     int fd, rc;
+    if ((rc = psc_check_process(c, "psc_saved_version")) != PSC_OK)
+        return rc;
     if (path == NULL || center_version == NULL)
         return psc_fail(c, PSC_EINVAL, "psc_saved_version: a path and a place for the version are needed");
     if ((rc = open_file(c, "psc_saved_version", path, &fd, &file_bytes, head, &h)) != PSC_OK)

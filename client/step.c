@@ -114,6 +114,11 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = psc_check_worker(c, "psc_step", x, g);
     if (rc != PSC_OK)
         return rc;
+    if (n_samples == 0 && c->group.size > 1)
+        return psc_fail(
+            c, PSC_EINVAL,
+            "psc_step: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by "
+            "them");
     c->error.text[0] = 0;
     c->caller_x = x;
     c->stepped = true;

@@ -13,11 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "proto/thread.h"
 
 struct psc_clique {
     const struct psc_clique_kind *kind; /* NULL: only the sentence */
     void *state;
     int rank, members;
+    pid_t owner;           /* the process whose threads know it */
     struct ps_error error; /* of the last failure that the caller was told */
     pthread_t thread;
     bool runs; /* there is a thread */
@@ -43,11 +47,21 @@ static int refuse(struct psc_clique *q, int rc, const char *fmt, ...)
     return rc;
 }
 
+/* A child has a copy of the handle, and none of its threads. */
+static int check_process(struct psc_clique *q)
+{
+    return getpid() == q->owner
+               ? PSC_OK
+               : refuse(q, PSC_EINVAL, "the clique is of process %d, which has forked: a child opens its own",
+                        (int)q->owner);
+}
+
 static struct psc_clique *allocate(void)
 {
     struct psc_clique *q = calloc(1, sizeof *q);
     if (q == NULL)
         return NULL;
+    q->owner = getpid();
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->queued, NULL);
     pthread_cond_init(&q->ended, NULL);
@@ -57,11 +71,12 @@ static struct psc_clique *allocate(void)
 int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
                       struct psc_clique **out)
 {
-    struct psc_clique *q = allocate();
+    bool known = kind->size == sizeof *kind;
+    struct psc_clique *q = known ? allocate() : NULL;
     if (q == NULL) {
         kind->give_up(state);
         kind->destroy(state);
-        return PSC_ENOMEM;
+        return known ? PSC_ENOMEM : PSC_EUNSUPPORTED;
     }
     q->kind = kind;
     q->state = state;
@@ -157,7 +172,7 @@ static int await(struct psc_clique *q, uint64_t ticket)
 
 static int start_thread(struct psc_clique *q)
 {
-    int rc = q->runs ? 0 : pthread_create(&q->thread, NULL, communicate, q);
+    int rc = q->runs ? 0 : ps_thread_create(&q->thread, communicate, q);
     if (rc != 0)
         return refuse(q, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
     q->runs = true;
@@ -196,8 +211,11 @@ static int start_locked(struct psc_clique *q, const struct psc_collective *op, u
 static int start(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
 {
     uint64_t t = 0;
+    int rc = check_process(q);
+    if (rc != PSC_OK)
+        return rc;
     pthread_mutex_lock(&q->lock);
-    int rc = start_locked(q, op, &t);
+    rc = start_locked(q, op, &t);
     pthread_mutex_unlock(&q->lock);
     if (rc == PSC_OK && ticket != NULL)
         *ticket = t;
@@ -208,8 +226,10 @@ static int run(struct psc_clique *q, const struct psc_collective *op)
 {
     struct ps_error err = {""};
     uint64_t ticket = 0;
-    int rc;
+    int rc = check_process(q);
 
+    if (rc != PSC_OK)
+        return rc;
     pthread_mutex_lock(&q->lock);
     if (q->failed != 0 || q->members == 1) {
         rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
@@ -316,7 +336,9 @@ int psc_barrier_start(struct psc_clique *q, uint64_t *ticket)
 
 int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
 {
-    int rc;
+    int rc = check_process(q);
+    if (rc != PSC_OK)
+        return rc;
     pthread_mutex_lock(&q->lock);
     if (ticket > q->issued)
         rc = refuse(q, PSC_EINVAL, "psc_clique_wait: ticket %" PRIu64 " was never given out", ticket);
@@ -330,7 +352,7 @@ int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
 
 void psc_clique_close(struct psc_clique *q)
 {
-    if (q == NULL)
+    if (q == NULL || check_process(q) != PSC_OK)
         return;
     if (q->kind != NULL)
         q->kind->give_up(q->state);

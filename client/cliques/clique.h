@@ -24,6 +24,7 @@ struct psc_collective {
 };
 
 struct psc_clique_kind {
+    size_t size; /* sizeof (struct psc_clique_kind), as the library that has the kind knows it */
     const char *name;
     bool raw_only;   /* floats travel as they are: another codec is refused before anything is run */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
@@ -35,7 +36,7 @@ struct psc_clique_kind {
     void (*destroy)(void *state);
 };
 
-/* Takes over `state`, also on failure: PSC_ENOMEM. */
+/* Takes over `state`, also on failure: PSC_ENOMEM; PSC_EUNSUPPORTED: the kind is of another version. */
 int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
                       struct psc_clique **out);
 /* A handle that only has the sentence; NULL when there is no memory. */

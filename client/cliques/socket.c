@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
+#include "proto/resolve.h"
 
 static const char tcp_scheme[] = "tcp://", unix_scheme[] = "unix:";
 
@@ -79,7 +80,8 @@ static int new_socket(int family)
 }
 
 /* "HOST" or "HOST:PORT"; [..] around an IPv6 address. */
-static int resolve(const char *text, bool with_port, struct addrinfo **out, struct ps_error *err)
+static int resolve(const char *text, bool with_port, uint64_t until_ns, struct addrinfo **out,
+                   struct ps_error *err)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     char host[PSC_ADDRESS_BYTES], *at = host, *end;
@@ -99,8 +101,7 @@ static int resolve(const char *text, bool with_port, struct addrinfo **out, stru
     } else if (strpbrk(host, ":/[]") != NULL || host[0] == 0) {
         return ps_fail(err, -EINVAL, "'%s' is no host", text);
     }
-    int rc = getaddrinfo(at, port, &hints, out);
-    return rc == 0 ? 0 : ps_fail(err, -EINVAL, "'%s': %s", text, gai_strerror(rc));
+    return ps_resolve(at, port, &hints, until_ns, out, err);
 }
 
 static int listen_tcp(const char *host, int *out, char *address, struct ps_error *err)
@@ -109,7 +110,7 @@ static int listen_tcp(const char *host, int *out, char *address, struct ps_error
     socklen_t len = sizeof bound;
     struct addrinfo *where;
     char port[8] = "";
-    int rc = resolve(host, false, &where, err);
+    int rc = resolve(host, false, ps_ns_after(1e-3 * PS_RESOLVE_MS), &where, err);
     if (rc < 0)
         return rc;
     int fd = new_socket(where->ai_family);
@@ -198,7 +199,7 @@ static int connect_to(const struct sockaddr *to, socklen_t len, double deadline_
 static int connect_tcp(const char *host, double deadline_s, int stop_fd, int *fd, struct ps_error *err)
 {
     struct addrinfo *where;
-    int rc = resolve(host, true, &where, err);
+    int rc = resolve(host, true, ps_ns_after(deadline_s - ps_now_s()), &where, err);
     if (rc < 0)
         return rc;
     rc = connect_to(where->ai_addr, where->ai_addrlen, deadline_s, stop_fd, fd);

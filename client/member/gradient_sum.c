@@ -1,8 +1,14 @@
 /* The mean of the members' gradients. Each adds n_samples times its own, so that the mean is weighted by
  * samples as a round's is; of a clique of one it is the gradient itself, bit for bit.
  *
+ * What travels is not larger than twice the mean, since codecs of few bits saturate: samples are counted in a
+ * unit 2^k, the largest that is not above what all members had together in any step so far. A power of two
+ * changes no bit of the mean. Before the first sum all tell their samples. In a step with more samples than
+ * ever before the sum is larger than the mean by as much, once.
+ *
  * Sums travel while the caller computes, when they are not waited for at once: words before the vector, so
  * that they are never behind it. */
+#include <math.h>
 #include <string.h>
 
 #include "client/worker/worker.h"
@@ -52,10 +58,29 @@ int psc_sum_start(struct psc *c, float *sum, size_t n_samples)
     return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(p->q));
 }
 
+static void take_unit(struct psc_group *p, float samples)
+{
+    int e = 0;
+    frexpf(samples, &e); /* samples is 2^(e - 1) and more */
+    float unit = ldexpf(1, 1 - e);
+    if (samples >= 1 && (p->unit == 0 || unit < p->unit))
+        p->unit = unit;
+}
+
+static int learn_unit(struct psc *c, size_t n_samples)
+{
+    struct psc_group *p = &c->group;
+    float samples = (float)n_samples;
+    int rc = psc_allreduce(p->q, &samples, 1, NULL);
+    take_unit(p, samples);
+    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(p->q));
+}
+
 static int take_words(struct psc *c)
 {
     struct psc_group *p = &c->group;
     p->n_samples = (size_t)p->words[PSC_WORD_SAMPLES];
+    take_unit(p, p->words[PSC_WORD_SAMPLES]);
     p->drains = p->words[PSC_WORD_DRAIN] > 0;
     p->save_version += p->words[PSC_WORD_SAVE] > 0;
     if (!(p->words[PSC_WORD_FAILED] > 0))
@@ -85,10 +110,16 @@ int psc_sum_finish(struct psc *c, float *sum)
 
 int psc_gather_start(struct psc *c, float *sum, const float *x, const float *g, size_t n_samples)
 {
+    struct psc_group *p = &c->group;
+    int rc;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         put(c, &c->manifest->segments[i], sum, x, g);
-    if (c->group.size > 1)
-        c->vec->scale(sum, (float)n_samples, c->shard.n_floats);
+    if (p->size == 1)
+        return psc_sum_start(c, sum, n_samples);
+    if (p->unit == 0 && (rc = learn_unit(c, n_samples)) != PSC_OK)
+        return rc;
+    p->sum_unit = p->unit;
+    c->vec->scale(sum, (float)n_samples * p->unit, c->shard.n_floats);
     return psc_sum_start(c, sum, n_samples);
 }
 
@@ -97,7 +128,7 @@ int psc_gather_finish(struct psc *c, float *sum)
     struct psc_group *p = &c->group;
     int rc = psc_sum_finish(c, sum);
     if (rc == PSC_OK && p->size > 1)
-        c->vec->scale(sum, 1 / (float)(p->n_samples > 0 ? p->n_samples : 1), c->shard.n_floats);
+        c->vec->scale(sum, 1 / (float)p->n_samples / p->sum_unit, c->shard.n_floats);
     return rc;
 }
 

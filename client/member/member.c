@@ -7,6 +7,7 @@
 
 #include "client/member/leader_messages.h"
 #include "proto/clock.h"
+#include "proto/thread.h"
 
 #define PATIENCE_S 0.2
 
@@ -68,7 +69,7 @@ static int keeper_start(struct psc *c)
     struct psc_keeper *k = &c->group.keeper;
     pthread_mutex_init(&k->lock, NULL);
     ps_cond_init(&k->changed);
-    int rc = pthread_create(&k->thread, NULL, keep, c);
+    int rc = ps_thread_create(&k->thread, keep, c);
     k->runs = rc == 0;
     if (k->runs)
         return PSC_OK;

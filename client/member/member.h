@@ -55,6 +55,8 @@ struct psc_group {
     uint64_t ticket;          /* of that sum */
     bool pending;             /* it is under way */
     size_t n_samples;         /* of the last sum: all members' */
+    float unit;               /* 2^-k, of samples: see gradient_sum.c; 0: not known yet */
+    float sum_unit;           /* that of the sum under way */
     bool drains;              /* told by it */
     uint64_t save_version;    /* counts the wishes to save that were told by sums */
     uint64_t told_version;    /* the last wish of the server's that the leader has passed on */

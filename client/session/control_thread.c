@@ -14,9 +14,18 @@
 
 #include "client/session/control_messages.h"
 #include "proto/clock.h"
+#include "proto/thread.h"
 #include "proto/wire/control.h"
 
-enum { HELLO_WAIT_MS = 1000, SILENT_BEATS = 4, LEAVE_LINGER_MS = 300, SLEPT_MS = 500 };
+/* A Hello that is not answered is said again on a fresh line: after HELLO_WAIT_MS, then ever later. */
+enum {
+    HELLO_WAIT_MS = 1000,
+    MAX_HELLO_WAIT_MS = 8000,
+    NO_PLACE_WAIT_MS = 100,
+    SILENT_BEATS = 4,
+    LEAVE_LINGER_MS = 300,
+    SLEPT_MS = 500
+};
 
 struct service {
     struct psc *c;
@@ -24,7 +33,11 @@ struct service {
     struct psc_line line;
     char elsewhere[320]; /* where the server said that the job's head is; "" : it said nothing */
     bool sent_on;        /* this is there */
-    uint64_t last_heard_ms, last_beat_ms, hello_ms, looked_ms;
+    uint64_t last_heard_ms, last_beat_ms, looked_ms;
+    struct psc_place found; /* where the server was to be, when it was last looked for */
+    uint64_t hello_ms;      /* when Hello is said again, unless an answer comes */
+    uint64_t find_ms;       /* when it is looked up whether the server is to be found elsewhere */
+    struct psc_retry retry;
 };
 
 /* With the lock held: lets everyone who waits look again. */
@@ -70,15 +83,37 @@ static void note_trouble(struct psc *c, const struct ps_error *trouble)
     pthread_mutex_unlock(&c->shared.lock);
 }
 
+static void wait_for_welcome(struct service *v)
+{
+    uint64_t now = ps_now_ms();
+    v->find_ms = now + HELLO_WAIT_MS;
+    v->hello_ms = now + (uint64_t)(v->line.socket != NULL
+                                       ? psc_retry_next(&v->retry, HELLO_WAIT_MS, MAX_HELLO_WAIT_MS)
+                                       : psc_retry_next(&v->retry, NO_PLACE_WAIT_MS, NO_PLACE_WAIT_MS));
+}
+
+/* A server that was started again may have another address: its endpoint file says so. */
+static bool has_moved(struct service *v)
+{
+    struct ps_error ignored;
+    struct psc_place place;
+    uint64_t now = ps_now_ms();
+    if (now < v->find_ms)
+        return false;
+    v->find_ms = now + HELLO_WAIT_MS;
+    return psc_place_find(v->c->opt.server, &place, &ignored) == 0 &&
+           (strcmp(place.url, v->found.url) != 0 || strcmp(place.server_key, v->found.server_key) != 0);
+}
+
 /* A fresh socket and a Hello on it. */
 static void connect_anew(struct service *v)
 {
     struct psc_place place;
     struct ps_error trouble = {""};
 
-    v->hello_ms = ps_now_ms();
     psc_line_close(&v->line, 0);
     int rc = psc_place_find(v->c->opt.server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
+    v->found = place;
     v->sent_on = v->elsewhere[0] != 0;
     if (v->sent_on &&
         rc == PSC_OK) { /* for this once: a head that has moved is asked for where the user said */
@@ -88,6 +123,7 @@ static void connect_anew(struct service *v)
     if (rc == PSC_OK)
         rc = psc_line_open(&v->line, v->context, &place, &v->c->proof, &trouble);
     note_trouble(v->c, &trouble);
+    wait_for_welcome(v);
     if (rc == PSC_OK)
         send_hello(v, NULL);
     else if (rc != PSC_EGONE)
@@ -139,6 +175,8 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->state = PSC_STATE_JOINED;
     s->waiting_chunks = 0;
     s->epoch++;
+    s->heard++;
+    psc_retry_reset(&v->retry);
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
     s->revivals += m->welcome->revived != 0;
@@ -177,6 +215,7 @@ static void on_alive(struct service *v, const Ps__ToClient *m)
     struct psc_shared *s = &v->c->shared;
     pthread_mutex_lock(&s->lock);
     s->workers = m->alive->workers;
+    s->heard++;
     if (m->alive->center_version > s->center_version)
         s->center_version = m->alive->center_version;
     s->draining = s->draining || m->alive->draining;
@@ -211,6 +250,7 @@ static void on_save(struct service *v, const Ps__ToClient *m)
 
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
+    wait_for_welcome(v); /* it is there, and answers as fast as it can */
     send_hello(v, &m->challenge->nonce);
 }
 
@@ -386,7 +426,7 @@ static void forgive_own_sleep(struct service *v)
 }
 
 /* What is due by the clock. */
-static void keep_time(struct service *v, enum psc_state state, bool draining)
+static void keep_time(struct service *v, enum psc_state state, bool draining, bool beat_now)
 {
     const struct psc_options *opt = &v->c->opt;
     uint64_t now = ps_now_ms();
@@ -402,10 +442,9 @@ static void keep_time(struct service *v, enum psc_state state, bool draining)
         end_session(v->c, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
-    } else if (state == PSC_STATE_JOINED && now - v->last_beat_ms >= opt->heartbeat_ms) {
+    } else if (state == PSC_STATE_JOINED && (beat_now || now - v->last_beat_ms >= opt->heartbeat_ms)) {
         beat(v);
-    } else if (state == PSC_STATE_CONNECTING &&
-               now - v->hello_ms >= (v->line.socket != NULL ? HELLO_WAIT_MS : HELLO_WAIT_MS / 10)) {
+    } else if (state == PSC_STATE_CONNECTING && (now >= v->hello_ms || has_moved(v))) {
         connect_anew(v);
     }
 }
@@ -417,6 +456,7 @@ static void *run(void *arg)
     enum psc_state state = PSC_STATE_CONNECTING;
 
     v.last_heard_ms = v.looked_ms = ps_now_ms();
+    psc_retry_init(&v.retry, c->token);
     if (v.context == NULL)
         end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
     else
@@ -435,9 +475,9 @@ static void *run(void *arg)
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;
-        bool draining = c->shared.draining;
+        bool draining = c->shared.draining, beat_now = c->shared.beat_now;
         pthread_mutex_unlock(&c->shared.lock);
-        keep_time(&v, state, draining);
+        keep_time(&v, state, draining, beat_now);
     }
     psc_line_close(&v.line, 0);
     if (v.context != NULL)
@@ -447,7 +487,7 @@ static void *run(void *arg)
 
 int psc_service_start(struct psc *c)
 {
-    int rc = pthread_create(&c->service, NULL, run, c);
+    int rc = ps_thread_create(&c->service, run, c);
     c->service_runs = rc == 0;
     return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
 }

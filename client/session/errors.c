@@ -1,7 +1,9 @@
 /* What a call returns and what the caller is told, for every part of the library. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "client/internal.h"
 
@@ -12,6 +14,28 @@ int psc_fail(struct psc *c, int result, const char *fmt, ...)
     vsnprintf(c->error.text, sizeof c->error.text, fmt, ap);
     va_end(ap);
     return result;
+}
+
+int psc_check_process(struct psc *c, const char *call)
+{
+    return getpid() == c->owner
+               ? PSC_OK
+               : psc_fail(c, PSC_EINVAL,
+                          "%s: the handle is of process %d, which has forked: a child opens its own", call,
+                          (int)c->owner);
+}
+
+int psc_take_struct(void *to, size_t known, const void *given, size_t given_size, const char *what,
+                    struct ps_error *err)
+{
+    const unsigned char *bytes = given;
+    for (size_t i = known; i < given_size; i++)
+        if (bytes[i] != 0)
+            return ps_fail(err, PSC_EINVAL,
+                           "%s: byte %zu is of a newer version of the library and not 0; this one knows %zu",
+                           what, i, known);
+    memcpy(to, given, given_size < known ? given_size : known);
+    return PSC_OK;
 }
 
 int psc_result_of_code(uint32_t code)

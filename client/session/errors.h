@@ -3,12 +3,22 @@
 #define PSC_SESSION_ERRORS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "proto/error.h"
 
 struct psc;
 
 /* Leaves the sentence in the handle and returns `result`. */
 int psc_fail(struct psc *c, int result, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* A child of fork has a copy of the handle, and none of its threads: PSC_EINVAL, which says so. */
+int psc_check_process(struct psc *c, const char *call);
+/* Copies what both sides know of a public struct that carries its size. What only a newer program knows is to
+ * be 0, as its init left it: else PSC_EINVAL with a sentence that begins with `what`, and nothing is copied.
+ */
+int psc_take_struct(void *to, size_t known, const void *given, size_t given_size, const char *what,
+                    struct ps_error *err);
 /* The result of a server's code. */
 int psc_result_of_code(uint32_t code);
 /* Tells the caller's log. Not with the lock held. */

@@ -9,6 +9,7 @@
 
 #include "client/internal.h"
 #include "proto/clock.h"
+#include "proto/thread.h"
 
 static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
 {
@@ -72,7 +73,7 @@ int psc_mover_start(struct psc *c)
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
-    int rc = pthread_create(&m->thread, NULL, carry, c);
+    int rc = ps_thread_create(&m->thread, carry, c);
     m->runs = rc == 0;
     if (rc != 0)
         finish(m);
@@ -197,6 +198,8 @@ int psc_wait(struct psc *c, uint64_t ticket)
     struct psc_mover *m = &c->mover;
     double begin = ps_now_s();
     int rc = PSC_OK;
+    if ((rc = psc_check_process(c, "psc_wait")) != PSC_OK)
+        return rc;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
     if (ticket == PSC_ALL && c->half->flush != NULL && c->stepped) {

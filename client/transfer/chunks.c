@@ -122,14 +122,17 @@ static bool is_shared(const struct psc *c, const void *begin, size_t bytes)
     return false;
 }
 
-/* Whether the lanes are to make the exchange where x lies. */
-bool psc_pieces_in_place(const struct psc *c, const struct psc_transfer *t)
+void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
 {
-    const struct psc_carriage *carry = &c->carriage;
+    struct psc_carriage *carry = &c->carriage;
     const struct ps_admission_info *admission = ps_admission_find(carry->road.admission);
-    return t->meets && carry->links.transport != NULL && carry->links.transport->link_send_in_place != NULL &&
-           admission != NULL && (admission->uses & PS_USES_MERGE) == 0 && carry->wire.message->in_place &&
-           carry->wire.answer->in_place && is_shared(c, t->send, carry->scope.count * sizeof(float));
+    carry->in_place = t->meets && !carry->resent && carry->links.transport != NULL &&
+                      carry->links.transport->link_send_in_place != NULL && admission != NULL &&
+                      (admission->uses & PS_USES_MERGE) == 0 && carry->wire.message->in_place &&
+                      carry->wire.answer->in_place &&
+                      is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
+    if (carry->in_place)
+        carry->lent = t->send;
 }
 
 static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,
@@ -152,7 +155,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     if (carry->refused && ps_now_s() < carry->refused_end_s)
         return;
     carry->refused = false;
-    bool in_place = psc_pieces_in_place(c, t);
+    bool in_place = carry->in_place;
     for (; p->next < p->end && p->in_flight < carry->links.window_chunks; p->next++) {
         if (is_answered(p, p->next))
             continue;
@@ -226,7 +229,7 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
-    if (f->code == PS__CODE__VALUE && psc_pieces_in_place(c, t) &&
+    if (f->code == PS__CODE__VALUE && carry->in_place &&
         psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
                               "it was not exchanged, others may have been", &carry->error) < 0)
         return PSC_EVALUE;
@@ -249,7 +252,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
         return take_error(c, t, lane, &f, m);
     struct ps_range r = {f.begin, f.count};
     int64_t k = ps_shard_find(&carry->shard, lane, carry->cover, r);
-    bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && psc_pieces_in_place(c, t),
+    bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && carry->in_place,
          has_body = t->landed != NULL && !in_place;
     const struct ps_codec *codec = has_body ? psc_wire_answer_codec(c, t) : ps_codec_find(0);
     size_t want = has_body ? codec->payload_bytes(f.count) : 0;
@@ -295,11 +298,14 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
     return result;
 }
 
-void psc_pieces_take(struct psc *c, const struct psc_transfer *t)
+/* The road may be another one already: of all links there are. */
+int psc_pieces_take(struct psc *c, const struct psc_transfer *t)
 {
-    for (uint32_t lane = 0; lane < c->carriage.road.n_lanes; lane++)
-        for (bool got = c->carriage.links.link[lane] != NULL; got;)
-            take_one(c, t, lane, &got);
+    int rc = PSC_OK;
+    for (uint32_t lane = 0; lane < PS_MAX_LANES; lane++)
+        for (bool got = c->carriage.links.link[lane] != NULL; got && rc == PSC_OK;)
+            rc = take_one(c, t, lane, &got);
+    return rc;
 }
 
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */

@@ -5,34 +5,97 @@
 #include <string.h>
 
 #include "client/transfer/transfer.h"
+#include "proto/clock.h"
+
+enum { SETTLE_NAP_US = 100 };
+
+bool psc_links_settle(struct psc *c)
+{
+    struct psc_links *l = &c->carriage.links;
+    bool settled = true;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        if (l->link[i] != NULL && l->transport->link_settle != NULL &&
+            l->transport->link_settle(l->link[i]) < 0)
+            settled = false;
+    return settled;
+}
+
+/* Of a transfer that has failed: nobody wants its answers. */
+static void drain(struct psc_links *l)
+{
+    struct ps_message m;
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        while (l->link[i] != NULL && l->transport->link_recv(l->link[i], &m) == 0)
+            l->transport->message_drop(&m);
+}
+
+/* False: a lane has begun to work in the vector and stands still. */
+static bool await_settled(struct psc *c)
+{
+    uint64_t end_ns = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
+    while (!psc_links_settle(c)) {
+        drain(&c->carriage.links);
+        if (ps_now_ns() >= end_ns)
+            return psc_links_settle(c);
+        ps_sleep_us(SETTLE_NAP_US);
+    }
+    return true;
+}
+
+static void close_hubs(struct psc_links *l)
+{
+    for (uint32_t i = 0; i < l->n_hubs; i++)
+        l->hubs[i].transport->hub_destroy(l->hubs[i].hub);
+    l->n_hubs = 0;
+}
+
+/* The lane may go on to write at any time, to memory that nobody reads. */
+static void part_from_vector(struct psc *c)
+{
+    struct ps_error err = {""};
+    uintptr_t at = (uintptr_t)c->carriage.lent;
+    close_hubs(&c->carriage.links); /* they have lent what it was */
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        struct ps_buffer *b = &c->buffers[i];
+        bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
+        if (holds && ps_buffer_renew(b, &err) < 0)
+            psc_say(c, err.text);
+    }
+}
 
 void psc_links_close(struct psc *c)
 {
     struct psc_links *l = &c->carriage.links;
+    bool settled = await_settled(c);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         if (l->link[i] != NULL) {
             l->transport->link_close(l->link[i]);
             l->link[i] = NULL;
         }
-    l->lost = false;
+    l->lost = l->leaving = l->anew = false;
+    if (!settled)
+        part_from_vector(c);
 }
 
 void psc_links_finish(struct psc *c)
 {
     struct psc_links *l = &c->carriage.links;
     psc_links_close(c);
-    for (uint32_t i = 0; i < l->n_hubs; i++)
-        l->hubs[i].transport->hub_destroy(l->hubs[i].hub);
-    l->n_hubs = 0;
+    close_hubs(l);
 }
 
-/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere. */
+/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere: but not from a
+ * device, whose memory no CPU may read. */
 static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
 {
-    for (uint32_t i = 0; h->transport->hub_lend != NULL && i < PS_MAX_BUFFERS; i++) {
-        if (c->buffers[i].base == NULL || (h->lent >> i & 1) != 0)
+    const struct ps_transport *t = h->transport;
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        const struct ps_buffer *b = &c->buffers[i];
+        if (b->base == NULL || (h->lent >> i & 1) != 0)
             continue;
-        int rc = h->transport->hub_lend(h->hub, &c->buffers[i], err);
+        int rc = t->hub_lend != NULL ? t->hub_lend(h->hub, b, err) : -ENOTSUP;
+        if (rc == -ENOTSUP && b->kind == PS_BUFFER_DEVICE)
+            return ps_fail(err, rc, "transport %s does not reach a device's memory", t->name);
         if (rc < 0 && rc != -ENOTSUP)
             return rc;
         h->lent |= 1u << i;
@@ -97,9 +160,14 @@ static void tell(struct psc *c, const char *road, const char *why)
         psc_service_poke(c);
 }
 
+static bool is_auto(const struct psc *c)
+{
+    return strcmp(c->transport, "auto") == 0;
+}
+
 static bool is_wanted(const struct psc *c, const struct psc_way *way)
 {
-    return strcmp(c->transport, "auto") == 0 || strcmp(c->transport, way->transport->name) == 0;
+    return is_auto(c) || strcmp(c->transport, way->transport->name) == 0;
 }
 
 static int refuse(struct psc *c, const char *why)
@@ -115,6 +183,37 @@ static int refuse(struct psc *c, const char *why)
                    why[0] != 0 ? ": " : "", why);
 }
 
+/* Whether it is worth to try again. While a server is away its lanes are, too; where nobody has ever been
+ * there though the server lives, nobody will be: it lies on another machine, or is not for this user. */
+static bool may_pass(struct psc *c, int rc)
+{
+    enum { BEATS = 2 }; /* the first may have been on its way */
+    struct psc_links *l = &c->carriage.links;
+    struct psc_shared *s = &c->shared;
+    enum psc_remedy remedy = psc_remedy_of(rc);
+    if (remedy != PSC_REMEDY_SERVER || l->worked)
+        return remedy == PSC_REMEDY_SERVER || (remedy == PSC_REMEDY_TIME && (l->worked || rc == -ETIMEDOUT));
+    pthread_mutex_lock(&s->lock);
+    if (l->heard == 0)
+        l->heard = s->heard;
+    bool lives = s->heard >= l->heard + BEATS;
+    s->beat_now = true;
+    pthread_mutex_unlock(&s->lock);
+    psc_service_poke(c);
+    return !lives;
+}
+
+static int open_none(struct psc *c, int rc, const char *why)
+{
+    struct psc_links *l = &c->carriage.links;
+    if (why != l->why)
+        snprintf(l->why, sizeof l->why, "%s", why);
+    l->none = rc < 0 && may_pass(c, rc);
+    if (l->none)
+        return PSC_OK;
+    return is_auto(c) ? ps_fail(&c->carriage.error, PSC_ESYSTEM, "no data road: %s", why) : refuse(c, why);
+}
+
 int psc_links_open(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
@@ -122,6 +221,8 @@ int psc_links_open(struct psc *c)
     const struct psc_road *road = &carry->road;
     struct ps_error err = {""};
     char why[160] = "";
+    int last = 0;
+    l->none = false;
     for (uint32_t k = 0; k < road->n_ways; k++) {
         const struct psc_way *way = &road->ways[k];
         if (!is_wanted(c, way) || (l->hopeless >> k & 1) != 0)
@@ -129,15 +230,16 @@ int psc_links_open(struct psc *c)
         int rc = open_way(c, way, &err);
         if (rc == 0) {
             tell(c, way->transport->name, why[0] != 0 ? why : l->why);
+            l->worked = true;
             return PSC_OK;
         }
+        last = rc;
         snprintf(why, sizeof why, "%s: %.140s", way->transport->name, err.text);
-        if (rc != -ETIMEDOUT) { /* one that is slow now may be there next time */
+        if (is_auto(c) && k + 1 < road->n_ways && rc != -ETIMEDOUT) {
+            /* There is another; one that is slow now may be there next time. */
             l->hopeless |= 1u << k;
             snprintf(l->why, sizeof l->why, "%s", why);
         }
     }
-    if (strcmp(c->transport, "auto") != 0)
-        return refuse(c, why[0] != 0 ? why : l->why);
-    return ps_fail(&carry->error, PSC_ESYSTEM, "no data road: %s", why);
+    return open_none(c, last, why[0] != 0 ? why : l->why);
 }

@@ -12,7 +12,12 @@
 #include "client/transfer/transfer.h"
 #include "proto/clock.h"
 
+/* What is not answered is sent again after retry_ms, and then ever later, at most after so many times that.
+ */
 enum { MAX_BACKOFF = 8 };
+
+/* Before links that could not be opened are tried again, at most. */
+#define NONE_PAUSE_S 1.0
 
 /* A small vector's answer comes so soon that to sleep and be woken on another core costs more than the
  * exchange. The caller then looks for it for a moment, giving way to whoever wants the core, before it
@@ -20,7 +25,7 @@ enum { MAX_BACKOFF = 8 };
 enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 #define SLEPT_S 0.5
 
-/* Before a link that has told of its end is opened anew. */
+/* Before a link that has told of its end is opened anew, first. */
 #define LOST_PAUSE_S 0.02
 
 /* With the lock held: goes over to the road of the newest Welcome. Within one method it must be the same
@@ -148,25 +153,27 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
  * less. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
-    c->carriage.unchecked = psc_pieces_in_place(c, t);
+    c->carriage.unchecked = c->carriage.in_place;
     return c->carriage.unchecked ? PSC_OK : psc_transfer_check(c, t, &c->carriage.error);
 }
 
 static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 {
     struct psc_carriage *carry = &c->carriage;
-    if (!moved)
-        psc_pieces_take(c, t); /* in place it is done, and must not be done again */
+    uint32_t in_flight = 0;
     if (moved && is_cut(c, t))
         psc_pieces_start(c, t);
     carry->cut = false;
     if (starts_over(c, t))
         return PSC_CUT;
     for (uint32_t i = 0; i < carry->road.n_lanes; i++)
-        carry->counts.retries += carry->progress[i].in_flight;
+        in_flight += carry->progress[i].in_flight;
+    carry->counts.retries += in_flight;
+    carry->resent = carry->resent || in_flight > 0;
     psc_links_close(c);
     psc_pieces_rewind(c);
     int rc = psc_links_open(c);
+    psc_pieces_choose(c, t);
     return rc == PSC_OK && carry->unchecked ? check_values(c, t) : rc;
 }
 
@@ -222,6 +229,24 @@ static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
     return rc == PSC_OK ? reopen_links(c, t, moved) : rc;
 }
 
+/* The links are to be opened anew. What lanes have begun in the vector they finish first, and it is done: it
+ * must not be done again. Until then this is to be called again. */
+static int leave(struct psc *c, struct psc_transfer *t, bool moved)
+{
+    struct psc_carriage *carry = &c->carriage;
+    struct psc_links *l = &carry->links;
+    uint64_t version = carry->counts.center_version;
+    l->leaving = true;
+    l->anew = l->anew || moved;
+    bool settled = psc_links_settle(c);
+    int rc = psc_pieces_take(c, t);
+    if (l->anew) { /* of the server that is there now, which may have been set back */
+        carry->counts.center_version = version;
+        carry->transfer_version = 0;
+    }
+    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : go_over(c, t, l->anew);
+}
+
 /* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
 static double own_sleep_s(const struct psc *c, double *looked_s)
 {
@@ -253,8 +278,8 @@ static bool lingers(const struct psc *c)
 static void wait_for_news(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
-    int ms = carry->refused ? 1 : (int)c->opt.retry_ms / 4 + 1;
-    if (carry->links.transport != NULL)
+    int ms = carry->refused || carry->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
+    if (carry->links.transport != NULL && !carry->links.leaving && !carry->links.none)
         carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
     else
         ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
@@ -276,53 +301,92 @@ static bool is_parked(struct psc *c)
     return parked;
 }
 
+/* When the transfer under way was last heard of, and when what is missing is asked for again. */
+struct pace {
+    double progress_s, retry_s, looked_s;
+    struct psc_retry retry; /* of what was sent */
+    bool hastened;          /* links are gone: retry_s is for them */
+};
+
+static void pace_begin(const struct psc *c, struct pace *p)
+{
+    p->progress_s = ps_now_s();
+    psc_retry_reset(&p->retry);
+    p->retry_s =
+        p->progress_s + psc_retry_next(&p->retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+    p->hastened = false;
+}
+
+/* Links that are gone, or could not be opened, are tried sooner than what was sent is sent again. */
+static void hasten(struct psc *c, struct pace *p, double now)
+{
+    struct psc_links *l = &c->carriage.links;
+    bool missing = l->lost || l->none;
+    l->lost = false;
+    if (!missing || p->hastened)
+        return;
+    double at = now + psc_retry_next(&l->retry, LOST_PAUSE_S, NONE_PAUSE_S);
+    p->retry_s = at < p->retry_s || l->none ? at : p->retry_s;
+    p->hastened = true;
+}
+
+static int silent_for(struct psc *c, double silent_s)
+{
+    const struct psc_links *l = &c->carriage.links;
+    return ps_fail(&c->carriage.error, PSC_EGONE,
+                   "the data road has been silent for %.1f s (timeout_ms: %u)%s%s", silent_s,
+                   c->opt.timeout_ms, l->none ? "; " : "", l->none ? l->why : "");
+}
+
+/* Takes what has come and sends what may be sent. */
+static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progress)
+{
+    struct psc_carriage *carry = &c->carriage;
+    if (carry->links.leaving)
+        return joined ? leave(c, t, false) : PSC_OK;
+    int rc = psc_pieces_pump(c, t, progress);
+    if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->patient && carry->scope.count <= LINGER_FLOATS &&
+        lingers(c))
+        rc = linger(c, t, progress);
+    return rc;
+}
+
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
  * silent. */
 static int run(struct psc *c, struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
-    double last_progress_s = ps_now_s(), next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
-    double looked_s = last_progress_s;
-    uint32_t backoff = 1;
+    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ carry->seq}};
     bool joined, moved;
     int rc;
 
+    pace_begin(c, &pace);
     if ((rc = look_around(c, &joined, &moved)) != PSC_OK ||
         (moved && joined && (rc = go_over(c, t, true)) != PSC_OK) || (rc = check_generation(c, t)) != PSC_OK)
         return rc;
     while (true) {
         bool progress = false;
-        if ((rc = psc_pieces_pump(c, t, &progress)) != PSC_OK || psc_pieces_all_answered(c))
-            return rc;
-        if (!t->patient && carry->scope.count <= LINGER_FLOATS && lingers(c) &&
-            ((rc = linger(c, t, &progress)) != PSC_OK || psc_pieces_all_answered(c)))
+        if ((rc = turn(c, t, joined, &progress)) != PSC_OK || psc_pieces_all_answered(c))
             return rc;
         wait_for_news(c);
         if (progress) {
-            last_progress_s = ps_now_s();
-            backoff = 1;
-            next_retry_s = last_progress_s + c->opt.retry_ms / 1e3;
+            pace_begin(c, &pace);
+            psc_retry_reset(&carry->links.retry);
         }
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
-        double slept_s = own_sleep_s(c, &looked_s);
-        last_progress_s += slept_s;
+        pace.progress_s += own_sleep_s(c, &pace.looked_s);
         double now = ps_now_s();
-        if (is_parked(c)) {
-            last_progress_s = now;
-            next_retry_s = now + c->opt.retry_ms / 1e3;
-        }
-        if (now - last_progress_s > c->opt.timeout_ms / 1e3)
-            return ps_fail(&carry->error, PSC_EGONE,
-                           "the data road has been silent for %.1f s (timeout_ms: %u)", now - last_progress_s,
-                           c->opt.timeout_ms);
-        if (carry->links.lost && next_retry_s > now + LOST_PAUSE_S * backoff)
-            next_retry_s = now + LOST_PAUSE_S * backoff;
-        carry->links.lost = false;
-        if (joined && (moved || now > next_retry_s)) {
-            backoff = moved || backoff >= MAX_BACKOFF ? backoff : backoff * 2;
-            next_retry_s = now + backoff * c->opt.retry_ms / 1e3;
-            if ((rc = go_over(c, t, moved)) != PSC_OK)
+        if (is_parked(c))
+            pace_begin(c, &pace);
+        if (now - pace.progress_s > c->opt.timeout_ms / 1e3)
+            return silent_for(c, now - pace.progress_s);
+        hasten(c, &pace, now);
+        if (joined && (moved || now > pace.retry_s)) {
+            pace.hastened = false;
+            pace.retry_s =
+                now + psc_retry_next(&pace.retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+            if ((rc = leave(c, t, moved)) != PSC_OK)
                 return rc;
         }
     }
@@ -346,6 +410,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
     struct psc_transfer under_way = *t;
+    carry->resent = false;
+    psc_pieces_choose(c, t);
     int rc = check_values(c, t);
     if (rc != PSC_OK)
         return rc;
@@ -355,8 +421,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     carry->transfer_version = 0;
     carry->begun = carry->refused = false;
     psc_pieces_start(c, t);
-    if ((rc = run(c, &under_way)) !=
-        PSC_OK) { /* a drain may end it too: nothing sent may still be on its way */
+    if ((rc = run(c, &under_way)) != PSC_OK || carry->links.leaving) {
+        /* A drain may end it too: nothing sent may still be on its way. */
         psc_links_close(c);
         carry->links.epoch = 0;
     }

@@ -5,9 +5,12 @@
 #include "client/internal.h"
 #include "proto/codecs/codec.h"
 
-/* links.c. Links to every lane, over the best road that can be had. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one
- * that the caller wants cannot. */
+/* links.c. Links to every lane, over the best road that can be had. PSC_OK with links.none: there is none
+ * now, and there may be later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one that the caller wants cannot be had. */
 int psc_links_open(struct psc *c);
+/* Before they are closed: takes back what no lane has begun in place. False: lanes work in the vector; once
+ * their answers have been taken it is to be called again. */
+bool psc_links_settle(struct psc *c);
 
 /* chunks.c. What the transfer covers: a tensor, a fragment, or the whole vector. */
 struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
@@ -18,10 +21,12 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t);
 /* Everything unanswered is to be sent (again). */
 void psc_pieces_rewind(struct psc *c);
 bool psc_pieces_all_answered(const struct psc *c);
-/* Whether lanes, over the links as they are, make the exchange where the worker's vector lies. */
-bool psc_pieces_in_place(const struct psc *c, const struct psc_transfer *t);
+/* Says in carriage.in_place whether lanes, over the links as they are, make the exchange where the worker's
+ * vector lies. What may have landed otherwise is sent again as a message: only its answer tells what is left
+ * to do to the vector. */
+void psc_pieces_choose(struct psc *c, const struct psc_transfer *t);
 /* Takes what lanes have answered, and sends nothing: before the links are closed. */
-void psc_pieces_take(struct psc *c, const struct psc_transfer *t);
+int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
 int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
 

@@ -9,6 +9,9 @@
 int psc_alloc(struct psc *c, size_t n_floats, float **x)
 {
     uint32_t at = PSC_BUFFER_OWN + 1;
+    int rc = psc_check_process(c, "psc_alloc");
+    if (rc != PSC_OK)
+        return rc;
     if (x == NULL || n_floats == 0 || n_floats > SIZE_MAX / sizeof **x)
         return psc_fail(c, PSC_EINVAL, "psc_alloc: %zu floats; allowed are 1 and more, and a place for them",
                         n_floats);

@@ -63,6 +63,9 @@ void psc_start_over(struct psc *c)
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
+    int rc = psc_check_process(c, call);
+    if (rc != PSC_OK)
+        return rc;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "%s: psc_begin comes first", call);
     if (c->opt.kind != PSC_WORKER)

@@ -36,7 +36,32 @@ int ps_buffer_alloc(size_t bytes, struct ps_buffer *out, struct ps_error *err)
             close(fd);
         return ps_fail(err, -ENOMEM, "no memory for a buffer of %zu bytes", bytes);
     }
+    madvise(base, mapped, MADV_DONTFORK);
     *out = (struct ps_buffer){fd >= 0 ? PS_BUFFER_SHARED : PS_BUFFER_HOST, base, bytes, fd};
+    return 0;
+}
+
+int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err)
+{
+    size_t mapped = whole_pages(b->bytes);
+    int fd = sealed_file(mapped);
+    void *copy = fd >= 0 ? mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (copy == MAP_FAILED) {
+        if (fd >= 0)
+            close(fd);
+        return ps_fail(err, -ENOMEM, "no memory for another buffer of %zu bytes", b->bytes);
+    }
+    madvise(copy, mapped, MADV_DONTFORK);
+    memcpy(copy, b->base, b->bytes);
+    /* One step: the old mapping goes as the new one comes. */
+    if (mremap(copy, mapped, mapped, MREMAP_MAYMOVE | MREMAP_FIXED, b->base) == MAP_FAILED) {
+        munmap(copy, mapped);
+        close(fd);
+        return ps_fail(err, -ENOMEM, "a buffer of %zu bytes cannot be mapped anew: %s", b->bytes,
+                       strerror(errno));
+    }
+    close(b->fd);
+    b->fd = fd;
     return 0;
 }
 

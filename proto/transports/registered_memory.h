@@ -23,9 +23,13 @@ struct ps_buffer {
 };
 
 /* Zeroed memory of the kind SHARED, page aligned, whose size is sealed: F_SEAL_SHRINK, F_SEAL_GROW,
- * F_SEAL_SEAL. Where memfd_create is not allowed, of the kind HOST. -ENOMEM with a sentence. Free with
- * ps_buffer_free. */
+ * F_SEAL_SEAL. A child of fork does not have it. Where memfd_create is not allowed, of the kind HOST. -ENOMEM
+ * with a sentence. Free with ps_buffer_free. */
 int ps_buffer_alloc(size_t bytes, struct ps_buffer *out, struct ps_error *err);
+/* Gives b, which is SHARED, memory of its own anew, at the same address and with the same values: who has
+ * mapped what it was writes there to nobody. -ENOMEM: nothing has changed. Of values that another process
+ * writes meanwhile it has the one before or the one after. */
+int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err);
 /* Forgets *b; of one that holds nothing ({0}) too. */
 void ps_buffer_free(struct ps_buffer *b);
 

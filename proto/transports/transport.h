@@ -38,7 +38,8 @@ enum ps_ownership {
      * what came of it. What others are to get is made in private memory only. */
     PS_BODY_SHARED,
     /* Its sender, whose own vector body and answer are, [body_bytes]: see link_send_in_place. The message
-     * that goes back has no body (message_body of 0 leaves the vector alone). */
+     * that goes back has no body (message_body of 0 leaves the vector alone). Nobody works in it before
+     * message_begin has allowed it. */
     PS_BODY_IN_PLACE,
 };
 
@@ -84,7 +85,8 @@ struct ps_transport {
     void (*hub_pass)(struct ps_hub *hub, const struct ps_pass *pass);
     /* Links that are opened from now on know the buffer: they read bodies in it without a copy, or work in
      * place. It stays as it is until the hub is destroyed. -ENOTSUP: this kind is copied from, like any other
-     * memory; -ENOSPC: PS_MAX_BUFFERS are lent; NULL: the road copies, or needs not know. */
+     * memory, but for a device's, which is not to be copied from and cannot travel here; -ENOSPC:
+     * PS_MAX_BUFFERS are lent; NULL: the road copies, or needs not know. */
     int (*hub_lend)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
     /* Where lane `lane` is to listen when the control road does at control_url: for port_open. shm:
@@ -127,6 +129,10 @@ struct ps_transport {
     uint64_t (*message_sender)(const struct ps_message *m);
     /* The same for people: "NAME at ADDRESS". */
     void (*message_describe)(const struct ps_message *m, char *text, size_t size);
+    /* Of a message in place, right before its body is read or written for good: true: the body is the port's
+     * until reply or drop; false: the peer has taken it back, and the message is to be dropped. NULL: nothing
+     * is ever in place here. */
+    bool (*message_begin)(struct ps_message *m);
     /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of
      * PS_FRAME_BYTES. -ENOMEM. */
     int (*message_body)(struct ps_message *m, size_t len_bytes);
@@ -143,7 +149,8 @@ struct ps_transport {
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
                      struct ps_link **out, struct ps_error *err);
     /* Forgets what is in flight, and returns only when no byte of a body given to link_send is read any more.
-     */
+     * What was sent in place and not begun is taken back; what was begun may still be worked in: first
+     * link_settle. */
     void (*link_close)(struct ps_link *link);
     /* Sends without copying the body: it must stay as it is until its answer came or the link is closed. body
      * NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots; -ECONNRESET: as
@@ -153,6 +160,12 @@ struct ps_transport {
      * touch them until the answer, which has no body, has come. -EINVAL: it does not lie in one. NULL: the
      * road cannot. */
     int (*link_send_in_place)(struct ps_link *link, const void *head, void *body, size_t body_bytes);
+    /* Before a link with bodies in place is closed: takes back those that the port has not begun, whose
+     * answers will not come, and sends nothing any more. -EAGAIN: the port has begun others; their answers
+     * come by link_recv, then it is to be called again. 0: nobody works in a vector, and every body that was
+     * worked in has been answered, but for the one that a port was in when its process ended. Never waits.
+     * NULL: nothing is ever in place here. */
+    int (*link_settle)(struct ps_link *link);
     /* As port_recv. -ECONNRESET: the port is gone for good; what was sent will not be answered. */
     int (*link_recv)(struct ps_link *link, struct ps_message *m);
     /* Waits until one of the links, or extra_fd (-1: none), may be readable, timeout_ms at most. -EINTR,

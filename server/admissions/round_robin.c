@@ -39,6 +39,10 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         psd_rounds_answer(lane, s, rate);
         return true;
     }
+    if (!psd_lane_claim(&s->arrival)) {
+        psd_rounds_clear(lane, s);
+        return false; /* its turn comes when it is sent again */
+    }
     s->flags = psd_rounds_flags(lane, chunk);
     s->moved = psd_lane_move(lane, &s->arrival);
     if (!s->moved)

@@ -120,7 +120,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     uint32_t n_moved = 0;
     for (struct psd_staged *s; (s = next_of(lane, members, chunk, most)) != NULL;) {
         s->flags = 0;
-        s->moved = psd_lane_move(lane, &s->arrival);
+        s->moved = psd_lane_claim(&s->arrival) && psd_lane_move(lane, &s->arrival);
         if (s->moved)
             n_moved++;
         else

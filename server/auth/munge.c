@@ -10,7 +10,7 @@
 
 #include "server/auth/munge.h"
 
-enum { NONCE_MS = 30000 };
+enum { NONCE_MS = 30000, LINES_A_CLIENT = 4, FEWEST_CLIENTS = 64 };
 
 /* A credential that is looked at. The pool's thread reads what is above `rc` and writes the rest. */
 struct job {
@@ -59,7 +59,9 @@ int psd_munge_set_up(struct psd *d, struct ps_error *err)
     if (strcmp(list, "none") != 0)
         for (word = strtok_r(list, ", ", &rest); word != NULL && rc == 0; word = strtok_r(NULL, ", ", &rest))
             rc = add_user(g, word, err);
-    if (rc == 0 && (g->pending = calloc(PSD_MUNGE_PENDING, sizeof *g->pending)) == NULL)
+    g->most_at_work = d->cfg.limits.clients > FEWEST_CLIENTS ? d->cfg.limits.clients : FEWEST_CLIENTS;
+    g->n_pending = LINES_A_CLIENT * g->most_at_work;
+    if (rc == 0 && (g->pending = calloc(g->n_pending, sizeof *g->pending)) == NULL)
         rc = ps_fail(err, -ENOMEM, "no memory for auth.munge");
     g->on = rc == 0;
     return rc;
@@ -72,7 +74,7 @@ void psd_munge_finish(struct psd *d)
 
 static struct psd_munge_nonce *find_nonce(struct psd_munge *g, const struct psd_peer *peer)
 {
-    for (int i = 0; i < PSD_MUNGE_PENDING; i++) {
+    for (uint32_t i = 0; i < g->n_pending; i++) {
         struct psd_munge_nonce *n = &g->pending[i];
         if (n->peer_bytes == peer->id_bytes && memcmp(n->peer, peer->id, peer->id_bytes) == 0)
             return n;
@@ -84,7 +86,7 @@ static struct psd_munge_nonce *find_nonce(struct psd_munge *g, const struct psd_
 static struct psd_munge_nonce *oldest_nonce(struct psd_munge *g)
 {
     struct psd_munge_nonce *oldest = &g->pending[0];
-    for (int i = 1; i < PSD_MUNGE_PENDING; i++)
+    for (uint32_t i = 1; i < g->n_pending; i++)
         if (g->pending[i].given_ms < oldest->given_ms)
             oldest = &g->pending[i];
     return oldest;
@@ -237,6 +239,6 @@ void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello
     bool fresh = n != NULL && psd_loop_now_ms(&d->loop) < n->given_ms + NONCE_MS;
     if (m->credential.len == 0 || !fresh)
         challenge(d, peer);
-    else if (d->munge.at_work < PSD_MUNGE_AT_WORK) /* else it is said again */
+    else if (d->munge.at_work < d->munge.most_at_work) /* else it is said again */
         look_at(d, peer, n, m);
 }

@@ -13,7 +13,7 @@ struct psd;
 struct psd_config;
 struct psd_peer;
 
-enum { PSD_MUNGE_PENDING = 256, PSD_MUNGE_AT_WORK = 32, PSD_MUNGE_USERS = 64 };
+enum { PSD_MUNGE_USERS = 64 };
 
 /* A nonce that was given out. */
 struct psd_munge_nonce {
@@ -27,8 +27,10 @@ struct psd_munge {
     bool on;
     uid_t users[PSD_MUNGE_USERS]; /* [n_users]: psd's own first */
     uint32_t n_users;
-    struct psd_munge_nonce *pending; /* [PSD_MUNGE_PENDING] */
-    uint32_t at_work;
+    /* Of limits.clients: all may come at one moment, and some of them on a line after the one that was given
+     * up. */
+    struct psd_munge_nonce *pending; /* [n_pending] */
+    uint32_t n_pending, at_work, most_at_work;
 };
 
 /* Names or numbers of users, with commas; "none". -EINVAL names the one that is no user. */

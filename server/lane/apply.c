@@ -233,6 +233,14 @@ static void refuse_in_place(struct psd_lane *lane, struct psd_arrival *a, size_t
     give_up(lane, &a->frame);
 }
 
+bool psd_lane_claim(struct psd_arrival *a)
+{
+    if (!psd_lane_is_in_place(a) || a->road->transport->message_begin(&a->message))
+        return true;
+    a->road->transport->message_drop(&a->message);
+    return false;
+}
+
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, a);
@@ -275,6 +283,6 @@ void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float r
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, a);
-    if (psd_lane_move(lane, a))
+    if (psd_lane_claim(a) && psd_lane_move(lane, a))
         psd_lane_answer_moved(lane, a, move.rule->rate(&move), 0);
 }

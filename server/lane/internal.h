@@ -74,6 +74,9 @@ int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floa
 
 /* apply.c */
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
+/* Before psd_lane_move: whether the arrival may be applied. False: its worker has taken its vector back, and
+ * will send it again; the message was dropped. */
+bool psd_lane_claim(struct psd_arrival *a);
 /* Applies the arrival and lands it; at room_of is the answer then. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole of it is to be finished. */

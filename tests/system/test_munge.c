@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include "proto/security/munge.h"
 #include "tests/support/raw_client.h"
@@ -195,6 +196,107 @@ START_TEST(a_credential_is_for_one_hello)
 }
 END_TEST
 
+enum { CROWD = 300 };
+
+/* A job starts: all say Hello before anybody proves who it is, and then all do at once. */
+struct crowd {
+    void *context, *sockets[CROWD];
+    Ps__Hello hellos[CROWD];
+    char *credentials[CROWD];
+};
+
+static void crowd_say(struct crowd *w, int i)
+{
+    Ps__ToServer m = PS__TO_SERVER__INIT;
+    m.what_case = PS__TO_SERVER__WHAT_HELLO;
+    m.hello = &w->hellos[i];
+    ck_assert_int_eq(ps_control_send(w->sockets[i], &m.base), 0);
+}
+
+/* To be freed by ps_control_free_to_client. */
+static Ps__ToClient *crowd_hear(struct crowd *w, int i)
+{
+    zmq_pollitem_t item = {.socket = w->sockets[i], .events = ZMQ_POLLIN};
+    zmq_msg_t msg;
+    ck_assert_msg(zmq_poll(&item, 1, (long)(test_slow_s(TEST_HANG_S) * 1000)) == 1, "peer %d hears nothing",
+                  i);
+    zmq_msg_init(&msg);
+    zmq_msg_recv(&msg, w->sockets[i], 0);
+    Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
+    zmq_msg_close(&msg);
+    ck_assert_ptr_nonnull(m);
+    return m;
+}
+
+/* The credential over the nonce that psd asks for. */
+static void crowd_prove(struct crowd *w, int i)
+{
+    unsigned char payload[1024];
+    struct ps_error err;
+    Ps__ToClient *m = crowd_hear(w, i);
+    ck_assert_int_eq(m->what_case, PS__TO_CLIENT__WHAT_CHALLENGE);
+    memcpy(payload, m->challenge->nonce.data, PS_MUNGE_NONCE_BYTES);
+    ps_control_free_to_client(m);
+    size_t len = ps__hello__pack(&w->hellos[i], payload + PS_MUNGE_NONCE_BYTES);
+    ck_assert_msg(ps_munge_encode(payload, PS_MUNGE_NONCE_BYTES + len, &w->credentials[i], &err) == 0, "%s",
+                  err.text);
+    w->hellos[i].credential.data = (uint8_t *)w->credentials[i];
+    w->hellos[i].credential.len = strlen(w->credentials[i]);
+}
+
+static void crowd_open(struct crowd *w, const struct daemon *d)
+{
+    char url[100];
+    int zero = 0;
+    ck_assert(daemon_text(d, "/status", "listen", url, sizeof url));
+    w->context = zmq_ctx_new();
+    for (int i = 0; i < CROWD; i++) {
+        ps__hello__init(&w->hellos[i]);
+        w->hellos[i].protocol = PS_PROTOCOL_VERSION;
+        w->hellos[i].any_rank = true;
+        w->hellos[i].token = 100 + (uint64_t)i;
+        w->hellos[i].name = (char *)"crowd";
+        w->sockets[i] = zmq_socket(w->context, ZMQ_DEALER);
+        zmq_setsockopt(w->sockets[i], ZMQ_LINGER, &zero, sizeof zero);
+        ck_assert_int_eq(zmq_connect(w->sockets[i], url), 0);
+    }
+}
+
+static void crowd_close(struct crowd *w)
+{
+    for (int i = 0; i < CROWD; i++) {
+        free(w->credentials[i]);
+        zmq_close(w->sockets[i]);
+    }
+    zmq_ctx_term(w->context);
+}
+
+START_TEST(a_whole_job_may_come_at_once)
+{
+    static struct crowd crowd;
+    struct site site;
+    struct house h;
+    open_site(&site);
+    open_house(&h, false, NULL);
+    crowd_open(&crowd, &h.d);
+    for (int i = 0; i < CROWD; i++)
+        crowd_say(&crowd, i);
+    for (int i = 0; i < CROWD; i++)
+        crowd_prove(&crowd, i);
+    for (int i = 0; i < CROWD; i++)
+        crowd_say(&crowd, i);
+    for (int i = 0; i < CROWD; i++) {
+        Ps__ToClient *m = crowd_hear(&crowd, i);
+        ck_assert_msg(m->what_case == PS__TO_CLIENT__WHAT_WELCOME, "peer %d gets message %d", i,
+                      (int)m->what_case);
+        ps_control_free_to_client(m);
+    }
+    crowd_close(&crowd);
+    house_raze(&h);
+    close_site(&site);
+}
+END_TEST
+
 START_TEST(users_are_users)
 {
     struct house h;
@@ -211,7 +313,8 @@ int main(void)
 {
     struct ps_error err;
     const TTest *const tests[] = {a_user_is_known_by_munge, keys_and_munge_are_both_asked_for,
-                                  a_credential_is_for_one_hello, users_are_users};
+                                  a_credential_is_for_one_hello, a_whole_job_may_come_at_once,
+                                  users_are_users};
     if (!ps_munge_built(&err) || munged_program() == NULL) {
         printf("skipped: %s\n", munged_program() == NULL ? "there is no munged" : err.text);
         return 77;

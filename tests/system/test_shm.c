@@ -356,6 +356,43 @@ START_TEST(killed_workers_leave_whole_chunks_and_nothing_else)
 }
 END_TEST
 
+/* Whoever wants shared memory alone waits for psd as everybody does: killed and resumed, and stopped. */
+START_TEST(shm_alone_outlives_a_restart_and_a_stop_of_psd)
+{
+    const char *const settings[] = {COMMON,     "method=async-easgd", "alpha=0.5",
+                                    "period=1", "transport=shm",      NULL};
+    static float g[FLOATS];
+    struct psc_info info = {.size = sizeof info};
+    struct daemon d;
+    struct psc *c = NULL;
+    float *x;
+    start(&d, settings);
+    ck_assert_int_eq(join(d.endpoint, "shm", 1, &c, &x), PSC_OK);
+    ck_assert_int_eq(psc_step(c, x, g, 1), PSC_OK);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    for (int k = 0; k < 2; k++) {
+        daemon_stop(&d, SIGKILL, WAIT_S);
+        ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    }
+    pid_t waker = fork(); /* attaching is given up once meanwhile, at least */
+    if (waker == 0) {
+        test_nap_s(3);
+        kill(d.pid, SIGCONT);
+        _exit(0);
+    }
+    kill(d.pid, SIGSTOP);
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    waitpid(waker, NULL, 0);
+    ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+    ck_assert_str_eq(info.transport, "shm");
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert_float_eq(x[i], 1);
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -365,6 +402,7 @@ int main(void)
         runs_end_as_they_do_over_tcp,
         a_value_that_is_not_finite_is_refused_in_place,
         killed_workers_leave_whole_chunks_and_nothing_else,
+        shm_alone_outlives_a_restart_and_a_stop_of_psd,
     };
     return suite_run("shm", tests, sizeof tests / sizeof *tests, 500);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/cliques/mpi/plugin.h"
+#include "client/session/errors.h"
 
 struct psc_mpi_world {
     struct psc_mpi_options opt;
@@ -62,11 +63,10 @@ int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, stru
     if (w == NULL)
         return PSC_ENOMEM;
     psc_mpi_options_init(&w->opt, sizeof w->opt);
-    if (opt != NULL)
-        memcpy(&w->opt, opt, opt->size < sizeof w->opt ? opt->size : sizeof w->opt);
+    rc = opt != NULL ? psc_take_struct(&w->opt, sizeof w->opt, opt, opt->size, "mpi", &w->error) : PSC_OK;
     w->opt.size = sizeof w->opt;
     w->place.rank = -1;
-    if ((rc = find_calls(w)) == PSC_OK)
+    if (rc == PSC_OK && (rc = find_calls(w)) == PSC_OK)
         rc = w->calls->open(&w->opt, members, &w->clique, &w->place, &w->started, &w->error);
     *out = w;
     return rc;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
+#include "proto/thread.h"
 
 enum { LOOKS = 8, LOOK_MAX_MS = 1000 }; /* in a timeout; apart */
 
@@ -73,7 +74,7 @@ int psc_watchdog_create(const struct psc_mpi_options *opt, const char *who, stru
     snprintf(w->who, sizeof w->who, "%s", who);
     pthread_mutex_init(&w->lock, NULL);
     ps_cond_init(&w->changed);
-    if (pthread_create(&w->thread, NULL, watch, w) != 0) {
+    if (ps_thread_create(&w->thread, watch, w) != 0) {
         pthread_cond_destroy(&w->changed);
         pthread_mutex_destroy(&w->lock);
         free(w);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/cliques/rendezvous/rendezvous.h"
+#include "client/session/errors.h"
 #include "proto/clock.h"
 
 static const double farewell_s = 0.2; /* for the others to read what broke a clique before it is closed */
@@ -57,8 +58,8 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
     psc_ring_options_init(opt, sizeof *opt);
     if (given == NULL || given->size < offsetof(struct psc_ring_options, name) || given->size > 4096)
         return ps_fail(err, PSC_EINVAL, "ring: call psc_ring_options_init first");
-    memcpy(opt, given, given->size < sizeof *opt ? given->size : sizeof *opt);
-    if ((rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
+    if ((rc = psc_take_struct(opt, sizeof *opt, given, given->size, "ring", err)) != PSC_OK ||
+        (rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
         (rc = number("links", opt->links, 1, PSC_MAX_LINKS, err)) != PSC_OK ||
         (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK ||
         (rc = number("timeout_ms", opt->timeout_ms, 100, 1u << 30, err)) != PSC_OK)
@@ -105,8 +106,12 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
-static const struct psc_clique_kind psc_clique_ring = {
-    .name = "ring", .any_thread = true, .run = run, .give_up = give_up, .destroy = destroy};
+static const struct psc_clique_kind psc_clique_ring = {.size = sizeof(struct psc_clique_kind),
+                                                       .name = "ring",
+                                                       .any_thread = true,
+                                                       .run = run,
+                                                       .give_up = give_up,
+                                                       .destroy = destroy};
 
 static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_error *err)
 {

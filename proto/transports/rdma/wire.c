@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/clock.h"
+#include "proto/resolve.h"
 #include "proto/wire/frame.h"
 
 static void put32(unsigned char *at, uint32_t v)
@@ -168,9 +170,11 @@ int ps_rdma_resolve(const char *url, bool passive, struct sockaddr_storage *at, 
         hints.ai_flags |= AI_PASSIVE;
         hints.ai_family = AF_INET;
     }
-    int rc = getaddrinfo(any ? NULL : host, port, &hints, &found);
+    struct ps_error why;
+    uint64_t until_ns = ps_ns_after(1e-3 * (passive ? PS_RESOLVE_MS : PS_ATTACH_MS));
+    int rc = ps_resolve(any ? NULL : host, port, &hints, until_ns, &found, &why);
     if (rc != 0)
-        return ps_fail(err, -EINVAL, "cannot find the host of %.200s: %s", url, gai_strerror(rc));
+        return ps_fail(err, rc, "cannot find the host of %.200s: %s", url, why.text);
     memcpy(at, found->ai_addr, found->ai_addrlen);
     *len = found->ai_addrlen;
     freeaddrinfo(found);

@@ -15,7 +15,6 @@
 enum {
     FILES = 3,
     RETRY_MS = 2,      /* a port's queue of connections is full */
-    CLOSE_NAP_US = 50, /* until the port has let go of a vector */
     PEEK_EVERY = 64,   /* times that nothing came, until the socket is asked whether the port is there */
     SPIN_NS = 100000,  /* a chunk takes about so long at the port */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
@@ -24,7 +23,7 @@ enum {
 };
 
 struct slot {
-    bool sent, in_place;
+    bool sent, in_place, taken_back;
 };
 
 /* bell, the port's; wait: an epoll instance that is readable when the port has rung or gone. */
@@ -35,7 +34,7 @@ struct ps_link {
     struct slot *slots;
     uint32_t *free, n_free; /* last in, first out: a slot that was just read is in the cache */
     uint32_t in_flight, in_place, window, silence, cpu;
-    bool gone;
+    bool gone, settles; /* settles: it is to be closed, and sends nothing any more */
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
 };
@@ -248,29 +247,39 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_l
     return rc;
 }
 
-/* Until the port works in no vector of ours any more; a port that died does not. */
-static void await_release(struct ps_link *link)
+/* Whether the port's process has ended, or holds no message of ours any more after it has detached us: what
+ * was answered is in the ring, and nothing else will come. */
+static bool is_let_go(const struct ps_link *link)
 {
-    uint64_t end = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
-    struct ps_shm_side *port = &link->region.control->port;
-    while (ps_now_ns() < end) {
-        char byte;
-        bool hung_up = recv(link->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-        bool detached = atomic_load(&port->detached) != 0;
-        if (detached ? atomic_load(&port->in_place) == 0 : hung_up)
-            return;
-        ps_sleep_us(CLOSE_NAP_US);
+    struct pollfd fd = {.fd = link->socket};
+    return ps_poll(&fd, 1, 0) > 0 && (fd.revents & POLLHUP) != 0;
+}
+
+static void take_back(struct ps_link *link)
+{
+    for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++) {
+        struct slot *s = &link->slots[i];
+        if (!s->sent || !s->in_place || !ps_shm_claim(&link->region, i, PS_SHM_TAKEN_BACK))
+            continue;
+        *s = (struct slot){.taken_back = true};
+        link->in_flight--;
+        link->in_place--;
     }
+}
+
+int ps_shm_link_settle(struct ps_link *link)
+{
+    link->settles = true;
+    take_back(link);
+    bool let_go = is_let_go(link);
+    return link->in_place == 0 || (let_go && !ps_shm_ring_has(&link->region.answers)) ? 0 : -EAGAIN;
 }
 
 void ps_shm_link_close(struct ps_link *link)
 {
     if (link == NULL)
         return;
-    if (link->in_place > 0) {
-        shutdown(link->socket, SHUT_WR);
-        await_release(link);
-    }
+    take_back(link);
     ps_shm_close(&link->socket);
     ps_shm_close(&link->bell);
     ps_shm_close(&link->wait);
@@ -287,10 +296,12 @@ static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *he
 {
     memcpy(n->head, head, sizeof n->head);
     n->slot = link->free[--link->n_free];
-    link->slots[n->slot] = (struct slot){true, n->buffer != PS_SHM_STAGED};
+    link->slots[n->slot] = (struct slot){.sent = true, .in_place = n->buffer != PS_SHM_STAGED};
     link->in_flight++;
     link->in_place += n->buffer != PS_SHM_STAGED;
     runs_at(link, ps_shm_cpu());
+    if (n->buffer != PS_SHM_STAGED)
+        ps_shm_offer(&link->region, n->slot);
     ps_shm_ring_put(&link->region.requests, n);
     if (ps_shm_must_ring(&link->region.control->port))
         eventfd_write(link->bell, 1);
@@ -299,7 +310,7 @@ static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *he
 
 static int may_send(const struct ps_link *link)
 {
-    if (link->gone)
+    if (link->gone || link->settles)
         return -ECONNRESET;
     return link->n_free == 0 || link->in_flight >= link->window ? -EAGAIN : 0;
 }
@@ -343,24 +354,39 @@ static int silent(struct ps_link *link)
     return link->gone ? -ECONNRESET : -EAGAIN;
 }
 
+/* What an answer does to its slot. -EAGAIN: there is nothing in it for the caller; -ECONNRESET: no port of
+ * ours wrote it. */
+static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
+{
+    if (n->slot >= link->region.shape.n_slots)
+        return -ECONNRESET;
+    struct slot *s = &link->slots[n->slot];
+    if (!(s->sent || s->taken_back) ||
+        (n->bytes > link->region.shape.slot_bytes && n->bytes != PS_SHM_DROPPED))
+        return -ECONNRESET;
+    bool is_ours = s->sent && n->bytes != PS_SHM_DROPPED;
+    link->in_flight -= s->sent;
+    link->in_place -= s->sent && s->in_place;
+    s->sent = s->taken_back = false;
+    if (!is_ours)
+        link->free[link->n_free++] = n->slot;
+    return is_ours ? 0 : -EAGAIN;
+}
+
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
 {
     struct ps_shm_held *held = ps_shm_held(m);
     struct ps_shm_note n;
+    int rc;
     do {
         if (!ps_shm_ring_take(&link->region.answers, &n))
             return silent(link);
-        if (n.slot >= link->region.shape.n_slots || !link->slots[n.slot].sent ||
-            (n.bytes > link->region.shape.slot_bytes && n.bytes != PS_SHM_DROPPED)) {
-            link->gone = true; /* no port of ours */
-            return -ECONNRESET;
-        }
-        link->slots[n.slot].sent = false;
-        link->in_flight--;
-        link->in_place -= link->slots[n.slot].in_place;
-        if (n.bytes == PS_SHM_DROPPED)
-            link->free[link->n_free++] = n.slot;
-    } while (n.bytes == PS_SHM_DROPPED);
+        rc = take_slot(link, &n);
+    } while (rc == -EAGAIN);
+    if (rc < 0) {
+        link->gone = true;
+        return rc;
+    }
     memcpy(held->head, n.head, sizeof held->head);
     held->client = NULL;
     held->link = link;

@@ -183,7 +183,7 @@ void ps_shm_detach(struct ps_shm_client *c)
     ps_shm_unwatch(port, c->socket);
     ps_shm_unwatch(port, c->bell);
     atomic_store(&c->region.control->port.detached, 1);
-    ps_shm_close(&c->socket); /* wakes the link */
+    shutdown(c->socket, SHUT_WR); /* wakes the link */
     ps_shm_close(&c->bell);
     ps_shm_close(&c->link_bell);
     port->seats[c->seat].client = NULL;
@@ -279,8 +279,6 @@ static int take(struct ps_shm_client *c, struct ps_message *m)
     c->heard = true;
     c->refs++;
     fill(m, c, &n);
-    if (m->ownership == PS_BODY_IN_PLACE)
-        atomic_store_explicit(&mine->in_place, ++c->in_place, memory_order_release);
     return 0;
 }
 
@@ -352,7 +350,14 @@ bool ps_shm_port_rest(struct ps_port *port)
     return false;
 }
 
-/* Gives the slot back, with an answer or without. */
+bool ps_shm_port_begin(struct ps_message *m)
+{
+    const struct ps_shm_held *held = ps_shm_held(m);
+    return ps_shm_claim(&held->client->region, held->slot, PS_SHM_BEGUN);
+}
+
+/* Gives the slot back, with an answer or without. A link that was detached still looks for the answers to
+ * what was begun in its vectors. */
 static int give_back(struct ps_message *m, uint64_t bytes)
 {
     struct ps_shm_held *held = ps_shm_held(m);
@@ -361,13 +366,9 @@ static int give_back(struct ps_message *m, uint64_t bytes)
     int rc = c->port != NULL ? 0 : -EHOSTUNREACH;
     memcpy(n.head, held->head, sizeof n.head);
     c->taken[held->slot] = 0;
-    if (held->works_in_place)
-        atomic_store_explicit(&c->region.control->port.in_place, --c->in_place, memory_order_release);
-    if (rc == 0) {
-        ps_shm_ring_put(&c->region.answers, &n);
-        if (ps_shm_must_ring(&c->region.control->link))
-            eventfd_write(c->link_bell, 1);
-    }
+    ps_shm_ring_put(&c->region.answers, &n);
+    if (rc == 0 && ps_shm_must_ring(&c->region.control->link))
+        eventfd_write(c->link_bell, 1);
     let_go(c);
     return rc;
 }

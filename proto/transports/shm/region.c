@@ -21,10 +21,15 @@ static uint64_t ring_entries(const struct ps_shm_shape *shape)
     return n;
 }
 
+static uint64_t claims_at(const struct ps_shm_shape *shape)
+{
+    return sizeof(struct ps_shm_control) + 2 * ring_entries(shape) * sizeof(struct ps_shm_entry);
+}
+
 static uint64_t slots_at(const struct ps_shm_shape *shape)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t bytes = sizeof(struct ps_shm_control) + 2 * ring_entries(shape) * sizeof(struct ps_shm_entry);
+    uint64_t bytes = claims_at(shape) + shape->n_slots * sizeof(struct ps_shm_claim);
     return (bytes + page - 1) / page * page;
 }
 
@@ -41,11 +46,13 @@ int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_re
     unsigned char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
+    madvise(base, bytes, MADV_DONTFORK);
     struct ps_shm_entry *entries = (struct ps_shm_entry *)(void *)(base + sizeof(struct ps_shm_control));
     *out = (struct ps_shm_region){.shape = *shape,
                                   .control = (struct ps_shm_control *)(void *)base,
                                   .requests = {entries, n - 1, 0},
                                   .answers = {entries + n, n - 1, 0},
+                                  .claims = (struct ps_shm_claim *)(void *)(base + claims_at(shape)),
                                   .slots = base + slots_at(shape),
                                   .bytes = bytes};
     return 0;

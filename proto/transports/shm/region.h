@@ -1,12 +1,15 @@
 /* region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots
  * for bodies.
  *
- *   control words | requests[] | answers[] | (next page) slot 0 | slot 1 | ...
+ *   control words | requests[] | answers[] | claims[] | (next page) slot 0 | slot 1 | ...
  *
  * Either ring has one writer and one reader. An entry is there when its `seq` says so; as no slot is in a
  * ring twice and a ring has room for all of them, the writer need not know how far the reader is. The other
  * end may write whatever it likes at any time: an entry is read once into private memory, and nothing that
- * is kept is kept here. */
+ * is kept is kept here.
+ *
+ * A request in place is worked in by the port, or taken back by the link, and never both: whoever changes its
+ * slot's claim from PS_SHM_OFFERED first has it. */
 #ifndef PS_TRANSPORTS_SHM_REGION_H
 #define PS_TRANSPORTS_SHM_REGION_H
 
@@ -27,8 +30,18 @@ struct ps_shm_entry {
 struct ps_shm_side {
     _Alignas(128) _Atomic uint32_t asleep; /* wants its bell rung at the next entry */
     _Atomic uint32_t cpu;                  /* where it ran last */
-    /* The port's only: it takes no more requests; messages whose bodies it works in where they are. */
-    _Atomic uint32_t detached, in_place;
+    _Atomic uint32_t detached;             /* the port's only: it takes no more requests */
+};
+
+enum ps_shm_claim_state {
+    PS_SHM_UNCLAIMED, /* no request in place has the slot */
+    PS_SHM_OFFERED,   /* by the link, before the request is in the ring */
+    PS_SHM_BEGUN,     /* by the port: it works in the body, and will answer */
+    PS_SHM_TAKEN_BACK /* by the link, which is closing: the body is the caller's again */
+};
+
+struct ps_shm_claim {
+    _Alignas(64) _Atomic uint32_t state;
 };
 
 struct ps_shm_control {
@@ -44,13 +57,14 @@ struct ps_shm_region {
     struct ps_shm_shape shape;
     struct ps_shm_control *control; /* where it is mapped */
     struct ps_shm_ring requests, answers;
+    struct ps_shm_claim *claims; /* [n_slots] */
     unsigned char *slots;
     size_t bytes;
 };
 
 /* The port's way: a new file, sealed so that nobody can make it smaller. *fd is the caller's. -errno. */
 int ps_shm_region_make(const struct ps_shm_shape *shape, struct ps_shm_region *out, int *fd);
-/* The link's: of a file that it was sent. */
+/* The link's: of a file that it was sent. A child of fork does not have it. */
 int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_region *out);
 void ps_shm_region_unmap(struct ps_shm_region *r);
 
@@ -60,6 +74,18 @@ bool ps_shm_file_is_safe(int fd, uint64_t bytes);
 static inline unsigned char *ps_shm_slot(const struct ps_shm_region *r, uint32_t slot)
 {
     return r->slots + slot * r->shape.slot_bytes;
+}
+
+static inline void ps_shm_offer(const struct ps_shm_region *r, uint32_t slot)
+{
+    atomic_store(&r->claims[slot].state, PS_SHM_OFFERED);
+}
+
+/* Whether the claim is the caller's: PS_SHM_BEGUN or PS_SHM_TAKEN_BACK. */
+static inline bool ps_shm_claim(const struct ps_shm_region *r, uint32_t slot, uint32_t as)
+{
+    uint32_t offered = PS_SHM_OFFERED;
+    return atomic_compare_exchange_strong(&r->claims[slot].state, &offered, as);
 }
 
 /* Sequentially consistent, as what is done with `asleep`: who puts and then sees nobody asleep has been seen

@@ -163,6 +163,7 @@ const struct ps_transport ps_transport_shm = {
     .message_pass = message_pass,
     .message_sender = message_sender,
     .message_describe = message_describe,
+    .message_begin = ps_shm_port_begin,
     .message_body = message_body,
     .port_reply = ps_shm_port_reply,
     .message_drop = message_drop,
@@ -171,6 +172,7 @@ const struct ps_transport ps_transport_shm = {
     .link_close = ps_shm_link_close,
     .link_send = ps_shm_link_send,
     .link_send_in_place = ps_shm_link_send_in_place,
+    .link_settle = ps_shm_link_settle,
     .link_recv = ps_shm_link_recv,
     .links_wait = ps_shm_links_wait,
 };

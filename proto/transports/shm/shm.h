@@ -6,7 +6,8 @@
  *   - the port's bell, an eventfd that the link writes and the port only watches;
  *   - an epoll instance that watches the link's bell. The link never has that eventfd itself: it could fill
  *     its counter and make the port's next write wait.
- * The socket stays open, and says that the other end has gone. */
+ * The socket stays open, and says that the other end has gone. A port that detaches a link shuts its end
+ * down, and closes it when it holds no message of that link any more. */
 #ifndef PS_TRANSPORTS_SHM_SHM_H
 #define PS_TRANSPORTS_SHM_SHM_H
 
@@ -40,7 +41,7 @@ struct ps_shm_client {
     unsigned char *taken; /* [n_slots]: the port's */
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
-    uint32_t n_buffers, in_place, cpu;
+    uint32_t n_buffers, cpu;
 };
 
 #define PS_SHM_RESTS UINT32_MAX
@@ -113,6 +114,7 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_l
 void ps_shm_link_close(struct ps_link *link);
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
 int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body, size_t body_bytes);
+int ps_shm_link_settle(struct ps_link *link);
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m);
 int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 
@@ -130,6 +132,7 @@ static inline struct ps_shm_held *ps_shm_held(const struct ps_message *m)
     return (struct ps_shm_held *)(uintptr_t)m->storage;
 }
 
+bool ps_shm_port_begin(struct ps_message *m);
 void ps_shm_port_drop(struct ps_message *m);
 void ps_shm_link_drop(struct ps_message *m);
 

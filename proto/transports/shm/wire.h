@@ -10,7 +10,7 @@
 #include "proto/wire/frame.h"
 
 #define PS_SHM_MAGIC   0x314d5350u /* "PSM1" */
-#define PS_SHM_VERSION 1
+#define PS_SHM_VERSION 2
 
 enum {
     PS_SHM_HELLO_BYTES = 72,

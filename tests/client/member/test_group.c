@@ -213,6 +213,54 @@ START_TEST(members_of_a_ring_end_with_the_same_bits)
 }
 END_TEST
 
+static const struct {
+    const char *method, *codec;
+} sampled[] = {{"d-sync", "fp16"}, {"d-sync", "raw"}, {"pipe-sgd", "fp16"}, {"d-sync", "int8"}};
+
+/* Half precision ends at 65504: what travels is near the mean, however many samples are behind it. Counts
+ * that are powers of two change no bit of it. */
+START_TEST(a_mean_does_not_depend_on_how_many_samples_all_have)
+{
+    static float of_one[N];
+    char place[80];
+    snprintf(place, sizeof place, "file:/tmp/psd-test-samples-%d", (int)getpid());
+    for (size_t samples = 1; samples <= 1 << 22; samples <<= 22) {
+        struct run *r = run_of(sampled[_i].method, 2);
+        r->ring = place;
+        r->salt = 6;
+        r->local.codec = sampled[_i].codec;
+        r->samples[0] = r->samples[1] = samples;
+        run_go(r);
+        run_assert_same_x(r);
+        if (samples == 1)
+            memcpy(of_one, r->member[0].x, sizeof of_one);
+        else
+            ck_assert_mem_eq(of_one, r->member[0].x, sizeof of_one);
+    }
+}
+END_TEST
+
+static int step_of_nothing(struct member *m, int t)
+{
+    static float before[MOST][N];
+    if (t != 2)
+        return PSC_OK;
+    memcpy(before[m->rank], m->x, sizeof m->x);
+    int rc = psc_step(m->c, m->x, m->g, 0);
+    bool told = strstr(psc_error(m->c), "psc_step: n_samples is 0") != NULL;
+    return rc == PSC_EINVAL && told && memcmp(before[m->rank], m->x, sizeof m->x) == 0 ? PSC_OK
+                                                                                       : PSC_EDAMAGED;
+}
+
+START_TEST(a_member_without_samples_is_refused_by_name)
+{
+    struct run *r = run_of("d-sync", 2);
+    r->before = step_of_nothing;
+    run_go(r);
+    run_assert_same_x(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group");
@@ -224,6 +272,8 @@ int main(void)
     tcase_add_test(tc, a_pipeline_resumes_bit_for_bit);
     tcase_add_test(tc, members_that_want_different_things_are_told);
     tcase_add_loop_test(tc, members_of_a_ring_end_with_the_same_bits, 0, ROWS(over_a_ring));
+    tcase_add_loop_test(tc, a_mean_does_not_depend_on_how_many_samples_all_have, 0, ROWS(sampled));
+    tcase_add_test(tc, a_member_without_samples_is_refused_by_name);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
+#include "client/psclique.h"
 #include "tests/support/unit.h"
 
 static struct psc_options quick(const char *server)
@@ -284,6 +285,7 @@ END_TEST
 START_TEST(library_exports_its_functions_and_nothing_else)
 {
     static const char *const functions[] = {"psc_options_init",
+                                            "psc_options_init_sized",
                                             "psc_open",
                                             "psc_alloc",
                                             "psc_begin",
@@ -382,6 +384,83 @@ START_TEST(header_compiles_alone)
 }
 END_TEST
 
+/* A newer program's option that this library has never heard of is refused, unless it is left alone. */
+START_TEST(what_a_newer_program_asks_for_is_refused)
+{
+    _Alignas(8) unsigned char future[sizeof(struct psc_options) + 16];
+    struct psc_options *opt = (struct psc_options *)(void *)future;
+    char sentence[400];
+    psc_options_init(opt, sizeof future);
+    opt->server = "tcp://127.0.0.1:1";
+    opt->timeout_ms = 100;
+    future[sizeof *opt + 9] = 1;
+    fail_open(opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "options: byte ");
+    assert_says(sentence, "is of a newer version");
+
+    _Alignas(8) unsigned char later[sizeof(struct psc_local) + 16];
+    struct psc_local *local = (struct psc_local *)(void *)later;
+    struct psc_options own;
+    psc_local_init(local, sizeof later, "sgd");
+    later[sizeof *local] = 1;
+    psc_options_init(&own, sizeof own);
+    own.local = local;
+    fail_open(&own, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "local: byte ");
+
+    _Alignas(8) unsigned char ring[sizeof(struct psc_ring_options) + 16];
+    struct psc_ring_options *r = (struct psc_ring_options *)(void *)ring;
+    struct psc_clique *q;
+    psc_ring_options_init(r, sizeof ring);
+    ring[sizeof ring - 1] = 1;
+    ck_assert_int_eq(psc_ring_open(r, &q), PSC_EINVAL);
+    assert_says(psc_clique_error(q), "ring: byte ");
+    psc_clique_close(q);
+}
+END_TEST
+
+/* psc_tensor as a later version may have it: the handle knows how far apart they lie. */
+struct later_tensor {
+    struct psc_tensor known;
+    uint64_t wish;
+};
+
+static int begin_later(uint64_t wish, char *sentence, size_t size)
+{
+    const struct later_tensor model[] = {{{"a", 0, {3}, 1, PSC_PARAM, PSC_DECAY}, 0},
+                                         {{"b", 3, {2}, 1, PSC_PARAM, PSC_DECAY}, wish}};
+    struct psc_local local;
+    struct psc_options opt;
+    struct psc *c;
+    float x[5] = {0};
+    psc_local_init(&local, sizeof local, "sgd");
+    (psc_options_init_sized)(&opt, sizeof opt, sizeof *model);
+    opt.local = &local;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    int rc = psc_begin(c, &model[0].known, 2, x);
+    snprintf(sentence, size, "%s", psc_error(c));
+    psc_close(c);
+    return rc;
+}
+
+START_TEST(tensors_may_grow)
+{
+    char sentence[400];
+    ck_assert_msg(begin_later(0, sentence, sizeof sentence) == PSC_OK, "%s", sentence);
+    ck_assert_int_eq(begin_later(1, sentence, sizeof sentence), PSC_EINVAL);
+    assert_says(sentence, "tensor 1: byte ");
+    struct psc_options opt;
+    (psc_options_init)(&opt, sizeof opt); /* of a program that knows no other */
+    ck_assert_uint_eq(opt.tensor_size, 0);
+    psc_options_init(&opt, sizeof opt);
+    ck_assert_uint_eq(opt.tensor_size, sizeof(struct psc_tensor));
+    opt.server = "tcp://127.0.0.1:1";
+    opt.tensor_size = 8;
+    fail_open(&opt, PSC_EINVAL, sentence, sizeof sentence);
+    assert_says(sentence, "options: tensor_size 8");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-open");
@@ -399,6 +478,8 @@ int main(void)
     tcase_add_test(tc, results_have_names);
     tcase_add_test(tc, library_exports_its_functions_and_nothing_else);
     tcase_add_test(tc, header_compiles_alone);
+    tcase_add_test(tc, what_a_newer_program_asks_for_is_refused);
+    tcase_add_test(tc, tensors_may_grow);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -19,9 +19,9 @@ struct psc {
     float *center, *x;
 };
 
-void psc_options_init(struct psc_options *opt, size_t size)
+void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size)
 {
-    *opt = (struct psc_options){.size = size, .rank = -1};
+    *opt = (struct psc_options){.size = size, .rank = -1, .tensor_size = tensor_size};
 }
 
 void psc_local_init(struct psc_local *local, size_t size, const char *method)

@@ -237,65 +237,219 @@ START_TEST(nothing_is_left_behind)
 }
 END_TEST
 
-/* Holds an in-place message until a while after its link began to close, and writes into the vector at the
- * last moment. */
-struct late {
-    atomic_bool held, closing, written;
+/* A port, and a link to it that has lent a vector. */
+struct lender {
+    struct rig_server s;
+    struct rig_client c;
+    struct ps_buffer b;
+    struct ps_message m; /* that the port holds; its thread's */
+    bool begun;
+    atomic_bool holds, goes_on;
 };
 
-static void work_late(struct rig_server *s, struct ps_message *m, int rc)
+enum { VECTOR_BYTES = 10000 };
+
+static void lender_attach(struct lender *l)
 {
-    struct late *late = s->arg;
+    struct ps_error err = {""};
+    struct ps_pass pass = rig_pass(0, 1);
+    l->c = (struct rig_client){.t = shm()};
+    ck_assert_int_eq(ps_buffer_alloc(VECTOR_BYTES, &l->b, &err), 0);
+    ck_assert_int_eq(shm()->hub_create(1, &l->c.hub), 0);
+    shm()->hub_pass(l->c.hub, &pass);
+    ck_assert_int_eq(shm()->hub_lend(l->c.hub, &l->b, &err), 0);
+    ck_assert_msg(rig_link_open(l->c.hub, shm(), l->s.url, &rig_limits, &l->c.link, &err) == 0, "%s",
+                  err.text);
+}
+
+static void lender_send(struct lender *l)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    rig_head(head, 7);
+    ck_assert_int_eq(shm()->link_send_in_place(l->c.link, head, l->b.base, VECTOR_BYTES), 0);
+}
+
+static void lender_finish(struct lender *l)
+{
+    shm()->link_close(l->c.link);
+    shm()->hub_destroy(l->c.hub);
+    rig_server_close(&l->s);
+    ps_buffer_free(&l->b);
+}
+
+static void assert_vector(const struct lender *l, unsigned char value)
+{
+    for (size_t i = 0; i < VECTOR_BYTES; i++)
+        assert_quick(((unsigned char *)l->b.base)[i] == value);
+}
+
+/* Stands still, as a stopped psd, with one message in its hands and another in the ring; then it works in
+ * what it may. */
+static void stand_still(struct rig_server *s, struct ps_message *m, int rc)
+{
+    struct lender *l = s->arg;
     assert_quick(rc == 0 && m->ownership == PS_BODY_IN_PLACE);
-    atomic_store(&late->held, true);
-    while (!atomic_load(&late->closing))
+    atomic_store(&l->holds, true);
+    while (!atomic_load(&l->goes_on))
         unit_nap_ms(1);
-    unit_nap_ms(50);
+    if (!s->t->message_begin(m)) {
+        s->t->message_drop(m);
+        return;
+    }
     memset(m->body, 9, m->body_bytes);
-    atomic_store(&late->written, true);
     assert_quick(s->t->message_body(m, 0) == 0);
     s->t->port_reply(s->port, m);
 }
 
-/* Whether link_close waited until the vector was written; it waits for PS_ATTACH_MS at most. *waited_s: how
- * long it took. */
-static bool close_waits(double *waited_s)
+static void nothing(struct rig_server *s, void *arg)
 {
-    struct late late = {.held = false};
-    struct ps_error err = {""};
-    struct ps_pass pass = rig_pass(0, 1);
-    struct rig_server s;
-    struct rig_client c = {.t = shm()};
-    struct ps_buffer b;
-    unsigned char head[PS_FRAME_BYTES] = {0};
-    rig_server_open(&s, shm(), NULL, work_late, &late);
-    ck_assert_int_eq(ps_buffer_alloc(10000, &b, &err), 0);
-    ck_assert_int_eq(shm()->hub_create(1, &c.hub), 0);
-    shm()->hub_pass(c.hub, &pass);
-    ck_assert_int_eq(shm()->hub_lend(c.hub, &b, &err), 0);
-    ck_assert_msg(rig_link_open(c.hub, shm(), s.url, &rig_limits, &c.link, &err) == 0, "%s", err.text);
-    ck_assert_int_eq(shm()->link_send_in_place(c.link, head, b.base, 10000), 0);
-    while (!atomic_load(&late.held))
-        unit_nap_ms(1);
-    double begin = unit_now_s();
-    atomic_store(&late.closing, true);
-    shm()->link_close(c.link);
-    bool written = atomic_load(&late.written);
-    *waited_s = unit_now_s() - begin;
-    shm()->hub_destroy(c.hub);
-    rig_server_close(&s);
-    ps_buffer_free(&b);
-    return written;
+    (void)s, (void)arg;
 }
 
-/* It gives up rightly on a port that a busy machine keeps from running for so long: then once more. */
-START_TEST(link_close_waits_for_who_works_in_the_vector)
+START_TEST(who_wakes_late_leaves_the_vector_alone)
 {
-    double waited_s, end = unit_now_s() + PATIENCE_MS / 1e3;
-    bool waits;
-    while (!(waits = close_waits(&waited_s)) && unit_now_s() < end)
-        ck_assert_double_ge(waited_s, PS_ATTACH_MS * 0.9e-3);
-    ck_assert(waits);
+    struct lender l = {.begun = false};
+    rig_server_open(&l.s, shm(), NULL, stand_still, &l);
+    lender_attach(&l);
+    lender_send(&l);
+    lender_send(&l);
+    while (!atomic_load(&l.holds))
+        unit_nap_ms(1);
+    shm()->link_close(l.c.link);
+    memset(l.b.base, 40, VECTOR_BYTES); /* the caller goes on */
+    atomic_store(&l.goes_on, true);
+    rig_server_do(&l.s, nothing, NULL); /* when it has served all that is there */
+    shm()->hub_destroy(l.c.hub);
+    rig_server_close(&l.s);
+    assert_vector(&l, 40);
+    ps_buffer_free(&l.b);
+}
+END_TEST
+
+static void hold(struct rig_server *s, struct ps_message *m, int rc)
+{
+    struct lender *l = s->arg;
+    assert_quick(rc == 0 && m->ownership == PS_BODY_IN_PLACE);
+    s->t->message_move(&l->m, m);
+    atomic_store(&l->holds, true);
+}
+
+static void begin(struct rig_server *s, void *arg)
+{
+    struct lender *l = arg;
+    l->begun = s->t->message_begin(&l->m);
+}
+
+static void drop(struct rig_server *s, void *arg)
+{
+    s->t->message_drop(&((struct lender *)arg)->m);
+}
+
+static void expel(struct rig_server *s, void *arg)
+{
+    (void)arg;
+    s->t->port_expel(s->port, 0);
+}
+
+static void reply(struct rig_server *s, void *arg)
+{
+    struct lender *l = arg;
+    memset(l->m.body, 9, l->m.body_bytes);
+    assert_quick(s->t->message_body(&l->m, 0) == 0);
+    s->t->port_reply(s->port, &l->m);
+}
+
+static void lender_open(struct lender *l)
+{
+    atomic_store(&l->holds, false);
+    rig_server_open(&l->s, shm(), NULL, hold, l);
+    lender_attach(l);
+    lender_send(l);
+    while (!atomic_load(&l->holds))
+        unit_nap_ms(1);
+}
+
+/* A lane holds a message back while others are waited for. */
+START_TEST(what_was_held_back_can_be_taken_back)
+{
+    struct lender l;
+    struct ps_message m;
+    lender_open(&l);
+    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    rig_server_do(&l.s, begin, &l);
+    ck_assert(!l.begun);
+    rig_server_do(&l.s, drop, &l);
+    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    ck_assert_int_lt(shm()->link_recv(l.c.link, &m), 0);
+    unsigned char head[PS_FRAME_BYTES] = {0}; /* it is to be closed */
+    ck_assert_int_eq(shm()->link_send(l.c.link, head, NULL, 0), -ECONNRESET);
+    assert_vector(&l, 0);
+    lender_finish(&l);
+}
+END_TEST
+
+/* What was begun is finished and answered, also where the client has been expelled meanwhile. */
+START_TEST(what_was_begun_is_waited_for)
+{
+    for (int expelled = 0; expelled < 2; expelled++) {
+        struct lender l;
+        struct ps_message m;
+        lender_open(&l);
+        rig_server_do(&l.s, begin, &l);
+        ck_assert(l.begun);
+        ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+        if (expelled)
+            rig_server_do(&l.s, expel, &l);
+        for (int i = 0; i < 200; i++) /* often enough for it to ask whether the port is there */
+            ck_assert_int_lt(shm()->link_recv(l.c.link, &m), 0);
+        ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+        rig_server_do(&l.s, reply, &l);
+        ck_assert_int_eq(shm()->link_recv(l.c.link, &m), 0);
+        ck_assert_uint_eq(rig_number(&m), 7);
+        ck_assert_int_eq(m.ownership, PS_BODY_IN_PLACE);
+        shm()->message_drop(&m);
+        ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+        assert_vector(&l, 9);
+        lender_finish(&l);
+    }
+}
+END_TEST
+
+/* Begins and never ends. */
+static void begin_only(struct rig_server *s, struct ps_message *m, int rc)
+{
+    atomic_bool *begun = s->arg;
+    assert_quick(rc == 0 && s->t->message_begin(m));
+    atomic_store(begun, true);
+    pause();
+}
+
+START_TEST(who_has_died_is_not_waited_for)
+{
+    struct lender l;
+    atomic_bool *begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    rig_port_open(&l.s, shm(), NULL);
+    l.s.serve = begin_only;
+    l.s.arg = begun;
+    pid_t server = fork();
+    ck_assert_int_ge(server, 0);
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        rig_port_serve(&l.s);
+    }
+    lender_attach(&l);
+    lender_send(&l);
+    while (!atomic_load(begun))
+        unit_nap_ms(1);
+    ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    shm()->link_close(l.c.link);
+    shm()->hub_destroy(l.c.hub);
+    rig_port_close(&l.s);
+    ps_buffer_free(&l.b);
+    munmap(begun, 4096);
 }
 END_TEST
 
@@ -329,7 +483,10 @@ int main(void)
     tcase_add_test(tc, wake_ups_are_never_lost);
     tcase_add_test(tc, a_wait_hears_every_link);
     tcase_add_test(tc, nothing_is_left_behind);
-    tcase_add_test(tc, link_close_waits_for_who_works_in_the_vector);
+    tcase_add_test(tc, who_wakes_late_leaves_the_vector_alone);
+    tcase_add_test(tc, what_was_held_back_can_be_taken_back);
+    tcase_add_test(tc, what_was_begun_is_waited_for);
+    tcase_add_test(tc, who_has_died_is_not_waited_for);
     tcase_add_test(tc, answers_outlive_their_link);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -252,6 +252,7 @@ static void work(struct rig_server *s, struct ps_message *m, int rc)
         assert_quick(m->ownership == PS_BODY_SHARED && m->body_bytes == sizeof sentence);
         memcpy(m->body, sentence, sizeof sentence);
     } else {
+        assert_quick(!in_place || s->t->message_begin(m));
         for (size_t i = 0; i < m->body_bytes; i++)
             m->body[i]++;
         assert_quick(!in_place || s->t->message_body(m, 0) == 0);
