@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/log.h"
 #include "server/config/endpoint.h"
 #include "server/status/json.h"
 #include "server/status/page.h"
@@ -176,6 +177,12 @@ static json_t *barred_json(const struct psd_auth *a)
     return list;
 }
 
+static json_t *log_json(void)
+{
+    struct ps_log_counts c = ps_log_counts();
+    return json_pack("{s:I, s:I}", "dropped", (json_int_t)c.dropped, "waiting_bytes", (json_int_t)c.waiting);
+}
+
 static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
@@ -218,6 +225,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
+    json_object_set_new(o, "log", log_json());
     json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
     json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
     return o;
