@@ -5,6 +5,7 @@
 
 #include "proto/codecs/codec.h"
 #include "server/lane/lane.h"
+#include "server/rights/rights.h"
 
 /* What each kind of request needs. */
 struct psd_request_kind {
@@ -15,8 +16,8 @@ struct psd_request_kind {
     bool one_tensor; /* may cover one tensor only */
     bool averages;   /* may ask for the average */
     bool lands;      /* remembered, so that it lands once */
-    unsigned phases; /* bits of enum psd_phase in which it is allowed */
-    uint32_t code;   /* when it is not */
+    enum psd_message says;
+    uint32_t code; /* when it may not be said */
 };
 
 /* validate.c: whether the frame fits its kind, client and lane; finds the chunk and what the transfer
