@@ -406,6 +406,9 @@ static void tear_down(struct psd *d)
 {
     settle(d);
     psd_guard_close(d);
+    for (uint32_t i = 0; i < d->n_own; i++) /* before their descriptors go */
+        if (d->lane_polls[i].data != NULL)
+            uv_close((uv_handle_t *)&d->lane_polls[i], NULL);
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_lane_destroy(d->lanes[i]);
     psd_zap_close(&d->auth.data);
