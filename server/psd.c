@@ -18,7 +18,7 @@
 #include "server/config/endpoint.h"
 #include "server/job/dynamic_period.h"
 
-enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+enum { AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
 /* A body that is this much too large still gets a sentence; libzmq cuts off a larger one, before psd sees it.
  */
@@ -329,7 +329,7 @@ static void start_timers(struct psd *d)
     d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
     d->checked_ms = psd_loop_now_ms(&d->loop);
     psd_timer_init(&d->loop, &d->tick, d);
-    psd_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+    psd_timer_start(&d->tick, on_tick, PSD_TICK_MS, PSD_TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);
     uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     uv_signal_init(&d->loop, &d->sigint);

@@ -35,6 +35,7 @@ enum psd_state {
     PSD_STATE_STOPPING, /* last checkpoint */
 };
 
+#define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
 /* More sessions than can begin between two checkpoints. */

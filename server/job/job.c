@@ -337,7 +337,8 @@ void psd_job_fail(struct psd *d, int code, const char *why)
 }
 
 /* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
- * what it slept beyond a tick counts for no one. */
+ * what it slept beyond a tick counts for no one. The tick does: a psd whose every turn is late gives up who
+ * is silent all the same, only later. */
 static void forgive_own_sleep(struct psd *d, uint64_t now)
 {
     uint64_t slept_ms = now - d->checked_ms;
@@ -346,8 +347,11 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
         return;
     ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
            (double)slept_ms / 1e3);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        d->sessions.slots[i].last_heard_ms += slept_ms;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        uint64_t *heard = &d->sessions.slots[i].last_heard_ms;
+        *heard += slept_ms - PSD_TICK_MS;
+        *heard = *heard < now ? *heard : now;
+    }
 }
 
 void psd_job_check_silence(struct psd *d)

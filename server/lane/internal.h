@@ -25,6 +25,12 @@ struct psd_request_kind {
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
 
+/* memory.c. Before the lane serves the center: what starts as a copy of its x. */
+void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c);
+/* It has a center; some memory of its slice is made present. Whether more is to be. */
+void psd_lane_memory_begin(struct psd_lane *lane);
+bool psd_lane_memory_go_on(struct psd_lane *lane);
+
 /* fragments.c. The table, of a method that has fragments; -ENOMEM. */
 int psd_lane_fragments_create(struct psd_lane *lane);
 /* Whether the exchange is of a fragment before which, or after which, others of the same cycle come here. */

@@ -153,6 +153,7 @@ static void *run(void *arg)
         psd_lane_take_notes(lane);
         for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
             more = serve(lane, &lane->roads[i]) || more;
+        more = psd_lane_memory_go_on(lane) || more;
         if (!more && !lane->stop && !rest(lane))
             ps_poll(fds, 1 + lane->n_roads, IDLE_MS);
     }

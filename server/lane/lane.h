@@ -185,7 +185,12 @@ struct psd_lane {
         bool open; /* chunks of it are still to come */
         uint32_t client, incarnation;
         uint64_t seq;
-    } offer;                              /* whose x it is or was: a retried chunk of it is known again */
+    } offer; /* whose x it is or was: a retried chunk of it is known again */
+    struct {
+        bool due;
+        uint32_t vector; /* in the order of memory.c */
+        uint64_t at;     /* bytes of its slice that are there */
+    } memory;
     float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
