@@ -390,15 +390,15 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* A loop that was stopped in the middle begins nothing more; a checkpoint that is being written is finished.
- */
+/* A loop that was stopped in the middle begins nothing more; a checkpoint and lines of the history that are
+ * being written are finished. */
 static void settle(struct psd *d)
 {
     d->state = PSD_STATE_STOPPING;
     d->saver.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
-    while (d->saver.busy && d->saver.lanes_left == 0)
+    while ((d->saver.busy && d->saver.lanes_left == 0) || psd_history_is_writing(d))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 

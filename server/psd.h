@@ -99,7 +99,13 @@ struct psd_record {
 struct psd_history {
     struct psd_record *records;
     size_t n, max;
-    int fd;
+    int fd;                /* of history.jsonl; a thread of libuv's pool writes it */
+    char *lines, *written; /* the loop's, [n_bytes]; the pool thread's while it writes, [n_written] */
+    size_t n_bytes, n_written;
+    uv_work_t work;
+    bool writing;
+    int rc;           /* of the write that is over: -errno */
+    uint64_t dropped; /* lines that found no room, in this run of psd: the disk stands still */
     uint64_t last_version, last_ms;
     uint64_t last_stale_sum, last_stale_count;
 };
@@ -380,6 +386,8 @@ json_t *psd_json_record(const struct psd_record *r);
 int psd_history_open(struct psd *d, struct ps_error *err);
 void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
+/* Whether lines wait for the disk: not to be closed then, but for a failed write. */
+bool psd_history_is_writing(const struct psd *d);
 /* A record at once, of an event (may be NULL; must live as long as d). */
 void psd_history_add(struct psd *d, const char *event);
 

@@ -2,6 +2,7 @@
  * good checkpoint stays readable. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -156,6 +157,42 @@ START_TEST(a_failing_disk_stops_no_exchange)
 }
 END_TEST
 
+/* history.jsonl is a pipe that is full, and its reader stands still. */
+static int make_full_history(const struct siege *s)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/history.jsonl", s->d.state_dir);
+    ck_assert(mkdir(s->d.state_dir, 0700) == 0 && mkfifo(path, 0600) == 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int writer = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert(reader >= 0 && writer >= 0);
+    while (write(writer, path, 1) == 1)
+        continue;
+    close(writer);
+    return reader;
+}
+
+START_TEST(a_disk_that_stands_still_stops_nobody)
+{
+    struct siege s;
+    char byte = 0;
+    siege_prepare(&s, NULL);
+    int reader = make_full_history(&s);
+    siege_begin(&s);
+    ck_assert_msg(daemon_reaches(&s.d, "/history", "history.2.center_version", 1, TEST_HANG_S),
+                  "there are no three records, of which the first is being written");
+    siege_holds(&s);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    for (unsigned lines = 0; lines < 3; lines += byte == '\n') { /* it goes on, and nothing is lost */
+        ck_assert_msg(test_now_s() < deadline, "the lines that waited do not come");
+        if (read(reader, &byte, 1) != 1)
+            byte = 0, test_nap_s(0.001);
+    }
+    siege_end(&s);
+    close(reader);
+}
+END_TEST
+
 static void assert_cannot_write_endpoint(struct daemon *d, const char *why)
 {
     char sentence[200];
@@ -204,6 +241,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {a_full_disk_stops_no_exchange, a_failing_disk_stops_no_exchange,
+                                  a_disk_that_stands_still_stops_nobody,
                                   an_endpoint_file_that_cannot_be_written_is_named};
     return suite_run("disk", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }
