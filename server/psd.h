@@ -63,6 +63,14 @@ struct psd_evaluation {
 /* What a snapshot is written as. */
 enum { PSD_SAVE_NEWEST = 1, PSD_SAVE_BEST = 2 };
 
+/* Versions of the readable checkpoints of a model. */
+struct psd_saved_versions {
+    bool known;
+    uint64_t manifest_hash; /* 0: of whatever model */
+    uint32_t n;
+    uint64_t versions[PSD_MAX_SAVED];
+};
+
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
@@ -80,8 +88,11 @@ struct psd_saver {
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
-    uint64_t failures; /* writes that failed; each is tried again when the next is due */
-    char path[400];    /* of the write that is under way; the pool thread's */
+    uint64_t failures;               /* writes that failed; each is tried again when the next is due */
+    struct psd_saved_versions saved; /* as they were after the last write */
+    struct psd_saved_versions
+        found; /* after the write that is under way; the pool thread's, as is the next */
+    char path[400];
     struct ps_error error;
     int rc;
 };
@@ -349,6 +360,9 @@ void psd_saver_take(struct psd *d, uint64_t round);
 int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
                     uint64_t evaluated_version);
 void psd_saver_check_due(struct psd *d);
+/* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
+ * the pool thread. */
+const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash);
 /* An evaluation came: saves the center when it is the best so far and checkpoint.keep_best. */
 /* What was put off while the method changed. */
 void psd_saver_go_on(struct psd *d);
