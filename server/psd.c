@@ -72,6 +72,7 @@ static int open_lanes(struct psd *d, struct ps_error *err)
         rc = psd_roads_open_lane(d, *lane, d->n_own, limits, err);
         d->n_lanes = ++d->n_own;
     }
+    psd_stats_limit_lent(d);
     return rc < 0 ? rc : open_other_lanes(d, err);
 }
 
@@ -135,6 +136,7 @@ static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(d)) {
+        psd_stats_limit_lent(d);
         psd_follow_tick(d);
         return;
     }

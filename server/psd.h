@@ -386,8 +386,13 @@ struct psd_totals {
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
+    uint64_t lent_bytes; /* of clients' own memory, where lanes work in it in place */
 };
 void psd_stats_totals(const struct psd *d, struct psd_totals *t);
+/* Of all that counts against limits.memory_gib. */
+uint64_t psd_stats_memory_bytes(const struct psd_totals *t);
+/* Tells lanes how much of limits.memory_gib clients may lend. */
+void psd_stats_limit_lent(struct psd *d);
 /* What a client's window may take in psd: received and not yet sent. */
 uint64_t psd_stats_window_bytes(const struct psd *d);
 /* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not

@@ -28,6 +28,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
         atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     struct psd_note note = psd_note_admit(s, phase, keep_replay);
+    psd_stats_limit_lent(d);
     psd_tell_lanes(d, &note);
 }
 

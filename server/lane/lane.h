@@ -157,6 +157,7 @@ struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
     struct psd_lane_road roads[PSD_MAX_ROADS]; /* the listener's own first */
+    struct ps_lent lent;                       /* by clients, on all of them; the loop says how much may be */
     uint32_t
         n_roads; /* of another server's lane 0 (but roads[0].url), its rings NULL, and it has no thread */
     const struct ps_vec *vec;  /* the racing row under whole lanes */
