@@ -37,6 +37,7 @@ static struct {
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* there are lines, or none are left */
+    bool has_writer;        /* there is one, or will be with the first line */
     bool runs;
     uint64_t head, tail; /* bytes ever queued, and ever written or given up; modulo QUEUE_BYTES: where */
     uint64_t dropped;    /* lines */
@@ -203,20 +204,24 @@ static void flush_at_exit(void)
 static void forget_writer(void)
 {
     pthread_mutex_init(&queue.mutex, NULL);
-    queue.runs = false;
+    queue.has_writer = queue.runs = false;
     queue.tail = queue.head;
 }
 
-static bool start_writer(void)
+/* With the mutex. The thread comes with the first line: whoever forks before that forks one thread. */
+static void start_writer(void)
 {
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     ps_cond_init(&queue.changed);
-    bool ok = pthread_create(&thread, NULL, run_writer, NULL) == 0;
+    queue.has_writer = queue.runs = pthread_create(&thread, NULL, run_writer, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return ok && pthread_detach(thread) == 0;
+    if (!queue.runs)
+        return; /* without one, who logs writes */
+    pthread_detach(thread);
+    pthread_atfork(NULL, NULL, forget_writer);
 }
 
 void ps_log_setup(const char *program, enum ps_log_level lowest)
@@ -224,10 +229,9 @@ void ps_log_setup(const char *program, enum ps_log_level lowest)
     setup.program = program;
     setup.json = !isatty(STDERR_FILENO);
     ps_log_set_level(lowest);
-    if (queue.runs || !start_writer())
-        return; /* without one, who logs writes */
-    queue.runs = true;
-    pthread_atfork(NULL, NULL, forget_writer);
+    if (queue.has_writer)
+        return;
+    queue.has_writer = true;
     atexit(flush_at_exit);
 }
 
@@ -270,6 +274,8 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     va_end(ap);
     size_t len = make_line(level, event, sentence, line);
     pthread_mutex_lock(&queue.mutex);
+    if (queue.has_writer && !queue.runs)
+        start_writer();
     bool runs = queue.runs;
     if (runs)
         enqueue(line, len);
