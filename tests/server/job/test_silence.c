@@ -29,10 +29,12 @@ static struct psd *begin(void)
 
 static void end(struct psd *d)
 {
+    psd_timer_close(&d->cuts.timer, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
     psd_membership_finish(d);
     psd_sessions_finish(&d->sessions);
     psd_shared_finish(&d->shared);
-    uv_loop_close(&d->loop);
+    ck_assert_int_eq(uv_loop_close(&d->loop), 0);
     free(d);
 }
 
