@@ -77,8 +77,8 @@ START_TEST(a_reader_of_the_log_that_stands_still_stops_nobody)
 }
 END_TEST
 
-/* psctl with an output that nobody reads; its exit status. */
-static int run_psctl(const struct daemon *d, const char *command)
+/* A program whose output nobody reads; its exit status. */
+static int run_unread(const char *const *words)
 {
     int ends[2], status;
     ck_assert_int_eq(pipe(ends), 0);
@@ -87,14 +87,27 @@ static int run_psctl(const struct daemon *d, const char *command)
     if (child == 0) {
         dup2(ends[1], STDOUT_FILENO);
         dup2(ends[1], STDERR_FILENO);
-        execl(PSCTL, PSCTL, "--socket", d->socket, command, (char *)NULL);
+        execv(words[0], (char *const *)(uintptr_t)words);
         _exit(127);
     }
     close(ends[1]);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_msg(WIFEXITED(status), "psctl %s died of signal %d", command, WTERMSIG(status));
+    ck_assert_msg(WIFEXITED(status), "%s died of signal %d", words[0], WTERMSIG(status));
     return WEXITSTATUS(status);
 }
+
+static int run_psctl(const struct daemon *d, const char *command)
+{
+    return run_unread((const char *[]){PSCTL, "--socket", d->socket, command, NULL});
+}
+
+START_TEST(psworker_trains_on_when_nobody_reads_its_lines)
+{
+    ck_assert_int_eq(run_unread((const char *[]){PSWORKER, "--method", "sgd", "--net", "linear", "--data",
+                                                 "digits", "--batch", "10", "--steps", "20", NULL}),
+                     0);
+}
+END_TEST
 
 START_TEST(psctl_does_its_work_and_says_that_nobody_heard)
 {
@@ -110,8 +123,8 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {a_reader_of_the_log_that_dies_stops_nobody,
-                                  a_reader_of_the_log_that_stands_still_stops_nobody,
-                                  psctl_does_its_work_and_says_that_nobody_heard};
+    const TTest *const tests[] = {
+        a_reader_of_the_log_that_dies_stops_nobody, a_reader_of_the_log_that_stands_still_stops_nobody,
+        psctl_does_its_work_and_says_that_nobody_heard, psworker_trains_on_when_nobody_reads_its_lines};
     return suite_run("log", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }
