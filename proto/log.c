@@ -228,14 +228,14 @@ void ps_log_setup(const char *program, enum ps_log_level lowest)
 {
     setup.program = program;
     setup.json = !isatty(STDERR_FILENO);
-    ps_log_set_level(lowest);
+    ps_log_set_lowest(lowest);
     if (queue.has_writer)
         return;
     queue.has_writer = true;
     atexit(flush_at_exit);
 }
 
-void ps_log_set_level(enum ps_log_level lowest)
+void ps_log_set_lowest(enum ps_log_level lowest)
 {
     atomic_store_explicit(&setup.lowest, (int)lowest, memory_order_relaxed);
 }

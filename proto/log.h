@@ -19,7 +19,7 @@ enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
  * start. At exit, lines that wait are written, within a second. */
 void ps_log_setup(const char *program, enum ps_log_level lowest);
 /* Another level from now on; from any thread. */
-void ps_log_set_level(enum ps_log_level lowest);
+void ps_log_set_lowest(enum ps_log_level lowest);
 
 /* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)

@@ -16,7 +16,7 @@ static void take_others(struct psd *d, const struct psd_config *next)
     d->cfg.limits.silence_s = next->limits.silence_s;
     d->cfg.limits.drain_s = next->limits.drain_s;
     memcpy(d->cfg.log_level, next->log_level, sizeof d->cfg.log_level);
-    ps_log_set_level((enum ps_log_level)ps_log_level_parse(d->cfg.log_level));
+    ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(d->cfg.log_level));
 }
 
 /* Some rules have a place for each of a number of workers, and these may be taken by others already. */

@@ -153,7 +153,7 @@ START_TEST(a_level_changes_while_others_log)
     FILE *from = fdopen(take_stderr(), "r");
     ps_log_setup("test", PS_LOG_ERROR);
     log_many(5);
-    ps_log_set_level(PS_LOG_INFO);
+    ps_log_set_lowest(PS_LOG_INFO);
     log_many(3);
     ps_log(PS_LOG_INFO, "test.after", "the end");
     ck_assert(read_until(from, "the end", &read));
