@@ -1,8 +1,12 @@
 #include "proto/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,27 +18,33 @@
 
 #include "proto/clock.h"
 
-/* Set once at start, before any thread exists, but for the level: the one exception to "no mutable globals",
- * as stderr itself is. */
+enum {
+    SENTENCE_BYTES = 1024,
+    LINE_BYTES = 6 * SENTENCE_BYTES + 256, /* JSON has six bytes for a control character */
+    QUEUE_BYTES = 1 << 20,
+    WRITE_BYTES = 1 << 16, /* at once, at most: room comes back as often */
+};
+
+/* The one exception to "no mutable globals", as stderr itself is. program and json are set once at start. */
 static struct {
     const char *program;
-    _Atomic(enum ps_log_level) lowest;
     bool json;
-} setup = {"psd", PS_LOG_INFO, false};
+    _Atomic int lowest;
+} setup = {.program = "psd", .lowest = PS_LOG_INFO};
+
+/* Lines between those who log and the thread that writes. Whoever logs holds the mutex for a copy, the writer
+ * for counting: it writes from bytes that nobody else touches. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* there are lines, or none are left */
+    bool has_writer;        /* there is one, or will be with the first line */
+    bool runs;
+    uint64_t head, tail; /* bytes ever queued, and ever written or given up; modulo QUEUE_BYTES: where */
+    uint64_t dropped;    /* lines */
+    char bytes[QUEUE_BYTES];
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
-
-void ps_log_setup(const char *program, enum ps_log_level lowest)
-{
-    setup.program = program;
-    setup.json = !isatty(STDERR_FILENO);
-    ps_log_set_lowest(lowest);
-}
-
-void ps_log_set_lowest(enum ps_log_level lowest)
-{
-    atomic_store_explicit(&setup.lowest, lowest, memory_order_relaxed);
-}
 
 int ps_log_level_parse(const char *name)
 {
@@ -54,40 +64,224 @@ static void make_ascii(char *sentence)
     json_decref(text);
 }
 
-static void write_json(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence)
+/* These two give the line's bytes, its end included; at most LINE_BYTES. */
+static size_t make_json(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence,
+                        char *text)
 {
     make_ascii(sentence);
     json_t *line = json_pack("{s:f, s:s, s:s, s:s, s:s}", "ts", 1e-6 * (double)now_us, "level",
                              level_names[level], "prog", setup.program, "event", event, "msg", sentence);
-    char *text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-    if (text != NULL)
-        fprintf(stderr, "%s\n", text);
-    free(text);
+    size_t len =
+        line != NULL ? json_dumpb(line, text, LINE_BYTES - 1, JSON_COMPACT | JSON_REAL_PRECISION(15)) : 0;
     json_decref(line);
+    if (len == 0 || len > LINE_BYTES - 1)
+        return 0;
+    text[len] = '\n';
+    return len + 1;
 }
 
-static void write_text(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence)
+static size_t make_text(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence,
+                        char *text)
 {
     const time_t now_s = (time_t)(now_us / 1000000);
     struct tm tm;
     char clock[16];
     localtime_r(&now_s, &tm);
     strftime(clock, sizeof clock, "%H:%M:%S", &tm);
-    fprintf(stderr, "%s.%03u %s %-5s %s: %s\n", clock, (unsigned)(now_us / 1000 % 1000), setup.program,
-            level_names[level], event, sentence);
+    int len = snprintf(text, LINE_BYTES, "%s.%03u %s %-5s %s: %s\n", clock, (unsigned)(now_us / 1000 % 1000),
+                       setup.program, level_names[level], event, sentence);
+    return len > 0 && len < LINE_BYTES ? (size_t)len : 0;
+}
+
+static size_t make_line(enum ps_log_level level, const char *event, char *sentence, char *text)
+{
+    return (setup.json ? make_json : make_text)(ps_wall_us(), level, event, sentence, text);
+}
+
+/* All of it, or false: it cannot be written. SIGPIPE is blocked in the writer's thread; who logs without it
+ * has been left the signal as it was. */
+static bool write_all(const char *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(STDERR_FILENO, bytes, len);
+        if (n > 0) {
+            bytes += n;
+            len -= (size_t)n;
+        } else if (n < 0 && errno == EAGAIN) { /* somebody else wants stderr not to block */
+            ps_poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+        } else if (n == 0 || errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t count_lines(const char *bytes, size_t len)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += bytes[i] == '\n';
+    return n;
+}
+
+/* Whole lines from `tail` on that lie side by side, WRITE_BYTES at most; *len bytes of them. A line that goes
+ * round the end of the queue is made whole in `round`. */
+static const char *next_lines(char round[LINE_BYTES], size_t *len)
+{
+    static_assert(WRITE_BYTES >= LINE_BYTES, "a line that does not go round is among them");
+    size_t at = queue.tail % QUEUE_BYTES, n = (size_t)(queue.head - queue.tail);
+    size_t straight = n < QUEUE_BYTES - at ? n : QUEUE_BYTES - at;
+    const char *first = queue.bytes + at;
+    const char *end = memrchr(first, '\n', straight < WRITE_BYTES ? straight : WRITE_BYTES);
+    if (end != NULL) {
+        *len = (size_t)(end + 1 - first);
+        return first;
+    }
+    const char *rest_end = memchr(queue.bytes, '\n', n - straight);
+    size_t rest = (size_t)(rest_end + 1 - queue.bytes);
+    memcpy(round, first, straight);
+    memcpy(round + straight, queue.bytes, rest);
+    *len = straight + rest;
+    return round;
+}
+
+/* Says how many lines were dropped, when that is more than was last said. */
+static void tell_dropped(uint64_t *told)
+{
+    char sentence[128], line[LINE_BYTES];
+    uint64_t dropped = queue.dropped;
+    if (dropped == *told)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "%" PRIu64
+             " lines of this log were dropped so far: nobody read them, or they could not be written",
+             dropped);
+    pthread_mutex_unlock(&queue.mutex);
+    size_t len = make_line(PS_LOG_WARN, "log.dropped", sentence, line);
+    bool ok = write_all(line, len);
+    pthread_mutex_lock(&queue.mutex);
+    if (ok)
+        *told = dropped;
+}
+
+static void *run_writer(void *arg)
+{
+    char round[LINE_BYTES];
+    uint64_t told = 0;
+    size_t len;
+    (void)arg;
+    pthread_mutex_lock(&queue.mutex);
+    for (;;) {
+        while (queue.head == queue.tail)
+            pthread_cond_wait(&queue.changed, &queue.mutex);
+        const char *lines = next_lines(round, &len);
+        pthread_mutex_unlock(&queue.mutex);
+        bool ok = write_all(lines, len);
+        pthread_mutex_lock(&queue.mutex);
+        if (!ok)
+            queue.dropped += count_lines(lines, len);
+        queue.tail += len;
+        if (queue.head == queue.tail) {
+            tell_dropped(&told);
+            pthread_cond_broadcast(&queue.changed);
+        }
+    }
+    return NULL;
+}
+
+/* For all lines, or until its second is up. */
+static void flush_at_exit(void)
+{
+    const uint64_t until_ns = ps_now_ns() + PS_NS_PER_S;
+    pthread_mutex_lock(&queue.mutex);
+    while (queue.runs && queue.head != queue.tail &&
+           ps_cond_wait_until(&queue.changed, &queue.mutex, until_ns) == 0)
+        continue;
+    pthread_mutex_unlock(&queue.mutex);
+}
+
+/* A child of fork has no writer. */
+static void forget_writer(void)
+{
+    pthread_mutex_init(&queue.mutex, NULL);
+    queue.has_writer = queue.runs = false;
+    queue.tail = queue.head;
+}
+
+/* With the mutex. The thread comes with the first line: whoever forks before that forks one thread. */
+static void start_writer(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    ps_cond_init(&queue.changed);
+    queue.has_writer = queue.runs = pthread_create(&thread, NULL, run_writer, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!queue.runs)
+        return; /* without one, who logs writes */
+    pthread_detach(thread);
+    pthread_atfork(NULL, NULL, forget_writer);
+}
+
+void ps_log_setup(const char *program, enum ps_log_level lowest)
+{
+    setup.program = program;
+    setup.json = !isatty(STDERR_FILENO);
+    ps_log_set_lowest(lowest);
+    if (queue.has_writer)
+        return;
+    queue.has_writer = true;
+    atexit(flush_at_exit);
+}
+
+void ps_log_set_lowest(enum ps_log_level lowest)
+{
+    atomic_store_explicit(&setup.lowest, (int)lowest, memory_order_relaxed);
+}
+
+struct ps_log_counts ps_log_counts(void)
+{
+    pthread_mutex_lock(&queue.mutex);
+    struct ps_log_counts counts = {.dropped = queue.dropped, .waiting = queue.head - queue.tail};
+    pthread_mutex_unlock(&queue.mutex);
+    return counts;
+}
+
+/* With the mutex. */
+static void enqueue(const char *line, size_t len)
+{
+    size_t at = queue.head % QUEUE_BYTES, straight = len < QUEUE_BYTES - at ? len : QUEUE_BYTES - at;
+    if (len > QUEUE_BYTES - (queue.head - queue.tail)) {
+        queue.dropped++;
+        return;
+    }
+    memcpy(queue.bytes + at, line, straight);
+    memcpy(queue.bytes, line + straight, len - straight);
+    queue.head += len;
+    pthread_cond_broadcast(&queue.changed);
 }
 
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
 {
-    char sentence[1024];
+    char sentence[SENTENCE_BYTES], line[LINE_BYTES];
     va_list ap;
 
-    if (level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
+    if ((int)level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
         return;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    (setup.json ? write_json : write_text)(ps_wall_us(), level, event, sentence);
+    size_t len = make_line(level, event, sentence, line);
+    pthread_mutex_lock(&queue.mutex);
+    if (queue.has_writer && !queue.runs)
+        start_writer();
+    bool runs = queue.runs;
+    if (runs)
+        enqueue(line, len);
+    pthread_mutex_unlock(&queue.mutex);
+    if (!runs)
+        write_all(line, len);
 }
 
 enum { LINES_A_SECOND = 10 };

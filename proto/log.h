@@ -2,7 +2,11 @@
  *
  * A line has a level, an event name and a sentence. On a terminal it is text for people; otherwise it is one
  * JSON object a line: {"ts":…,"level":…,"prog":…,"event":…,"msg":…}. Safe from any thread; never called on
- * the path of an exchange that succeeds. */
+ * the path of an exchange that succeeds.
+ *
+ * A thread of its own writes the lines, so that nobody who logs waits for a reader or a disk. What waits for
+ * it is bounded: a line that finds no room, and one that cannot be written, is dropped and counted, and the
+ * log says how many when it can. Before ps_log_setup, and in a child of fork, who logs writes. */
 #ifndef PS_LOG_H
 #define PS_LOG_H
 
@@ -12,10 +16,9 @@
 enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
 
 /* Names the program, the lowest level that is written, and picks text or JSON by isatty(2). Call once, at
- * start, before there are other threads. */
+ * start. At exit, lines that wait are written, within a second. */
 void ps_log_setup(const char *program, enum ps_log_level lowest);
-
-/* Any thread, while others log. */
+/* Another level from now on; from any thread. */
 void ps_log_set_lowest(enum ps_log_level lowest);
 
 /* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
@@ -24,6 +27,13 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
 
 /* PS_LOG_DEBUG… for "debug", "info", "warn", "error"; -EINVAL for anything else. */
 int ps_log_level_parse(const char *name);
+
+struct ps_log_counts {
+    uint64_t dropped; /* lines, so far */
+    uint64_t waiting; /* bytes that are not written yet */
+};
+/* From any thread. */
+struct ps_log_counts ps_log_counts(void);
 
 /* Of one thread; starts zeroed. */
 struct ps_log_limit {

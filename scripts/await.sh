@@ -159,6 +159,7 @@ run_job() {
     trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"' EXIT
     trap 'say "interrupted: the job ends"; end_early 130' HUP INT TERM
     trap checkpoint_now USR1
+    trap : PIPE # who reads psrun's lines may die; the job goes on
     export PSRUN_ID=$job_id
     say "run folder: $run_dir ($backend: ${#hosts[@]} hosts, $servers servers, $workers workers in $clients clients)"
     if ((servers > 0)); then
@@ -258,5 +259,6 @@ report() {
                 -v what="$workers workers in $clients clients, $servers servers, ${what:-async-easgd}" \
                 'BEGIN { printf "center: test accuracy %.4f, loss %.4f, %d updates in %.0f s (%s)\n", a, l, v, t1 - t0, what }'
         fi
-    } | tee "$run_dir/report"
+    } >"$run_dir/report"
+    cat "$run_dir/report" || true
 }

@@ -1,5 +1,6 @@
 /* psd: options, then psd_run. */
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,6 +254,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = {0};
     struct psd_config_source *s = &a.start.source;
+    signal(SIGPIPE, SIG_IGN); /* the job outlives whoever reads the log */
     s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
     int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");
     for (size_t i = 0; i < s->n; i++)

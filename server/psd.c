@@ -18,7 +18,7 @@
 #include "server/config/endpoint.h"
 #include "server/job/dynamic_period.h"
 
-enum { TICK_MS = 200, AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
+enum { AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
 /* A body that is this much too large still gets a sentence; libzmq cuts off a larger one, before psd sees it.
  */
@@ -72,6 +72,7 @@ static int open_lanes(struct psd *d, struct ps_error *err)
         rc = psd_roads_open_lane(d, *lane, d->n_own, limits, err);
         d->n_lanes = ++d->n_own;
     }
+    psd_stats_limit_lent(d);
     return rc < 0 ? rc : open_other_lanes(d, err);
 }
 
@@ -135,6 +136,7 @@ static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(d)) {
+        psd_stats_limit_lent(d);
         psd_follow_tick(d);
         return;
     }
@@ -330,7 +332,7 @@ static void start_timers(struct psd *d)
     d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
     d->checked_ms = psd_loop_now_ms(&d->loop);
     psd_timer_init(&d->loop, &d->tick, d);
-    psd_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+    psd_timer_start(&d->tick, on_tick, PSD_TICK_MS, PSD_TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);
     uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     uv_signal_init(&d->loop, &d->sigint);
@@ -391,15 +393,15 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* A loop that was stopped in the middle begins nothing more; a checkpoint that is being written is finished.
- */
+/* A loop that was stopped in the middle begins nothing more; a checkpoint and lines of the history that are
+ * being written are finished. */
 static void settle(struct psd *d)
 {
     d->state = PSD_STATE_STOPPING;
     d->saver.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
-    while (d->saver.busy && d->saver.lanes_left == 0)
+    while ((d->saver.busy && d->saver.lanes_left == 0) || psd_history_is_writing(d))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
@@ -407,6 +409,9 @@ static void tear_down(struct psd *d)
 {
     settle(d);
     psd_guard_close(d);
+    for (uint32_t i = 0; i < d->n_own; i++) /* before their descriptors go */
+        if (d->lane_polls[i].data != NULL)
+            uv_close((uv_handle_t *)&d->lane_polls[i], NULL);
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_lane_destroy(d->lanes[i]);
     psd_zap_close(&d->auth.data);

@@ -35,6 +35,7 @@ enum psd_state {
     PSD_STATE_STOPPING, /* last checkpoint */
 };
 
+#define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
 /* More sessions than can begin between two checkpoints. */
@@ -62,6 +63,14 @@ struct psd_evaluation {
 /* What a snapshot is written as. */
 enum { PSD_SAVE_NEWEST = 1, PSD_SAVE_BEST = 2 };
 
+/* Versions of the readable checkpoints of a model. */
+struct psd_saved_versions {
+    bool known;
+    uint64_t manifest_hash; /* 0: of whatever model */
+    uint32_t n;
+    uint64_t versions[PSD_MAX_SAVED];
+};
+
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
@@ -80,8 +89,11 @@ struct psd_saver {
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
-    uint64_t failures; /* writes that failed; each is tried again when the next is due */
-    char path[400];    /* of the write that is under way; the pool thread's */
+    uint64_t failures;               /* writes that failed; each is tried again when the next is due */
+    struct psd_saved_versions saved; /* as they were after the last write */
+    struct psd_saved_versions
+        found; /* after the write that is under way; the pool thread's, as is the next */
+    char path[400];
     struct ps_error error;
     int rc;
 };
@@ -99,7 +111,13 @@ struct psd_record {
 struct psd_history {
     struct psd_record *records;
     size_t n, max;
-    int fd;
+    int fd;                /* of history.jsonl; a thread of libuv's pool writes it */
+    char *lines, *written; /* the loop's, [n_bytes]; the pool thread's while it writes, [n_written] */
+    size_t n_bytes, n_written;
+    uv_work_t work;
+    bool writing;
+    int rc;           /* of the write that is over: -errno */
+    uint64_t dropped; /* lines that found no room, in this run of psd: the disk stands still */
     uint64_t last_version, last_ms;
     uint64_t last_stale_sum, last_stale_count;
 };
@@ -349,6 +367,9 @@ void psd_saver_take(struct psd *d, uint64_t round);
 int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
                     uint64_t evaluated_version);
 void psd_saver_check_due(struct psd *d);
+/* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
+ * the pool thread. */
+const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash);
 /* An evaluation came: saves the center when it is the best so far and checkpoint.keep_best. */
 /* What was put off while the method changed. */
 void psd_saver_go_on(struct psd *d);
@@ -372,8 +393,13 @@ struct psd_totals {
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
+    uint64_t lent_bytes; /* of clients' own memory, where lanes work in it in place */
 };
 void psd_stats_totals(const struct psd *d, struct psd_totals *t);
+/* Of all that counts against limits.memory_gib. */
+uint64_t psd_stats_memory_bytes(const struct psd_totals *t);
+/* Tells lanes how much of limits.memory_gib clients may lend. */
+void psd_stats_limit_lent(struct psd *d);
 /* What a client's window may take in psd: received and not yet sent. */
 uint64_t psd_stats_window_bytes(const struct psd *d);
 /* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not
@@ -386,6 +412,8 @@ json_t *psd_json_record(const struct psd_record *r);
 int psd_history_open(struct psd *d, struct ps_error *err);
 void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
+/* Whether lines wait for the disk: not to be closed then, but for a failed write. */
+bool psd_history_is_writing(const struct psd *d);
 /* A record at once, of an event (may be NULL; must live as long as d). */
 void psd_history_add(struct psd *d, const char *event);
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zmq.h>
 
 #include "client/psclient.h"
@@ -23,6 +24,7 @@ static void cut_line(char *text)
 int psc_place_find(const char *server, struct psc_place *place, struct ps_error *err)
 {
     char line[128];
+    struct stat st = {.st_mode = 07777};
     *place = (struct psc_place){.url = ""};
     if (server[0] != '@') {
         snprintf(place->url, sizeof place->url, "%s", server);
@@ -34,6 +36,8 @@ int psc_place_find(const char *server, struct psc_place *place, struct ps_error 
     if (fgets(place->url, sizeof place->url, f) == NULL)
         place->url[0] = 0;
     bool more = fgets(line, sizeof line, f) != NULL;
+    if (fstat(fileno(f), &st) != 0 || (st.st_mode & 022) != 0)
+        place->open_mode = (unsigned)st.st_mode & 07777;
     fclose(f);
     cut_line(place->url);
     if (place->url[0] == 0)
@@ -76,7 +80,14 @@ static int choose_key(const struct psc_place *place, const struct psc_proof *pro
                       struct ps_error *err)
 {
     const char *const known[] = {proof->server_key, place->server_key, proof->own.server_key};
+    bool by_place = proof->own.public_key[0] != 0 && proof->server_key[0] == 0 && place->server_key[0] != 0;
     key[0] = 0;
+    if (by_place && place->open_mode != 0)
+        return ps_fail(
+            err, PSC_EAUTH,
+            "the endpoint file that says %.200s has mode %04o: others can write to it, and its public "
+            "key proves nothing; allowed is such as 0644, or give server_key",
+            place->url, place->open_mode);
     if (proof->own.public_key[0] == 0)
         return place->server_key[0] == 0
                    ? PSC_OK

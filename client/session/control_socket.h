@@ -8,6 +8,7 @@
 struct psc_place {
     char url[512];
     char server_key[PS_CURVE_KEY_CHARS + 1]; /* the server's public key; "": the place does not say */
+    unsigned open_mode; /* of the endpoint file, where others may write it; 0: they may not */
 };
 
 /* server: a URL, or "@FILE", an endpoint file, which is read at every call: a restarted server may have

@@ -1,6 +1,8 @@
 /* psworker: trains a net with a parameter server. */
 #include "nets/worker/worker.h"
 
+#include <signal.h>
+
 #include "nets/net.h"
 #include "proto/log.h"
 #include "proto/malloc_settings.h"
@@ -11,6 +13,7 @@ int main(int argc, char **argv)
     struct ps_error err;
 
     cnn_threads_sleep(argv);
+    signal(SIGPIPE, SIG_IGN); /* the training outlives whoever reads its lines */
     ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {

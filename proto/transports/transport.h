@@ -53,10 +53,17 @@ struct ps_message {
     _Alignas(16) unsigned char storage[192]; /* the transport's */
 };
 
+/* Memory that clients lend to one port; counted by its thread. Outlives the port's messages. */
+struct ps_lent {
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t max_bytes; /* of all clients together; who would lend more is refused */
+};
+
 struct ps_road_limits {
     size_t max_body_bytes;  /* a larger part ends the peer's connection */
     uint32_t window_chunks; /* requests in flight per peer */
     uint32_t clients;       /* that may be attached to a port at once; of ports of such roads */
+    struct ps_lent *lent;   /* of ports; NULL: clients lend what they like */
 };
 
 enum { PS_ATTACH_MS = 2000, PS_MAX_WINDOW = 64 };

@@ -11,10 +11,9 @@
 #include <stdint.h>
 
 #include "proto/security/curve.h"
+#include "server/rights/rights.h"
 
 enum { PSD_ALLOW_RANKS = 1024, PSD_ALLOW_MAX = 65536 }; /* PSD_ALLOW_MAX: lines with a key */
-
-enum psd_role { PSD_ROLE_ANY, PSD_ROLE_WORKER, PSD_ROLE_OBSERVER, PSD_ROLE_SERVER };
 
 struct psd_grant {
     unsigned char key[PS_CURVE_KEY_BYTES];

@@ -191,7 +191,7 @@ static bool list_allows(struct psd *d, const struct psd_peer *peer, const Ps__He
         return true;
     if (g->role == PSD_ROLE_SERVER)
         refusef(d, peer, "this is psd's own key: workers and observers need one of their own (psctl keygen)");
-    else if (g->role == (m->observer ? PSD_ROLE_WORKER : PSD_ROLE_OBSERVER))
+    else if (!psd_role_may_say(PSD_SAY_HELLO, g->role, m->observer))
         refusef(d, peer, "%s may not be %s: the allow-list has role=%s", g->name,
                 m->observer ? "an observer" : "a worker", m->observer ? "worker" : "observer");
     else if (!m->observer && named && !psd_grant_has_rank(g, rank)) {
@@ -200,6 +200,20 @@ static bool list_allows(struct psd *d, const struct psd_peer *peer, const Ps__He
     } else {
         return true;
     }
+    return false;
+}
+
+bool psd_auth_may_say(struct psd *d, const struct psd_peer *peer, enum psd_message m)
+{
+    bool of_server = psd_rights[m].proof == PSD_PROOF_SERVER;
+    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_SAY_HELLO || !d->auth.curve ||
+        (peer->grant != NULL && psd_role_may_say(m, peer->grant->role, false)))
+        return true;
+    if (of_server)
+        refusef(d, peer, "%s is no server: those have psd's own key pair (auth.key)", peer->identity);
+    else
+        refusef(d, peer, "%s is not allowed to meet others here: the allow-list has it as no worker",
+                peer->identity);
     return false;
 }
 
@@ -274,7 +288,7 @@ bool psd_auth_may_stay(const struct psd *d, const struct psd_session *s)
     const struct psd_grant *g = grant_of_id(a, s->identity_id);
     if (s->identity_id == 0)
         return true;
-    return g != NULL && g->role != (s->observer ? PSD_ROLE_WORKER : PSD_ROLE_OBSERVER) &&
+    return g != NULL && psd_role_may_say(PSD_SAY_HELLO, g->role, s->observer) &&
            (s->observer || psd_grant_has_rank(g, s->client));
 }
 

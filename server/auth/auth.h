@@ -48,6 +48,9 @@ const char *psd_auth_public_key(const struct psd *d);
 const struct psd_grant *psd_auth_grant(const struct psd *d, uint64_t id);
 /* Fills in who sent the control message. False: it has been refused. */
 bool psd_auth_peer(struct psd *d, zmq_msg_t *message, struct psd_peer *peer);
+/* Whether the peer may say it, as far as its key goes; a Hello says more, for the next. False: it has been
+ * refused. */
+bool psd_auth_may_say(struct psd *d, const struct psd_peer *peer, enum psd_message m);
 /* Whether this peer, whose identity is known, may say this Hello. False: it has been refused. */
 bool psd_auth_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
 /* Whether the session is the peer's. */

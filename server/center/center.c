@@ -9,14 +9,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define PAGE_BYTES ((size_t)2 << 20)
+
 float *psd_vector_create(uint64_t n_floats, struct ps_range own)
 {
     size_t len_bytes = n_floats * sizeof(float);
-    float *v = aligned_alloc(2u << 20, (len_bytes + (2u << 20) - 1) & ~(((size_t)2 << 20) - 1));
+    float *v = aligned_alloc(PAGE_BYTES, (len_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1));
     if (v == NULL)
         return NULL;
     madvise(v, len_bytes, MADV_HUGEPAGE);
-    memset(v + own.begin, 0, own.count * sizeof(float));
+    /* Pages that malloc had in use before become the system's zeros again, when somebody touches them. */
+    if (madvise(v, (len_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1), MADV_DONTNEED) != 0)
+        memset(v + own.begin, 0, own.count * sizeof(float)); /* they are locked */
     return v;
 }
 
@@ -154,8 +158,8 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
     return c->whole_lanes ? 0 : lane;
 }
 
-/* What a client saw before it sees anything is the center. */
-static int seen_create(struct psd_center *c)
+/* What a client saw before it sees anything is the center, which is zeros unless it is resumed. */
+static int seen_create(struct psd_center *c, bool resumed)
 {
     uint32_t n = c->rule->takes_seen ? c->hyper.workers : 0;
     if (n == 0)
@@ -166,7 +170,8 @@ static int seen_create(struct psd_center *c)
         float *v = psd_vector_create(c->manifest->n_floats, c->own);
         if (v == NULL)
             return -ENOMEM;
-        memcpy(v + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *v);
+        if (resumed)
+            memcpy(v + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *v);
         c->seen[c->n_seen] = v;
     }
     return 0;
@@ -192,7 +197,7 @@ int psd_center_create(const struct psd_config *cfg, const struct psd_admission *
         ok = (c->state[i] = psd_vector_create(c->manifest->n_floats, c->own)) != NULL;
     if (ok && c->averaging->rate != NULL)
         ok = (c->z = psd_vector_create(c->manifest->n_floats, c->own)) != NULL;
-    if (!ok || seen_create(c) < 0 || snapshot_create(c, cfg) < 0) {
+    if (!ok || seen_create(c, false) < 0 || snapshot_create(c, cfg) < 0) {
         rc = ps_fail(err, -ENOMEM, "no memory for a center of %llu floats",
                      (unsigned long long)c->manifest->n_floats);
         psd_center_destroy(c);
@@ -278,7 +283,7 @@ int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *
     }
     c->generation = s->generation;
     c->version = s->version;
-    if (resume_state(c, s) < 0 || resume_average(c, s) < 0 || seen_create(c) < 0 ||
+    if (resume_state(c, s) < 0 || resume_average(c, s) < 0 || seen_create(c, true) < 0 ||
         snapshot_create(c, cfg) < 0) {
         psd_center_destroy(c);
         return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");

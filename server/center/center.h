@@ -43,6 +43,8 @@ struct psd_center {
     uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL when averaging is none */
+    /* Lanes copy x there when they take their slices: to z; to what each client saw last. */
+    bool starts_average, starts_seen;
     struct psd_snapshot snapshot;       /* preallocated: a checkpoint never asks for memory of this size */
     const struct psd_snapshot *resumed; /* replay entries to start from; NULL: a new job. Borrowed */
 };
@@ -70,7 +72,8 @@ int psd_center_swap(const struct psd_config *cfg, const struct psd_admission *ad
                     const struct psd_center *old, struct psd_center **out, struct ps_error *err);
 /* No lane serves old any more: c takes over its values and destroys it. The rule's state goes on where the
  * rule is the same, else it starts from zero; the average where the averaging is the same, else it starts at
- * the center. Both go on or none, since they count the same moves. moves: that old's have seen. */
+ * the center. Both go on or none, since they count the same moves. moves: that old's have seen. What starts
+ * at the center is copied by the lanes. */
 void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t version, uint64_t moves);
 /* Frees a center that was never taken over into. */
 void psd_center_abandon(struct psd_center *c);
@@ -85,8 +88,8 @@ int psd_center_new(const struct psd_config *cfg, const struct psd_admission *adm
 double psd_memory_gib_for(uint64_t bytes);
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err);
-/* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them: the
- * rest takes addresses and no memory. NULL: no memory. */
+/* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them. It
+ * takes addresses and no memory until it is touched: lanes do that, each with its slice. NULL: no memory. */
 float *psd_vector_create(uint64_t n_floats, struct ps_range own);
 
 /* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */

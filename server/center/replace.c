@@ -83,7 +83,6 @@ static void take_memory(struct psd_center *c, struct psd_center *old)
 
 void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t version, uint64_t moves)
 {
-    size_t len_bytes = old->manifest->n_floats * sizeof(float);
     struct psd_snapshot *s = &c->snapshot;
     bool keeps = remembers(c, old);
 
@@ -91,10 +90,8 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     move_vector(&s->center, &old->snapshot.center);
     if (keeps)
         take_memory(c, old);
-    else if (c->z != NULL)
-        memcpy(c->z, c->x, len_bytes);
-    for (uint32_t i = 0; i < c->n_seen; i++)
-        memcpy(c->seen[i], c->x, len_bytes);
+    c->starts_average = !keeps && c->z != NULL;
+    c->starts_seen = c->n_seen > 0;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
     s->has_average = c->z != NULL;

@@ -64,7 +64,6 @@ static void enlist(struct psd *d)
     char urls[PSD_MAX_LANES][320], host[64] = "host", name[100];
     char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
     struct psd_roads_told told;
-    uint64_t saved[PSD_MAX_SAVED];
     if (configuration == NULL)
         return;
     for (uint32_t i = 0; i < d->n_own; i++) {
@@ -88,8 +87,9 @@ static void enlist(struct psd *d)
     m.untouched = !f->served;
     m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
     m.version = psd_version(d);
-    m.saved = saved;
-    m.n_saved = psd_checkpoint_versions(d->saver.directory, m.manifest_hash, saved, PSD_MAX_SAVED);
+    const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
+    m.saved = (uint64_t *)(uintptr_t)saved->versions;
+    m.n_saved = saved->n;
     send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
     f->said_ms = psd_loop_now_ms(&d->loop);
     free(configuration);

@@ -247,11 +247,7 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
     uint32_t code = PS__CODE__MALFORMED;
     char *own = psd_config_json(&d->cfg);
     const char *own_road = d->roads.road[0].transport->name;
-    if (d->auth.curve && (peer->grant == NULL || peer->grant->role != PSD_ROLE_SERVER)) {
-        code = PS__CODE__AUTH;
-        snprintf(sentence, sizeof sentence, "%s is no server: those have psd's own key pair (auth.key)",
-                 peer->identity != NULL ? peer->identity : "a peer without a key");
-    } else if (m->protocol != PS_PROTOCOL_VERSION) {
+    if (m->protocol != PS_PROTOCOL_VERSION) {
         code = PS__CODE__VERSION;
         snprintf(sentence, sizeof sentence, "protocol version %u; the head speaks %d", m->protocol,
                  PS_PROTOCOL_VERSION);

@@ -1,6 +1,7 @@
 #include "server/config/endpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -122,7 +123,9 @@ int psd_endpoint_write(const char *path, const char *url, const char *curve_key,
     int n = snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
     if (n < 0 || (size_t)n >= sizeof temp)
         return ps_fail(err, -ENAMETOOLONG, "endpoint file '%s': the name is too long", path);
-    FILE *f = fopen(temp, "we");
+    /* Nobody else may write it, whatever the umask is: clients take psd's public key from it. */
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (f == NULL)
         return ps_fail(err, -errno, "endpoint file '%s': %s", path, strerror(errno));
     bool ok = fprintf(f, "%s\n", url) > 0;

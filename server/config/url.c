@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define ALLOWED "allowed is tcp://HOST:PORT, HOST a name, an IPv4 address or [IPv6], PORT 0 to 65535"
 
@@ -66,5 +67,5 @@ bool psd_url_is_loopback(const struct psd_url *url)
         return ntohl(four.s_addr) >> 24 == 127;
     if (inet_pton(AF_INET6, url->host, &six) == 1)
         return IN6_IS_ADDR_LOOPBACK(&six);
-    return strcmp(url->host, "localhost") == 0;
+    return strcasecmp(url->host, "localhost") == 0;
 }

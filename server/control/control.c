@@ -71,13 +71,34 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
 }
 
+static unsigned stage_of(const struct psd_session *s)
+{
+    return s->state == PSD_SESSION_ACTIVE     ? PSD_STAGE_ACTIVE
+           : s->state == PSD_SESSION_OFFERING ? PSD_STAGE_OFFERING
+                                              : PSD_STAGE_JOINING;
+}
+
+/* What it may not say is not heard; the session goes on. */
+static bool may_say(struct psd *d, const struct psd_session *s, enum psd_message m)
+{
+    if (psd_may_say(m, s->observer, stage_of(s)))
+        return true;
+    d->rejected_control[PS__CODE__AUTH]++;
+    if (ps_log_allows(&d->control.log_limit, "control.refused", "control road"))
+        ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not say %s: it is not heard", s->name,
+               s->observer ? "observer" : "rank", s->client,
+               m == PSD_SAY_EVALUATION ? "how good the center is, as observers may once they have begun"
+                                       : "that");
+    return false;
+}
+
 static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
                       const Ps__ToServer *m)
 {
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
-    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss))
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
     d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
     psd_saver_evaluated(d, &d->evaluation);
@@ -127,21 +148,20 @@ static void on_news(struct psd *d, const struct psd_peer *peer, struct psd_sessi
     psd_team_news(d, peer, m->news);
 }
 
-/* One row a message; `named` messages carry client and incarnation and need a live session of that peer. */
+/* One row a message. Those that their session's owner alone may say carry client and incarnation. */
 static const struct {
     void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
-    bool named;
-    bool of_server; /* sent by another server; all others are clients' */
+    enum psd_message says;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, false},
-    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, true},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, true},
-    [PS__TO_SERVER__WHAT_REPORT] = {on_report, true},
-    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, true},
-    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, true},
-    [PS__TO_SERVER__WHAT_MEET] = {on_meet, false},
-    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, false, true},
-    [PS__TO_SERVER__WHAT_NEWS] = {on_news, false, true},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_SAY_HELLO},
+    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, PSD_SAY_BEGIN},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, PSD_SAY_HEARTBEAT},
+    [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_SAY_REPORT},
+    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_SAY_LEAVE},
+    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_SAY_NOT_FINITE},
+    [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_SAY_MEET},
+    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_SAY_ENLIST},
+    [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_SAY_NEWS},
 };
 
 /* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
@@ -207,9 +227,12 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
         psd_follow_redirect(d, peer);
         return;
     }
-    if (!handlers[m->what_case].of_server && (!psd_team_is_complete(d) || d->again.due))
+    const enum psd_message says = handlers[m->what_case].says;
+    if (psd_rights[says].proof != PSD_PROOF_SERVER && (!psd_team_is_complete(d) || d->again.due))
         return; /* it asks again */
-    if (handlers[m->what_case].named) {
+    if (!psd_auth_may_say(d, peer, says))
+        return;
+    if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
         s = psd_sessions_find(&d->sessions, client, incarnation);
         if (s == NULL || s->peer_bytes != peer->id_bytes || memcmp(s->peer, peer->id, peer->id_bytes) != 0) {
@@ -217,6 +240,8 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
             return;
         }
         s->last_heard_ms = psd_loop_now_ms(&d->loop);
+        if (!may_say(d, s, says))
+            return;
     }
     handlers[m->what_case].handle(d, peer, s, m);
 }

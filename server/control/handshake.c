@@ -147,8 +147,7 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 {
     struct psd_totals t;
     psd_stats_totals(d, &t);
-    uint64_t need = t.center_bytes + t.snapshot_bytes + t.state_bytes + t.average_bytes + t.replay_bytes +
-                    t.window_bytes + psd_stats_window_bytes(d);
+    uint64_t need = psd_stats_memory_bytes(&t) + psd_stats_window_bytes(d);
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
     if ((double)need <= limit)
         return true;

@@ -2,9 +2,13 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "proto/unix_socket.h"
 
 #define MAX_REPLY_BYTES (64u * 1024 * 1024)
 
@@ -54,8 +58,31 @@ static int code_of(CURLcode rc)
     return rc == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EIO;
 }
 
-int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, uint32_t timeout_ms,
-                   struct ctl_reply *reply, struct ps_error *err)
+/* A UNIX socket's address has PS_UNIX_PATH_MAX bytes at most: a deeper one is reached from its folder, which
+ * is opened for that. *folder: -1 where the path is short enough. */
+static int shorten(const char *path, char at[PS_UNIX_PATH_MAX + 1], int *folder)
+{
+    const char *name = strrchr(path, '/');
+    *folder = -1;
+    if (strlen(path) <= PS_UNIX_PATH_MAX) {
+        strcpy(at, path);
+        return 0;
+    }
+    char *dir = name != NULL ? strndup(path, (size_t)(name - path) + 1) : NULL;
+    *folder = dir != NULL ? open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int rc = *folder >= 0 ? 0 : dir != NULL ? -errno : -ENAMETOOLONG;
+    free(dir);
+    if (rc < 0)
+        return rc;
+    int len = snprintf(at, PS_UNIX_PATH_MAX + 1, "/proc/self/fd/%d%s", *folder, name);
+    if (len <= PS_UNIX_PATH_MAX)
+        return 0;
+    close(*folder);
+    return -ENAMETOOLONG;
+}
+
+static int ask(struct ctl_client *c, const char *socket_path, const char *method, const char *path,
+               uint32_t timeout_ms, struct ctl_reply *reply, struct ps_error *err)
 {
     struct ctl_reply r = {.body = calloc(1, 1)};
     char url[256], why[CURL_ERROR_SIZE] = "";
@@ -66,7 +93,7 @@ int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, u
     snprintf(url, sizeof url, "http://psd%s", path);
     curl_easy_reset(c->curl);
     curl_easy_setopt(c->curl, CURLOPT_URL, url);
-    curl_easy_setopt(c->curl, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
+    curl_easy_setopt(c->curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     curl_easy_setopt(c->curl, CURLOPT_PROXY, ""); /* whatever the environment says */
     curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
@@ -92,4 +119,17 @@ int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, u
     r.status = (int)status;
     *reply = r;
     return 0;
+}
+
+int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, uint32_t timeout_ms,
+                   struct ctl_reply *reply, struct ps_error *err)
+{
+    char at[PS_UNIX_PATH_MAX + 1];
+    int folder, rc = shorten(c->socket_path, at, &folder);
+    if (rc < 0)
+        return ps_fail(err, -ECONNREFUSED, "cannot reach psd at %.400s: %s", c->socket_path, strerror(-rc));
+    rc = ask(c, at, method, path, timeout_ms, reply, err);
+    if (folder >= 0)
+        close(folder);
+    return rc;
 }

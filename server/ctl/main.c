@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,9 +26,8 @@
 
 enum { EXIT_DONE = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 6 };
 
-#define POLL_MS            100
-#define LONGEST_TIMEOUT_S  86400
-#define LONGEST_SOCKET_LEN 107 /* sun_path of unix(7) */
+#define POLL_MS           100
+#define LONGEST_TIMEOUT_S 86400
 
 struct call {
     const struct command *command;
@@ -426,9 +426,8 @@ static int parse_arguments(int argc, char **argv, struct call *call)
         return -1;
     if (call->socket_path == NULL)
         return complain(EXIT_USAGE, "--socket is missing; it names psd's status socket");
-    if (call->socket_path[0] == 0 || strlen(call->socket_path) > LONGEST_SOCKET_LEN)
-        return complain(EXIT_USAGE, "--socket: a path of %zu bytes; the system allows 1 to %d",
-                        strlen(call->socket_path), LONGEST_SOCKET_LEN);
+    if (call->socket_path[0] == 0)
+        return complain(EXIT_USAGE, "--socket: found an empty path");
     if (call->timeout_s == 0)
         call->timeout_s = call->command->timeout_s;
     return -1;
@@ -470,16 +469,23 @@ static int run(struct call *call)
     return status;
 }
 
+static int end(int status)
+{
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    return written || status != EXIT_DONE ? status : complain(EXIT_REFUSED, "the answer cannot be written");
+}
+
 int main(int argc, char **argv)
 {
     struct call call = {.command = commands, .interval_s = 1};
     struct ps_error err;
     int status = parse_arguments(argc, argv, &call);
 
+    signal(SIGPIPE, SIG_IGN); /* what was asked for is done, whether anybody reads of it or not */
     if (status >= 0)
         return status;
     if (call.command->is_local)
-        return call.command->run(&call);
+        return end(call.command->run(&call));
     curl_global_init(CURL_GLOBAL_DEFAULT);
     if (ctl_client_create(call.socket_path, &call.client, &err) < 0) {
         status = complain(EXIT_REFUSED, "%s", err.text);
@@ -488,7 +494,5 @@ int main(int argc, char **argv)
         ctl_client_destroy(call.client);
     }
     curl_global_cleanup();
-    if (fflush(stdout) != 0 && status == EXIT_DONE)
-        status = complain(EXIT_REFUSED, "cannot write the answer: %s", strerror(errno));
-    return status;
+    return end(status);
 }

@@ -89,14 +89,15 @@ static void print_workers_line(FILE *out, const json_t *status)
 static void print_memory(FILE *out, const json_t *status)
 {
     const json_t *m = json_object_get(status, "memory");
-    fprintf(out,
-            "memory      %s of %s: center %s, snapshot %s, state %s, average %s, windows %s, replay %s; "
-            "resident %s\n",
-            ctl_get_bytes(m, "total_bytes").s, ctl_get_bytes(m, "limit_bytes").s,
-            ctl_get_bytes(m, "center_bytes").s, ctl_get_bytes(m, "snapshot_bytes").s,
-            ctl_get_bytes(m, "state_bytes").s, ctl_get_bytes(m, "average_bytes").s,
-            ctl_get_bytes(m, "window_bytes").s, ctl_get_bytes(m, "replay_bytes").s,
-            ctl_get_bytes(m, "rss_bytes").s);
+    fprintf(
+        out,
+        "memory      %s of %s: center %s, snapshot %s, state %s, average %s, windows %s, replay %s, lent %s; "
+        "resident %s\n",
+        ctl_get_bytes(m, "total_bytes").s, ctl_get_bytes(m, "limit_bytes").s,
+        ctl_get_bytes(m, "center_bytes").s, ctl_get_bytes(m, "snapshot_bytes").s,
+        ctl_get_bytes(m, "state_bytes").s, ctl_get_bytes(m, "average_bytes").s,
+        ctl_get_bytes(m, "window_bytes").s, ctl_get_bytes(m, "replay_bytes").s,
+        ctl_get_bytes(m, "lent_bytes").s, ctl_get_bytes(m, "rss_bytes").s);
 }
 
 static void print_checkpoint(FILE *out, const json_t *status)

@@ -79,6 +79,22 @@ int psd_saver_start(struct psd *d, struct ps_error *err)
     return start(d, PSD_SAVE_NEWEST, err);
 }
 
+/* Reads headers of files. */
+static void find_versions(const struct psd_saver *v, uint64_t manifest_hash, struct psd_saved_versions *found)
+{
+    found->n = psd_checkpoint_versions(v->directory, manifest_hash, found->versions, PSD_MAX_SAVED);
+    found->manifest_hash = manifest_hash;
+    found->known = true;
+}
+
+const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash)
+{
+    struct psd_saved_versions *s = &d->saver.saved;
+    if (!s->known || s->manifest_hash != manifest_hash)
+        find_versions(&d->saver, manifest_hash, s);
+    return s;
+}
+
 /* Pool thread: touches nothing that the loop may change meanwhile. */
 static void write_it(uv_work_t *work)
 {
@@ -94,6 +110,7 @@ static void write_it(uv_work_t *work)
     }
     if (v->what & PSD_SAVE_NEWEST)
         v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->path, sizeof v->path, &v->error);
+    find_versions(v, d->center->manifest->hash, &v->found);
 }
 
 static void log_failed(struct psd_saver *v, const struct ps_error *err)
@@ -148,6 +165,7 @@ static void written(uv_work_t *work, int status)
     d->center->snapshot.replay = NULL;
     d->center->snapshot.n_replay = 0;
     v->busy = false;
+    v->saved = v->found;
     if (v->what & PSD_SAVE_BEST)
         best_written(d);
     if (v->what & PSD_SAVE_NEWEST)

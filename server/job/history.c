@@ -1,4 +1,6 @@
-/* The job over time: in memory for /history, and as history.jsonl in the state directory. */
+/* The job over time: in memory for /history, and as history.jsonl in the state directory. The loop never
+ * waits for that file: a thread of libuv's pool writes what has come since the last write, LINES_BYTES at
+ * most. */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -13,7 +15,7 @@
 #include "server/config/json.h"
 #include "server/psd.h"
 
-enum { MAX_RECORDS = 8192, EVERY_MS = 1000 };
+enum { MAX_RECORDS = 8192, EVERY_MS = 1000, LINES_BYTES = 1 << 18 };
 
 int psd_history_open(struct psd *d, struct ps_error *err)
 {
@@ -24,7 +26,11 @@ int psd_history_open(struct psd *d, struct ps_error *err)
         return ps_fail(err, -errno, "%s: %s", path, strerror(errno));
     d->history.records = calloc(MAX_RECORDS, sizeof *d->history.records);
     d->history.max = MAX_RECORDS;
-    return d->history.records != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for the history");
+    d->history.lines = malloc(LINES_BYTES);
+    d->history.written = malloc(LINES_BYTES);
+    return d->history.records != NULL && d->history.lines != NULL && d->history.written != NULL
+               ? 0
+               : ps_fail(err, -ENOMEM, "no memory for the history");
 }
 
 void psd_history_close(struct psd *d)
@@ -32,6 +38,13 @@ void psd_history_close(struct psd *d)
     if (d->history.fd >= 0)
         close(d->history.fd);
     free(d->history.records);
+    free(d->history.lines);
+    free(d->history.written);
+}
+
+bool psd_history_is_writing(const struct psd *d)
+{
+    return d->history.writing;
 }
 
 json_t *psd_json_record(const struct psd_record *r)
@@ -88,18 +101,65 @@ static double mean_loss(const struct psd *d)
     return n > 0 ? sum / n : NAN;
 }
 
+/* Pool thread. */
+static void write_lines(uv_work_t *work)
+{
+    struct psd_history *h = &((struct psd *)work->data)->history;
+    size_t at = 0;
+    h->rc = 0;
+    while (at < h->n_written && h->rc == 0) {
+        ssize_t n = write(h->fd, h->written + at, h->n_written - at);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            h->rc = n == 0 ? -ENOSPC : -errno;
+    }
+}
+
+static void start_write(struct psd *d);
+
+static void written(uv_work_t *work, int status)
+{
+    struct psd *d = work->data;
+    struct psd_history *h = &d->history;
+    (void)status;
+    h->writing = false;
+    if (h->rc < 0)
+        ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
+    if (h->n_bytes > 0)
+        start_write(d);
+}
+
+static void start_write(struct psd *d)
+{
+    struct psd_history *h = &d->history;
+    char *lines = h->lines;
+    h->work.data = d;
+    h->lines = h->written;
+    h->written = lines;
+    h->n_written = h->n_bytes;
+    h->n_bytes = 0;
+    h->writing = uv_queue_work(&d->loop, &h->work, write_lines, written) == 0;
+}
+
 static void append(struct psd *d, const struct psd_record *r)
 {
+    struct psd_history *h = &d->history;
     json_t *o = psd_json_record(r);
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    if (text != NULL) {
-        size_t len = strlen(text);
-        text[len] = '\n'; /* the terminator's place: written, not read as a string any more */
-        if (write(d->history.fd, text, len + 1) != (ssize_t)len + 1)
-            ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s", strerror(errno));
+    size_t len = text != NULL ? strlen(text) : 0;
+    json_decref(o);
+    if (len > 0 && len < LINES_BYTES - h->n_bytes) {
+        memcpy(h->lines + h->n_bytes, text, len);
+        h->lines[h->n_bytes + len] = '\n';
+        h->n_bytes += len + 1;
+        if (!h->writing)
+            start_write(d);
+    } else if (h->dropped++ == 0) {
+        ps_log(PS_LOG_WARN, "history.write",
+               "history.jsonl: the disk stands still, and no more lines can wait: they are lost");
     }
     free(text);
-    json_decref(o);
 }
 
 /* The largest ‖x − x̃‖ of the live workers. */

@@ -28,6 +28,7 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
         atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     struct psd_note note = psd_note_admit(s, phase, keep_replay);
+    psd_stats_limit_lent(d);
     psd_tell_lanes(d, &note);
 }
 
@@ -337,8 +338,15 @@ void psd_job_fail(struct psd *d, int code, const char *why)
     uv_stop(&d->loop);
 }
 
+static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
+{
+    *since_ms += slept_ms - PSD_TICK_MS;
+    *since_ms = *since_ms < now ? *since_ms : now;
+}
+
 /* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
- * what it slept beyond a tick counts for no one. */
+ * what it slept beyond a tick counts for no one. The tick does: a psd whose every turn is late gives up who
+ * is silent all the same, only later. */
 static void forgive_own_sleep(struct psd *d, uint64_t now)
 {
     uint64_t slept_ms = now - d->checked_ms;
@@ -348,8 +356,8 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
     ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
            (double)slept_ms / 1e3);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        d->sessions.slots[i].last_heard_ms += slept_ms;
-        d->sessions.slots[i].step.since_ms += slept_ms;
+        forgive(&d->sessions.slots[i].last_heard_ms, slept_ms, now);
+        forgive(&d->sessions.slots[i].step.since_ms, slept_ms, now);
     }
 }
 

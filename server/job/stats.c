@@ -102,6 +102,10 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->rejected[k] += d->rejected_control[k];
         t->rejected_sum += t->rejected[k];
     }
+    for (uint32_t i = 0; i < d->n_own; i++) { /* each lane maps the same */
+        uint64_t lent = atomic_load_explicit(&d->lanes[i]->lent.bytes, memory_order_relaxed);
+        t->lent_bytes = lent > t->lent_bytes ? lent : t->lent_bytes;
+    }
     if (d->center != NULL) {
         uint64_t n_bytes = d->center->own.count * sizeof(float);
         t->center_bytes = n_bytes;
@@ -112,4 +116,21 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
     }
     t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
                                                    (uint64_t)psd_sessions_count(&d->sessions, true));
+}
+
+uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
+{
+    return t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes + t->window_bytes +
+           t->replay_bytes + t->lent_bytes;
+}
+
+void psd_stats_limit_lent(struct psd *d)
+{
+    struct psd_totals t;
+    psd_stats_totals(d, &t);
+    const double limit_bytes = d->cfg.limits.memory_gib * (double)(1u << 30);
+    const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.lent_bytes);
+    const uint64_t left = limit_bytes > own_bytes ? (uint64_t)(limit_bytes - own_bytes) : 0;
+    for (uint32_t i = 0; i < d->n_own; i++)
+        atomic_store_explicit(&d->lanes[i]->lent.max_bytes, left, memory_order_relaxed);
 }

@@ -60,6 +60,7 @@ static void release(struct psd_lane *lane)
     psd_rounds_destroy(lane);
     free_tables(lane);
     lane->center = NULL;
+    lane->memory.due = false;
     lane->n_chunks = lane->n_offered = 0;
     lane->offer.open = false;
     lane->n_words = 0;
@@ -129,6 +130,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->n_words = (lane->n_chunks + 63) / 64;
     if (lane->n_chunks == 0)
         return;
+    psd_lane_memory_start(lane, center);
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
@@ -150,6 +152,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         lane->n_chunks = 0;
         return;
     }
+    psd_lane_memory_begin(lane);
     for (uint32_t i = 0; i < n_slots; i++)
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
     if (lane->rounds != NULL)

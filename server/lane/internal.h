@@ -5,6 +5,7 @@
 
 #include "proto/codecs/codec.h"
 #include "server/lane/lane.h"
+#include "server/rights/rights.h"
 
 /* What each kind of request needs. */
 struct psd_request_kind {
@@ -15,14 +16,20 @@ struct psd_request_kind {
     bool one_tensor; /* may cover one tensor only */
     bool averages;   /* may ask for the average */
     bool lands;      /* remembered, so that it lands once */
-    unsigned phases; /* bits of enum psd_phase in which it is allowed */
-    uint32_t code;   /* when it is not */
+    enum psd_message says;
+    uint32_t code; /* when it may not be said */
 };
 
 /* validate.c: whether the frame fits its kind, client and lane; finds the chunk and what the transfer
  * covers. 0 or the code to refuse with. */
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
+
+/* memory.c. Before the lane serves the center: what starts as a copy of its x. */
+void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c);
+/* It has a center; some memory of its slice is made present. Whether more is to be. */
+void psd_lane_memory_begin(struct psd_lane *lane);
+bool psd_lane_memory_go_on(struct psd_lane *lane);
 
 /* fragments.c. The table, of a method that has fragments; -ENOMEM. */
 int psd_lane_fragments_create(struct psd_lane *lane);

@@ -70,6 +70,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     if (lane == NULL)
         return ps_fail(err, rc, "no memory for lane %u", opt->index);
     lane->index = opt->index;
+    atomic_init(&lane->lent.max_bytes, UINT64_MAX);
     lane->shared = opt->shared;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
@@ -114,7 +115,9 @@ int psd_lane_add_road(struct psd_lane *lane, const struct ps_transport *transpor
     if (lane->n_roads == PSD_MAX_ROADS)
         return ps_fail(err, -ENOSPC, "lane %u has %d roads already", lane->index, PSD_MAX_ROADS);
     struct psd_lane_road *road = &lane->roads[lane->n_roads];
-    int rc = transport->port_open(hub, url, limits, &road->port, err);
+    struct ps_road_limits own = *limits;
+    own.lent = &lane->lent;
+    int rc = transport->port_open(hub, url, &own, &road->port, err);
     if (rc < 0)
         return rc;
     road->transport = transport;
@@ -153,6 +156,7 @@ bool psd_lane_turn(struct psd_lane *lane)
     psd_lane_take_notes(lane);
     for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
         more = serve(lane, &lane->roads[i]) || more;
+    more = psd_lane_memory_go_on(lane) || more;
     return psd_lane_copy_more(lane) || more;
 }
 

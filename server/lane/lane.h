@@ -157,6 +157,7 @@ struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
     struct psd_lane_road roads[PSD_MAX_ROADS]; /* the listener's own first */
+    struct ps_lent lent;                       /* by clients, on all of them; the loop says how much may be */
     uint32_t
         n_roads; /* of another server's lane 0 (but roads[0].url), its rings NULL, and it has no thread */
     const struct ps_vec *vec;  /* the racing row under whole lanes */
@@ -185,7 +186,12 @@ struct psd_lane {
         bool open; /* chunks of it are still to come */
         uint32_t client, incarnation;
         uint64_t seq;
-    } offer;                              /* whose x it is or was: a retried chunk of it is known again */
+    } offer; /* whose x it is or was: a retried chunk of it is known again */
+    struct {
+        bool due;
+        uint32_t vector; /* in the order of memory.c */
+        uint64_t at;     /* bytes of its slice that are there */
+    } memory;
     float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */

@@ -213,6 +213,31 @@ static enum MHD_Result answer_request(const struct face *f, struct MHD_Connectio
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
 }
 
+/* Whether the request was meant for a loopback address: a page of elsewhere whose name leads here (DNS
+ * rebinding) is in the browser of somebody who may ask, and may not read for others. Without Host it is no
+ * browser's. */
+static bool is_for_loopback(const char *host)
+{
+    char text[300];
+    struct psd_url url;
+    if (host == NULL)
+        return true;
+    const char *end = strrchr(host, ']'), *colon = strrchr(host, ':');
+    bool has_port = colon != NULL && (end == NULL || colon > end);
+    snprintf(text, sizeof text, "tcp://%.256s%s", host, has_port ? "" : ":80");
+    return psd_url_parse(text, &url, NULL) == 0 && psd_url_is_loopback(&url);
+}
+
+static enum MHD_Result refuse_host(struct MHD_Connection *c)
+{
+    return answer_json(
+        c, MHD_HTTP_FORBIDDEN,
+        json_pack("{s:s}", "error",
+                  "Host: allowed are localhost and loopback addresses; reach psd's page by one "
+                  "of these, such as http://localhost:PORT/"),
+        NULL);
+}
+
 static enum MHD_Result refuse_body(struct MHD_Connection *c)
 {
     return answer_json(
@@ -229,6 +254,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     (void)upload;
 
     if (r == NULL) {
+        if (((const struct face *)arg)->read_only &&
+            !is_for_loopback(MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST)))
+            return refuse_host(c);
         const char *length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
         if (length != NULL && strtoull(length, NULL, 10) > MAX_BODY_BYTES)
             return refuse_body(c);

@@ -1,10 +1,10 @@
 /* http.h: the status socket's HTTP face: libmicrohttpd driven by the uv loop, on one UNIX socket (0600) and,
  * if asked, read-only on loopback TCP. Handlers run on the loop's thread.
  *
- * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP,
- * 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET without the body. Every answer forbids
- * a browser to load or run anything that psd did not serve itself. Connections, their idle time and their
- * memory are bounded. */
+ * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP
+ * and for a Host there that is not loopback, 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is
+ * GET without the body. Every answer forbids a browser to load or run anything that psd did not serve itself.
+ * Connections, their idle time and their memory are bounded. */
 #ifndef PSD_STATUS_HTTP_H
 #define PSD_STATUS_HTTP_H
 

@@ -142,6 +142,9 @@ char *psd_metrics_text(struct psd *d)
         d->saver.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
         "When the last checkpoint was taken; 0: none yet.", "", d->saver.last_unix_s);
+    one(f, "psd_log_lines_dropped_total", "counter",
+        "Lines of the log that nobody read in time, or that could not be written.", "",
+        ps_log_counts().dropped);
     gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
           d->evaluation.accuracy);
     gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->evaluation.loss);

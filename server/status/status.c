@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/log.h"
 #include "server/config/endpoint.h"
 #include "server/status/json.h"
 #include "server/status/page.h"
@@ -49,8 +50,7 @@ static uint64_t resident_bytes(void)
 
 static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
 {
-    uint64_t total = t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes +
-                     t->window_bytes + t->replay_bytes;
+    uint64_t total = psd_stats_memory_bytes(t);
     json_t *o = json_object();
     json_object_set_new(o, "center_bytes", integer(t->center_bytes));
     json_object_set_new(o, "snapshot_bytes", integer(t->snapshot_bytes));
@@ -58,6 +58,7 @@ static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "average_bytes", integer(t->average_bytes));
     json_object_set_new(o, "window_bytes", integer(t->window_bytes));
     json_object_set_new(o, "replay_bytes", integer(t->replay_bytes));
+    json_object_set_new(o, "lent_bytes", integer(t->lent_bytes));
     json_object_set_new(o, "total_bytes", integer(total));
     json_object_set_new(o, "limit_bytes", integer((uint64_t)(d->cfg.limits.memory_gib * (double)(1u << 30))));
     json_object_set_new(o, "rss_bytes", integer(resident_bytes()));
@@ -176,6 +177,12 @@ static json_t *barred_json(const struct psd_auth *a)
     return list;
 }
 
+static json_t *log_json(void)
+{
+    struct ps_log_counts c = ps_log_counts();
+    return json_pack("{s:I, s:I}", "dropped", (json_int_t)c.dropped, "waiting_bytes", (json_int_t)c.waiting);
+}
+
 static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
@@ -218,6 +225,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
+    json_object_set_new(o, "log", log_json());
     json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
     json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
     return o;

@@ -90,7 +90,7 @@ static void run_child(const struct daemon *d, const char *extra)
     const char *args[MAX_ARGS] = {d->program, "--state-dir", d->state_dir, "--endpoint-file",
                                   d->endpoint + 1};
     const char *transport = transport_of(d), *address = listen_of(d, setting, sizeof setting);
-    int n = 5, log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int n = 5, log = d->log_fd > 0 ? d->log_fd : open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     for (int i = 0; d->settings != NULL && d->settings[i] != NULL && n + 8 < MAX_ARGS; i++) {
         args[n++] = "--set";
         args[n++] = d->settings[i];
@@ -221,6 +221,18 @@ uint64_t daemon_resident_bytes(pid_t pid)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Neither gone nor stopped. */
+static bool is_running(pid_t pid)
+{
+    char path[64], line[1024], state = 'X';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    char *p = f != NULL && fgets(line, sizeof line, f) != NULL ? strrchr(line, ')') : NULL;
+    if (f != NULL)
+        fclose(f);
+    return p != NULL && sscanf(p + 1, " %c", &state) == 1 && strchr("RSD", state) != NULL;
+}
+
 static size_t collect(char *data, size_t size, size_t n, void *file)
 {
     return fwrite(data, size, n, file);
@@ -316,11 +328,22 @@ bool daemon_workers_become(const struct daemon *d, unsigned n)
     return true;
 }
 
+/* psd writes its log behind its own back: all that it had logged when this was called is in the file. Not
+ * of one that is gone, or stopped. */
+static void await_log(const struct daemon *d)
+{
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while (d->pid > 0 && is_running(d->pid) && daemon_number(d, "/status", "log.waiting_bytes") > 0 &&
+           test_now_s() < deadline)
+        test_nap_s(POLL_S);
+}
+
 unsigned daemon_logged(const struct daemon *d, const char *text)
 {
     char *line = NULL;
     size_t room = 0;
     unsigned n = 0;
+    await_log(d);
     FILE *f = fopen(d->log, "re");
     while (f != NULL && getline(&line, &room, f) >= 0)
         n += strstr(line, text) != NULL;

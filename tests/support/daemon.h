@@ -16,6 +16,7 @@ struct daemon {
     char config[100];            /* the configuration file, inside; used when it is there */
     const char *const *settings; /* "key=value", NULL-terminated; may be NULL */
     pid_t pid;
+    int log_fd; /* its stderr; 0: the log */
 };
 
 /* Makes the directory and finds the program: `psd`, else beside or near this program, else on PATH. */

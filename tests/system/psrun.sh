@@ -188,6 +188,27 @@ kill_one() { # NAME SIGNAL: the newest process whose command line has both the f
     kill "-$2" "$(pgrep -n -f -- "$folder/.*$1")"
 }
 
+# Whoever reads psrun's lines ends after the first: the job goes on to its end.
+name=unread
+timeout "$((300 * slow))" "$root/scripts/psrun" --run-dir "$folder/unread" --data digits --workers 1 --method async-easgd \
+    --set stop.updates=50 -- "${endless[@]}" 2>&1 </dev/null | head -n 1 >"$folder/out"
+status=${PIPESTATUS[0]}
+{ ((status == 0)) && says 'run folder' && [[ $(<"$folder/unread/exit") == 0 && -s $folder/unread/report ]]; } ||
+    fail "a reader that is gone: status $status"
+none_left
+
+# The line that psrun prints is to be copied, however deep the folder lies.
+name=$(printf 'deep-%.0s' {1..40})
+setsid "$root/scripts/psrun" --run-dir "$folder/$name" --workers 0 >"$folder/out" 2>&1 </dev/null &
+psrun_pid=$!
+started+=("$psrun_pid")
+within 240 says 'psd is ready: psctl' || fail "deep: psd is not ready"
+read -ra words < <(sed -nE 's/.*psd is ready: psctl (.*) top .*/\1/p' "$folder/out")
+"$PSD_BUILD/server/ctl/psctl" "${words[@]}" --timeout 120 drain >>"$folder/out" 2>&1 || fail "deep: psctl ${words[*]} drain"
+ends
+((status == 0)) || fail "deep: status $status"
+none_left
+
 background term --workers 2 --method async-easgd -- "${endless[@]}"
 kill -TERM "$psrun_pid"
 ends

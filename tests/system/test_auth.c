@@ -208,6 +208,27 @@ START_TEST(the_programs_speak_of_keys)
 }
 END_TEST
 
+/* psd writes it so that nobody else may, whatever its umask is. */
+START_TEST(an_endpoint_file_that_others_write_gives_no_key)
+{
+    struct house h;
+    struct stepper s;
+    struct stat st;
+    house_prepare(&h, house_everybody);
+    umask(0);
+    ck_assert_int_eq(daemon_start(&h.d, NULL), 0);
+    ck_assert_int_eq(stat(h.d.endpoint + 1, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0644);
+    ck_assert_int_eq(chmod(h.d.endpoint + 1, 0664), 0);
+    house_step_as(&h, &s, 0, 0, 3);
+    house_assert_ends(&s, PSC_EAUTH, "has mode 0664: others can write to it");
+    ck_assert_int_eq(chmod(h.d.endpoint + 1, 0644), 0);
+    house_step_as(&h, &s, 0, 0, 3);
+    house_assert_ends(&s, PSC_OK, NULL);
+    house_close(&h);
+}
+END_TEST
+
 /* "none", or a file of the directory. */
 static void path_of(char *path, const char *name, const char *dir)
 {
@@ -256,8 +277,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        workers_with_keys_train, strangers_are_turned_away,  a_plain_psd_is_no_substitute,
-        strangers_reach_no_lane, the_programs_speak_of_keys, a_bad_start_is_no_start,
+        workers_with_keys_train,
+        strangers_are_turned_away,
+        a_plain_psd_is_no_substitute,
+        strangers_reach_no_lane,
+        the_programs_speak_of_keys,
+        a_bad_start_is_no_start,
+        an_endpoint_file_that_others_write_gives_no_key,
     };
     return suite_run("auth", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

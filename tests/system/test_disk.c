@@ -2,6 +2,7 @@
  * good checkpoint stays readable. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/checkpoint/checkpoint.h"
 #include "tests/support/libc_faults.h"
@@ -155,8 +157,91 @@ START_TEST(a_failing_disk_stops_no_exchange)
 }
 END_TEST
 
+/* history.jsonl is a pipe that is full, and its reader stands still. */
+static int make_full_history(const struct siege *s)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/history.jsonl", s->d.state_dir);
+    ck_assert(mkdir(s->d.state_dir, 0700) == 0 && mkfifo(path, 0600) == 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int writer = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert(reader >= 0 && writer >= 0);
+    while (write(writer, path, 1) == 1)
+        continue;
+    close(writer);
+    return reader;
+}
+
+START_TEST(a_disk_that_stands_still_stops_nobody)
+{
+    struct siege s;
+    char byte = 0;
+    siege_prepare(&s, NULL);
+    int reader = make_full_history(&s);
+    siege_begin(&s);
+    ck_assert_msg(daemon_reaches(&s.d, "/history", "history.2.center_version", 1, TEST_HANG_S),
+                  "there are no three records, of which the first is being written");
+    siege_holds(&s);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    for (unsigned lines = 0; lines < 3; lines += byte == '\n') { /* it goes on, and nothing is lost */
+        ck_assert_msg(test_now_s() < deadline, "the lines that waited do not come");
+        if (read(reader, &byte, 1) != 1)
+            byte = 0, test_nap_s(0.001);
+    }
+    siege_end(&s);
+    close(reader);
+}
+END_TEST
+
+static void assert_cannot_write_endpoint(struct daemon *d, const char *why)
+{
+    char sentence[200];
+    snprintf(sentence, sizeof sentence, "endpoint file '%s': %s", d->endpoint + 1, why);
+    ck_assert_int_eq(daemon_run(d, NULL, TEST_HANG_S), 4);
+    ck_assert_uint_eq(daemon_logged(d, "\"level\":\"error\""), 1);
+    ck_assert_uint_eq(daemon_logged(d, sentence), 1);
+    unlink(d->log);
+}
+
+/* psd has bound, and its lanes run: it ends as after any start that fails. */
+START_TEST(an_endpoint_file_that_cannot_be_written_is_named)
+{
+    struct daemon d;
+    char folder[80], page[8192] = "";
+    ck_assert_int_eq(daemon_prepare(&d, NULL, NULL), 0);
+    snprintf(folder, sizeof folder, "%.60s/ep", d.dir);
+    snprintf(d.endpoint, sizeof d.endpoint, "@%.60s/missing/ep", d.dir);
+    assert_cannot_write_endpoint(&d, "No such file or directory");
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    snprintf(d.endpoint, sizeof d.endpoint, "@%s", folder);
+    assert_cannot_write_endpoint(&d, "Is a directory");
+    snprintf(d.endpoint, sizeof d.endpoint, "@%.70s/file", folder);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("full", folder, "tmpfs", 0, "size=4k") != 0) {
+        fprintf(stderr, "a full disk: not tried, it may not mount: %s\n", strerror(errno));
+        daemon_remove(&d);
+        return;
+    }
+    char filler[120];
+    snprintf(filler, sizeof filler, "%s/filler", folder);
+    FILE *f = fopen(filler, "we");
+    ck_assert_ptr_nonnull(f);
+    setbuf(f, NULL);
+    while (fwrite(page, sizeof page, 1, f) == 1)
+        continue;
+    fclose(f);
+    assert_cannot_write_endpoint(&d, "No space left on device");
+    ck_assert_int_eq(mount("full", folder, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=4k"), 0);
+    assert_cannot_write_endpoint(&d, "Read-only file system");
+    umount2(folder, MNT_DETACH);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {a_full_disk_stops_no_exchange, a_failing_disk_stops_no_exchange};
+    const TTest *const tests[] = {a_full_disk_stops_no_exchange, a_failing_disk_stops_no_exchange,
+                                  a_disk_that_stands_still_stops_nobody,
+                                  an_endpoint_file_that_cannot_be_written_is_named};
     return suite_run("disk", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

@@ -82,6 +82,33 @@ START_TEST(ranks_and_roles_are_bound)
 }
 END_TEST
 
+static void refuse_message(struct house *h, int peer, int what, void *message, const char *says)
+{
+    struct hand hand;
+    hand_open_as(&hand, h->d.endpoint, h->key[peer]);
+    hand_tell(&hand, what, message);
+    ck_assert_int_eq(hand_hear_error(&hand, TEST_HANG_S), PS__CODE__AUTH);
+    assert_says(hand.sentence, says);
+    hand_close(&hand);
+}
+
+START_TEST(a_key_gives_its_role_and_no_other)
+{
+    static const char *const rights[HOUSE_PEERS] = {"role=worker", "role=observer", "role=any"};
+    struct house h;
+    Ps__Meet meet = PS__MEET__INIT;
+    Ps__Enlist enlist = PS__ENLIST__INIT;
+    Ps__News news = PS__NEWS__INIT;
+    house_open(&h, rights);
+    refuse_message(&h, 1, PS__TO_SERVER__WHAT_MEET, &meet, "w1 is not allowed to meet others here");
+    refuse_message(&h, 0, PS__TO_SERVER__WHAT_ENLIST, &enlist, "w0 is no server");
+    refuse_message(&h, 2, PS__TO_SERVER__WHAT_NEWS, &news, "w2 is no server");
+    strcpy(h.key[0], h.psd_key);
+    refuse_message(&h, 0, PS__TO_SERVER__WHAT_MEET, &meet, "psd is not allowed to meet others here");
+    house_close(&h);
+}
+END_TEST
+
 /* On the data road, with the owner's every name. */
 static void assert_lane_refuses(struct house *h, const struct hand *owner, int peer, uint8_t kind)
 {
@@ -265,8 +292,9 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        any_rank_is_one_that_is_allowed, ranks_and_roles_are_bound, a_session_is_its_owners,
-        a_reload_takes_rights_away,      who_was_evicted_is_barred, sessions_go_on_after_a_restart,
+        any_rank_is_one_that_is_allowed, ranks_and_roles_are_bound,  a_key_gives_its_role_and_no_other,
+        a_session_is_its_owners,         a_reload_takes_rights_away, who_was_evicted_is_barred,
+        sessions_go_on_after_a_restart,
     };
     return suite_run("identity", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }

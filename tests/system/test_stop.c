@@ -99,8 +99,8 @@ START_TEST(a_value_that_is_not_finite_drains_the_job)
 }
 END_TEST
 
-/* An evaluator that says what it is told. */
-static struct psc *open_evaluator(const struct daemon *d)
+/* A client that says what it is told. */
+static struct psc *open_client(const struct daemon *d, enum psc_kind kind)
 {
     static float x[FLOATS];
     struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {FLOATS}};
@@ -108,7 +108,7 @@ static struct psc *open_evaluator(const struct daemon *d)
     struct psc *c;
     psc_options_init(&opt, sizeof opt);
     opt.server = d->endpoint;
-    opt.kind = PSC_OBSERVER;
+    opt.kind = kind;
     ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, &tensor, 1, x) == PSC_OK, "%s", psc_error(c));
     return c;
 }
@@ -171,7 +171,7 @@ START_TEST(the_best_is_kept)
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     begin_crew(&d, &w);
     ck_assert(crew_reaches(&w, 3, WAIT_S));
-    struct psc *c = open_evaluator(&d);
+    struct psc *c = open_client(&d, PSC_OBSERVER);
     report(c, 0.5, 1);
     becomes_best(&d, 0.5);
     ck_assert_double_eq(daemon_number(&d, "/status", "checkpoint.best.evaluated_version"), 1);
@@ -195,7 +195,7 @@ START_TEST(the_best_is_kept)
     char from[400];
     ck_assert(daemon_text(&d, "/status", "center.resumed_from", from, sizeof from));
     ck_assert_ptr_nonnull(strstr(from, "/center-"));
-    c = open_evaluator(&d);
+    c = open_client(&d, PSC_OBSERVER);
     report_and_wait(&d, c, 0.6, 1);
     ck_assert_double_eq(best(&d), 0.75);
     psc_close(c);
@@ -212,7 +212,7 @@ START_TEST(another_job_leaves_the_best_alone)
     ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     begin_crew(&d, &workers[0]);
-    struct psc *c = open_evaluator(&d);
+    struct psc *c = open_client(&d, PSC_OBSERVER);
     report(c, 0.75, 0);
     becomes_best(&d, 0.75);
     psc_close(c);
@@ -220,7 +220,7 @@ START_TEST(another_job_leaves_the_best_alone)
     restart(&d, NULL);
     ck_assert(isnan(best(&d)));
     begin_crew(&d, &workers[1]);
-    c = open_evaluator(&d);
+    c = open_client(&d, PSC_OBSERVER);
     report(c, 0.25, 0);
     becomes_best(&d, 0.25);
     ck_assert_uint_eq(count_checkpoints(&d, "best.safetensors"), 1);
@@ -240,7 +240,7 @@ START_TEST(an_accuracy_drains_the_job)
     ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     begin_crew(&d, &w);
-    struct psc *c = open_evaluator(&d);
+    struct psc *c = open_client(&d, PSC_OBSERVER);
     report_and_wait(&d, c, 0.89, 0);
     ck_assert_uint_eq(daemon_logged(&d, "job.done"), 0);
     report(c, 0.9, 0);
@@ -289,6 +289,33 @@ START_TEST(history_can_be_asked_for_its_end)
 }
 END_TEST
 
+START_TEST(a_worker_says_nothing_of_the_center)
+{
+    static const char *const ends[] = {"method=async-sgd", "stop.accuracy=0.5", NULL};
+    struct daemon d;
+    char state[32];
+    ck_assert_int_eq(daemon_prepare(&d, NULL, ends), 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    struct psc *worker = open_client(&d, PSC_WORKER);
+    report(worker, 1, 0);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while (daemon_logged(&d, "it is not heard") == 0 &&
+           isnan(daemon_number(&d, "/status", "evaluation.test_accuracy"))) {
+        ck_assert_msg(test_now_s() < deadline, "the worker's report does not come");
+        test_nap_s(0.02);
+    }
+    ck_assert(daemon_text(&d, "/status", "state", state, sizeof state));
+    ck_assert_str_eq(state, "ready");
+    ck_assert(isnan(daemon_number(&d, "/status", "evaluation.test_accuracy")) && isnan(best(&d)));
+    struct psc *observer = open_client(&d, PSC_OBSERVER);
+    report(observer, 0.75, 0);
+    ck_assert_int_eq(daemon_wait_exit(&d, TEST_HANG_S), 0);
+    psc_close(observer);
+    psc_close(worker);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stop");
@@ -298,6 +325,7 @@ int main(void)
     tcase_add_test(tcase, a_value_that_is_not_finite_drains_the_job);
     tcase_add_test(tcase, an_accuracy_drains_the_job);
     tcase_add_test(tcase, the_best_is_kept);
+    tcase_add_test(tcase, a_worker_says_nothing_of_the_center);
     tcase_add_test(tcase, another_job_leaves_the_best_alone);
     tcase_add_test(tcase, history_can_be_asked_for_its_end);
     suite_add_tcase(suite, tcase);

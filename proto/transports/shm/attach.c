@@ -112,6 +112,25 @@ void ps_shm_accept(struct ps_port *port)
     }
 }
 
+static int check_lent(const struct ps_lent *lent, const struct ps_shm_hello *h, struct ps_error *err)
+{
+    if (lent == NULL)
+        return 0;
+    uint64_t most = atomic_load_explicit(&lent->max_bytes, memory_order_relaxed);
+    uint64_t others = atomic_load_explicit(&lent->bytes, memory_order_relaxed);
+    uint64_t left = most > others ? most - others : 0;
+    for (uint32_t i = 0; i < h->n_buffers; i++) {
+        if (h->buffer_bytes[i] > left)
+            return ps_fail(err, -ENOSPC,
+                           "its buffer %u of %llu bytes is more than clients may lend: others have lent %llu "
+                           "of the %llu bytes that limits.memory_gib leaves for it",
+                           i, (unsigned long long)h->buffer_bytes[i], (unsigned long long)others,
+                           (unsigned long long)most);
+        left -= h->buffer_bytes[i];
+    }
+    return 0;
+}
+
 /* Maps what the hello lends. The files are not needed afterwards. */
 static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, const struct ps_shm_half *half,
                        struct ps_error *err)
@@ -119,6 +138,9 @@ static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, co
     if (half->n_files != h->n_buffers)
         return ps_fail(err, -EPROTO, "its hello lends %u buffers and brings %u files", h->n_buffers,
                        half->n_files);
+    int rc = check_lent(c->lent, h, err);
+    if (rc < 0)
+        return rc;
     for (uint32_t i = 0; i < h->n_buffers; i++) {
         if (!ps_shm_file_is_safe(half->files[i], h->buffer_bytes[i]))
             return ps_fail(err, -EINVAL,
@@ -131,6 +153,8 @@ static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, co
         c->buffers[i] = base;
         c->buffer_bytes[i] = h->buffer_bytes[i];
         c->n_buffers = i + 1;
+        if (c->lent != NULL)
+            atomic_fetch_add_explicit(&c->lent->bytes, c->buffer_bytes[i], memory_order_relaxed);
     }
     return 0;
 }
@@ -252,6 +276,7 @@ static int attach(struct ps_port *port, struct ps_shm_half *half, const struct p
     c->socket = c->bell = c->link_bell = -1;
     c->peer = half->peer;
     c->cpu = PS_SHM_RESTS;
+    c->lent = port->limits.lent;
     if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = furnish(port, c, h, files, err)) < 0)
         goto out;
     struct ps_shm_reply reply = {0, c->region.shape.n_slots, c->region.shape.slot_bytes};

@@ -135,11 +135,18 @@ void ps_shm_port_expel(struct ps_port *port, uint32_t client)
     }
 }
 
+static void unmap_buffer(struct ps_shm_client *c, uint32_t i)
+{
+    munmap(c->buffers[i], c->buffer_bytes[i]);
+    if (c->lent != NULL)
+        atomic_fetch_sub_explicit(&c->lent->bytes, c->buffer_bytes[i], memory_order_relaxed);
+}
+
 void ps_shm_client_free(struct ps_shm_client *c)
 {
     for (uint32_t i = 0; i < c->n_buffers; i++)
         if (c->buffers[i] != NULL)
-            munmap(c->buffers[i], c->buffer_bytes[i]);
+            unmap_buffer(c, i);
     ps_shm_region_unmap(&c->region);
     ps_shm_close(&c->socket);
     ps_shm_close(&c->bell);

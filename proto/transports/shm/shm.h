@@ -42,6 +42,7 @@ struct ps_shm_client {
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
     uint32_t n_buffers, cpu;
+    struct ps_lent *lent; /* where the buffers are counted; NULL: nowhere */
 };
 
 #define PS_SHM_RESTS UINT32_MAX

@@ -273,6 +273,53 @@ START_TEST(only_buffers_that_cannot_shrink_are_mapped)
 }
 END_TEST
 
+static void await_lent(uint64_t bytes)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    while (atomic_load(&rig_lent.bytes) != bytes && unit_now_s() < end)
+        unit_nap_ms(1);
+    ck_assert_uint_eq(atomic_load(&rig_lent.bytes), bytes);
+}
+
+/* Also sizes whose sum is none. */
+START_TEST(nobody_lends_more_than_is_left)
+{
+    enum { BYTES = 10000 };
+    struct rig_server s;
+    struct rig_client honest;
+    struct rogue first, second;
+    struct ps_shm_hello h = hello_of(1), other = hello_of(2);
+    struct ps_buffer b;
+    struct ps_error err;
+    ck_assert_int_eq(ps_buffer_alloc(BYTES, &b, &err), 0);
+    int files[] = {b.fd, b.fd, b.fd};
+    open_both(&s, &honest);
+    atomic_store(&rig_lent.max_bytes, 3 * BYTES);
+    h.n_buffers = 2;
+    h.buffer_bytes[0] = h.buffer_bytes[1] = BYTES;
+    ck_assert_int_eq(rogue_attach(&first, s.url, &h, files, 2), 0);
+    await_lent(2 * BYTES);
+    other.n_buffers = 2;
+    other.buffer_bytes[0] = other.buffer_bytes[1] = BYTES;
+    ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 2), ENOSPC);
+    rogue_close(&second);
+    other.n_buffers = 3;
+    other.buffer_bytes[0] = other.buffer_bytes[1] = other.buffer_bytes[2] = INT64_MAX;
+    ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 3), ENOSPC);
+    rogue_close(&second);
+    rogue_close(&first);
+    await_lent(0);
+    other.n_buffers = 2;
+    other.buffer_bytes[0] = other.buffer_bytes[1] = BYTES;
+    other.buffer_bytes[2] = 0;
+    ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 2), 0);
+    rogue_close(&second);
+    await_lent(0);
+    ps_buffer_free(&b);
+    close_both(&s, &honest);
+}
+END_TEST
+
 /* One request as it must not be; or of any bytes at all, anywhere in the region. */
 static void scribble(struct rogue *r, struct dice *dice, struct ps_shm_ring *ring)
 {
@@ -518,6 +565,7 @@ int main(void)
     tcase_add_test(tc, garbage_on_the_socket_ends_that_connection_only);
     tcase_add_test(tc, hello_in_pieces_is_heard_and_silence_has_an_end);
     tcase_add_test(tc, only_buffers_that_cannot_shrink_are_mapped);
+    tcase_add_test(tc, nobody_lends_more_than_is_left);
     tcase_add_test(tc, who_scribbles_over_its_region_harms_itself_only);
     tcase_add_test(tc, killed_at_any_moment_a_message_landed_whole_or_not_at_all);
     suite_add_tcase(suite, tc);

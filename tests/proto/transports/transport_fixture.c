@@ -11,8 +11,9 @@
             ck_abort_msg(__VA_ARGS__);                                                                       \
     } while (0)
 
+struct ps_lent rig_lent = {.max_bytes = UINT64_MAX};
 const struct ps_road_limits rig_limits = {
-    .max_body_bytes = CHUNK_BYTES, .window_chunks = WINDOW, .clients = RIG_CLIENTS};
+    .max_body_bytes = CHUNK_BYTES, .window_chunks = WINDOW, .clients = RIG_CLIENTS, .lent = &rig_lent};
 
 bool rig_attaches(const struct ps_transport *t)
 {

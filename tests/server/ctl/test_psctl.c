@@ -231,6 +231,23 @@ START_TEST(status_is_laid_out)
 }
 END_TEST
 
+/* As psrun's line has it for a folder far below others: beyond the bytes of a socket's address. */
+START_TEST(a_socket_is_reached_by_a_path_of_any_length)
+{
+    struct script script = {.statuses = ready};
+    char arguments[400] = "--socket ", text[4096];
+    for (int i = 0; i < 60; i++)
+        strcat(arguments, "././");
+    strcat(arguments, "psd.sock status");
+    ck_assert_int_eq(run_with(&script, arguments, text, sizeof text), 0);
+    assert_has(text, "psd 0.1.0  pid 7  ready");
+    *strstr(arguments, "././") = 'x';
+    ck_assert_int_eq(run(arguments, text, sizeof text), 6);
+    assert_has(text, "cannot reach psd at x/./");
+    assert_has(text, "No such file or directory");
+}
+END_TEST
+
 /* A status with what a job may have beside: a best checkpoint, a first NaN, a page, an end. */
 static const char *const notable[] = {
     "{\"name\":\"psd\",\"auth\":\"curve\",\"encrypted\":true,\"barred\":[\"w1\",\"w2\"],\"state\":"
@@ -504,7 +521,7 @@ static const struct {
     {"--socket x fly", 2, "'fly' is no command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
     {"status", 2, "--socket is missing"},
-    {"--socket '' status", 2, "--socket: a path of 0 bytes"},
+    {"--socket '' status", 2, "--socket: found an empty path"},
     {"--socket x --timeout 0 status", 2, "--timeout: found '0'"},
     {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
     {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
@@ -548,6 +565,7 @@ int main(void)
     TCase *tc = tcase_create("psctl");
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, status_is_laid_out);
+    tcase_add_test(tc, a_socket_is_reached_by_a_path_of_any_length);
     tcase_add_test(tc, what_is_notable_is_shown);
     tcase_add_test(tc, json_is_as_it_came);
     tcase_add_test(tc, workers_are_a_table);

@@ -1,5 +1,6 @@
 /* The status server over real sockets: libcurl asks, a loop in a thread answers. */
 #include <curl/curl.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -341,6 +342,97 @@ START_TEST(bad_places_are_named)
 }
 END_TEST
 
+static const struct {
+    const char *host;
+    long status;
+} hosts[] = {
+    {"Host: evil.example", 403},
+    {"Host: 127.0.0.1.evil.example:80", 403},
+    {"Host: localhost.evil", 403},
+    {"Host: 10.0.0.1", 403},
+    {"Host: [::1].evil", 403},
+    {"Host: @localhost", 403},
+    {"Host: ::1", 403},
+    {"Host: localhost", 200},
+    {"Host: localhost:8080", 200},
+    {"Host: LocalHost", 200},
+    {"Host: 127.0.0.1", 200},
+    {"Host: 127.3.2.1:1", 200},
+    {"Host: [::1]:8080", 200},
+    {"Host: [::1]", 200},
+    {"Host:", 200},
+};
+
+static size_t drop(char *data, size_t one, size_t n, void *arg)
+{
+    (void)data;
+    (void)arg;
+    return one * n;
+}
+
+START_TEST(a_host_that_is_not_loopback_is_refused)
+{
+    struct server s;
+    long status = 0;
+    char url[100];
+    start(&s, "tcp://127.0.0.1:0");
+    snprintf(url, sizeof url, "http%s/status", psd_http_address(s.http) + strlen("tcp"));
+    CURL *curl = curl_easy_init();
+    struct curl_slist *header = curl_slist_append(NULL, hosts[_i].host);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, header);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop);
+    ck_assert_int_eq(curl_easy_perform(curl), CURLE_OK);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    ck_assert_msg(status == hosts[_i].status, "%s: %ld", hosts[_i].host, status);
+    curl_slist_free_all(header);
+    curl_easy_cleanup(curl);
+    stop(&s);
+    ck_assert_int_eq(s.calls, hosts[_i].status == 200);
+}
+END_TEST
+
+static int open_descriptors(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL)
+        n++;
+    closedir(folder);
+    return n;
+}
+
+/* At four points of the life of a request: nothing said, half a line, all of it, in the middle of the answer.
+ */
+START_TEST(early_closes_leave_no_descriptor)
+{
+    static const char *const said[] = {"", "GET /sta", "GET /status HTTP/1.1\r\nHost: psd\r\n\r\n",
+                                       "GET /large HTTP/1.1\r\nHost: psd\r\n\r\n"};
+    struct server s;
+    struct reply r;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    start(&s, "none");
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    int before = open_descriptors();
+    for (int i = 0; i < 600; i++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+        size_t len = strlen(said[i % 4]);
+        ck_assert_int_eq(send(fd, said[i % 4], len, MSG_NOSIGNAL), (ssize_t)len);
+        char first;
+        if (i % 4 == 3)
+            ck_assert_int_eq(recv(fd, &first, 1, 0), 1);
+        close(fd);
+    }
+    for (double end = unit_now_s() + UNIT_HANG_S; open_descriptors() > before && unit_now_s() < end;)
+        unit_nap_ms(5);
+    ck_assert_int_le(open_descriptors(), before);
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    stop(&s);
+}
+END_TEST
+
 /* Clients that open and say nothing, or rubbish, do not keep others from an answer. */
 START_TEST(bad_clients_do_not_block)
 {
@@ -377,6 +469,8 @@ int main(void)
     tcase_add_test(tc, another_socket_is_not_removed);
     tcase_add_test(tc, bad_places_are_named);
     tcase_add_test(tc, bad_clients_do_not_block);
+    tcase_add_test(tc, early_closes_leave_no_descriptor);
+    tcase_add_loop_test(tc, a_host_that_is_not_loopback_is_refused, 0, (int)ROWS(hosts));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

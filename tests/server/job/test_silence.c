@@ -1,0 +1,112 @@
+/* Who is silent is given up, also by a psd that is never in time; who could not be heard is not. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+#include "server/psd.h"
+#include "tests/support/driven_clock.h"
+#include "tests/support/unit.h"
+
+enum { SILENCE_S = 30 };
+
+/* A job with rank 0 in it, which was heard just now. */
+static struct psd *begin(void)
+{
+    struct psd *d = calloc(1, sizeof *d);
+    ck_assert_int_eq(uv_loop_init(&d->loop), 0);
+    ck_assert(psd_sessions_init(&d->sessions, 2) == 0 && psd_membership_init(d) == 0);
+    ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
+    strcpy(d->cfg.rule, "sgd");
+    strcpy(d->cfg.admission, "fcfs");
+    d->cfg.limits.silence_s = SILENCE_S;
+    d->checked_ms = psd_loop_now_ms(&d->loop);
+    d->sessions.slots[0].state = PSD_SESSION_ACTIVE;
+    d->sessions.slots[0].incarnation = 1;
+    d->sessions.slots[0].last_heard_ms = d->checked_ms;
+    ps_log_setup("test", PS_LOG_ERROR);
+    return d;
+}
+
+static void end(struct psd *d)
+{
+    psd_timer_close(&d->cuts.timer, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    psd_membership_finish(d);
+    psd_sessions_finish(&d->sessions);
+    psd_shared_finish(&d->shared);
+    ck_assert_int_eq(uv_loop_close(&d->loop), 0);
+    free(d);
+}
+
+static bool is_in(const struct psd *d)
+{
+    return d->sessions.slots[0].state == PSD_SESSION_ACTIVE;
+}
+
+static void look_after(struct psd *d, uint64_t ms)
+{
+    test_clock_advance_ms(ms);
+    psd_job_check_silence(d);
+}
+
+START_TEST(silence_ends_a_session)
+{
+    struct psd *d = begin();
+    for (uint64_t ms = 0; ms < SILENCE_S * 1000; ms += PSD_TICK_MS)
+        look_after(d, PSD_TICK_MS);
+    ck_assert(is_in(d));
+    look_after(d, PSD_TICK_MS);
+    ck_assert(!is_in(d));
+    end(d);
+}
+END_TEST
+
+/* It listened in none of that time but for a moment. */
+START_TEST(what_psd_slept_counts_for_nobody)
+{
+    struct psd *d = begin();
+    look_after(d, 3600 * 1000);
+    look_after(d, 3600 * 1000);
+    ck_assert(is_in(d));
+    end(d);
+}
+END_TEST
+
+/* Every turn takes three quarters of a second: in each of them it listens. */
+START_TEST(a_psd_that_is_always_late_gives_up_who_is_silent)
+{
+    struct psd *d = begin();
+    uint64_t turns = 0;
+    while (is_in(d) && turns++ < 10000)
+        look_after(d, 750);
+    ck_assert(!is_in(d));
+    ck_assert_uint_gt(turns * PSD_TICK_MS, SILENCE_S * 1000 - PSD_TICK_MS);
+    end(d);
+}
+END_TEST
+
+/* What was slept is no credit. */
+START_TEST(who_is_heard_after_a_sleep_is_silent_from_then_on)
+{
+    struct psd *d = begin();
+    test_clock_advance_ms(3600 * 1000);
+    d->sessions.slots[0].last_heard_ms = psd_loop_now_ms(&d->loop);
+    psd_job_check_silence(d);
+    for (uint64_t ms = 0; ms <= SILENCE_S * 1000; ms += PSD_TICK_MS)
+        look_after(d, PSD_TICK_MS);
+    ck_assert(!is_in(d));
+    end(d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("silence");
+    TCase *tcase = tcase_create("silence");
+    tcase_add_test(tcase, silence_ends_a_session);
+    tcase_add_test(tcase, what_psd_slept_counts_for_nobody);
+    tcase_add_test(tcase, a_psd_that_is_always_late_gives_up_who_is_silent);
+    tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);
+    suite_add_tcase(suite, tcase);
+    return unit_run(suite);
+}
