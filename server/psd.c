@@ -111,8 +111,8 @@ static void end_all(struct psd *d, bool observers)
     }
 }
 
-/* Drained, or the workers' time is up: the last checkpoint. Observers may look at that center until the time
- * is up; then the end. */
+/* Drained, or the workers' time is up: the last checkpoint, of every server that is here (one that is silent
+ * is lost). Observers may look at that center until the time is up; then the end. */
 static void stop_when_possible(struct psd *d)
 {
     bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
@@ -123,7 +123,8 @@ static void stop_when_possible(struct psd *d)
         d->state = PSD_STATE_STOPPING;
         psd_saver_start(d, NULL);
     }
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && (psd_team_has_saved(d) || now) &&
+    bool saved = !d->saver.busy && d->saver.again == 0; /* one that is due waits for a swap's end */
+    if (d->state == PSD_STATE_STOPPING && saved && psd_team_has_saved(d) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
         if (psd_team_dismiss(d))
