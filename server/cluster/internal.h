@@ -6,6 +6,7 @@
 
 /* head.c */
 uint32_t psd_team_index(const struct psd *d, const struct psd_server *s);
+uint64_t psd_team_lanes(const struct psd *d, const struct psd_server *s); /* bits */
 void psd_team_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m);
 void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why);
 /* lane: of the server's own; UINT32_MAX: all of them. One that is not here is told nothing. */

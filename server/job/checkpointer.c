@@ -13,11 +13,32 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
+/* Of the last checkpoint: whether some servers take no part in it. */
+static bool lacks_others(const struct psd *d)
+{
+    return d->membership.away != 0 || (!psd_is_head(d) && d->state == PSD_STATE_STOPPING);
+}
+
+/* Several servers under rounds go on only from a checkpoint that all of them have. One may die before it has
+ * written what the others have, so the one before stays; without one of them none is removed. */
+static uint32_t how_many_stay(const struct psd *d)
+{
+    uint32_t keep = d->cfg.checkpoint.keep;
+    bool in_common = d->cfg.servers.count > 1 && d->center->admission->rounds;
+    if (d->state >= PSD_STATE_DRAINING && lacks_others(d)) {
+        ps_log(PS_LOG_WARN, "checkpoint.part", "the last checkpoint is taken without all servers%s",
+               in_common ? ": --resume takes the newest one that all of them have" : "");
+        return in_common ? UINT32_MAX : keep;
+    }
+    return in_common && keep < 2 ? 2 : keep;
+}
+
 static void prepare(struct psd *d, unsigned what)
 {
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
+    v->keep = how_many_stay(d);
     v->what = what;
     v->lanes_left = d->n_own;
     if (what & PSD_SAVE_NEWEST)
@@ -92,8 +113,7 @@ static void write_it(uv_work_t *work)
         s->evaluated = false;
     }
     if (v->what & PSD_SAVE_NEWEST)
-        v->rc =
-            psd_checkpoint_write(v->directory, s, d->cfg.checkpoint.keep, v->path, sizeof v->path, &v->error);
+        v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->path, sizeof v->path, &v->error);
 }
 
 static void log_failed(struct psd_saver *v, const struct ps_error *err)
