@@ -439,6 +439,7 @@ static void tear_down(struct psd *d)
 static const struct psd_hooks hooks = {
     .holds_back = psd_team_holds_back,
     .proved = psd_hello_proved,
+    .proved_server = psd_team_enlist,
     .welcome_all = psd_hello_again,
     .saved = psd_follow_saved,
     .save_others = psd_team_save,

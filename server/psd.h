@@ -172,6 +172,7 @@ struct psd_hooks {
     bool (*holds_back)(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
     /* auth/: the peer has proved who it is. */
     void (*proved)(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+    void (*proved_server)(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
     /* job/, cluster/: Welcome, to everybody who has a session. */
     void (*welcome_all)(struct psd *d);
     /* job/: the checkpoint is written, or failed; the other servers write theirs; a lane elsewhere is told,

@@ -124,6 +124,7 @@ struct psd_follow {
     uv_prepare_t prepare;
     struct psd_timer timer;
     bool placed, served; /* now; ever */
+    bool proving;        /* munged makes a credential */
     uint64_t run, head_run, call;
     uint64_t place; /* as the head gave it; 0: none */
     uint64_t taken; /* Orders */

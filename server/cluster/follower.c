@@ -1,7 +1,7 @@
 /* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
  * on the loop. */
 #include "proto/clock.h"
-#include "server/psd.h"
+#include "server/cluster/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,7 +57,8 @@ static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *messa
     ps_control_send(d->follow.socket, &m.base);
 }
 
-static void enlist(struct psd *d)
+/* nonce: of the head that asks for a credential; NULL: it has not asked. */
+static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
 {
     struct psd_follow *f = &d->follow;
     Ps__Enlist m = PS__ENLIST__INIT;
@@ -65,8 +66,10 @@ static void enlist(struct psd *d)
     char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
     struct psd_roads_told told;
     uint64_t saved[PSD_MAX_SAVED];
-    if (configuration == NULL)
+    if (configuration == NULL || f->proving) {
+        free(configuration);
         return;
+    }
     for (uint32_t i = 0; i < d->n_own; i++) {
         snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->roads[0].url);
         list[i] = urls[i];
@@ -92,7 +95,10 @@ static void enlist(struct psd *d)
     m.version = psd_version(d);
     m.saved = saved;
     m.n_saved = psd_checkpoint_versions(d->saver.directory, m.manifest_hash, saved, PSD_MAX_SAVED);
-    send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
+    if (nonce == NULL)
+        send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
+    else if (psd_follow_prove(d, &m, nonce) < 0)
+        ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is none");
     f->said_ms = psd_loop_now_ms(&d->loop);
     free(configuration);
 }
@@ -151,7 +157,7 @@ static void on_place(struct psd *d, const Ps__Place *m)
         if (m->run != f->head_run)
             leave_place(f);
         f->head_run = m->run;
-        enlist(d);
+        enlist(d, NULL);
     } else if (m->run != f->head_run) {
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
@@ -337,6 +343,8 @@ static bool receive_one(struct psd *d)
         on_orders(d, m->orders);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
         on_error(d, m->error);
+    else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
+        enlist(d, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
@@ -374,7 +382,7 @@ static void on_timer(struct psd_timer *timer)
         send_news(d, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
         look_for_head(d);
-        enlist(d);
+        enlist(d, NULL);
     }
 }
 
@@ -533,6 +541,7 @@ void psd_follow_close(struct psd *d)
     }
     if (f->socket != NULL)
         zmq_close(f->socket);
+    f->socket = NULL;
     if (f->context != NULL)
         zmq_ctx_term(f->context);
     psd_outbox_empty(&f->notes);

@@ -1,4 +1,4 @@
-/* internal.h: what the files of the head's team share. */
+/* internal.h: what the files of cluster/ share. */
 #ifndef PSD_CLUSTER_INTERNAL_H
 #define PSD_CLUSTER_INTERNAL_H
 
@@ -13,5 +13,9 @@ void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, c
 void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_note *note, uint32_t lane);
 /* It is no longer here: nothing waits for what it has not taken. */
 void psd_team_lose(struct psd *d, struct psd_server *s, const char *why);
+
+/* credential.c, at another server: says the Enlist with a MUNGE credential over it and the head's nonce, when
+ * munged has made one. -ENOMEM; -EINVAL: that is no nonce. */
+int psd_follow_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryData *nonce);
 
 #endif
