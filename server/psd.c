@@ -112,7 +112,8 @@ static void end_all(struct psd *d, bool observers)
 }
 
 /* Drained, or the workers' time is up: the last checkpoint, of every server that is here (one that is silent
- * is lost). Observers may look at that center until the time is up; then the end. */
+ * is lost; a third signal waits for none). Observers may look at that center until the time is up; then the
+ * end. */
 static void stop_when_possible(struct psd *d)
 {
     bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
@@ -124,7 +125,7 @@ static void stop_when_possible(struct psd *d)
         psd_saver_start(d, NULL);
     }
     bool saved = !d->saver.busy && d->saver.again == 0; /* one that is due waits for a swap's end */
-    if (d->state == PSD_STATE_STOPPING && saved && psd_team_has_saved(d) &&
+    if (d->state == PSD_STATE_STOPPING && saved && (psd_team_has_saved(d) || d->n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
         if (psd_team_dismiss(d))
@@ -399,6 +400,8 @@ static void settle(struct psd *d)
     d->saver.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
+    if (d->cuts.timer.data != NULL)
+        psd_timer_stop(&d->cuts.timer); /* it looks at the lanes */
     while (d->saver.busy && d->saver.lanes_left == 0)
         uv_run(&d->loop, UV_RUN_ONCE);
 }

@@ -147,8 +147,8 @@ struct psd_membership {
     bool revived; /* a session of the psd before goes on */
     bool holding; /* lanes have been asked to hold */
     bool join_due, save_due;
-    uint64_t owed; /* bits of lanes that have not said that they hold */
-    uint64_t away; /* of lanes of servers that are lost */
+    uint64_t owed;  /* bits of lanes that have not said that they hold */
+    uint64_t away;  /* of lanes of servers that are lost */
     uint64_t first; /* round that no lane has begun; without rounds, the slowest's clock */
     struct psd_members members;
 };
@@ -278,7 +278,8 @@ void psd_membership_joined(struct psd *d); /* a worker has become active, or may
 void psd_membership_reset(struct psd *d);  /* the lanes have let go of the center */
 void psd_membership_save(struct psd *d);   /* the lanes copy the center after a round that none has begun */
 void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first);
-/* The server of these lanes (bits) is lost, or back. While psd drains nothing waits for lanes that are away. */
+/* The server of these lanes (bits) is lost, or back. While psd drains nothing waits for lanes that are away.
+ */
 void psd_membership_away(struct psd *d, uint64_t lanes, bool away);
 void psd_membership_drain(struct psd *d); /* psd drains from now on */
 /* The method has changed: begins anew with everyone who is active. */

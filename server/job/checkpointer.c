@@ -197,8 +197,9 @@ static int gather_replay(struct psd *d)
     if (s->replay == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < d->n_own; i++) {
-        memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
-               d->lanes[i]->n_snap_replay * sizeof *s->replay);
+        if (d->lanes[i]->n_snap_replay > 0) /* a lane without a slice has no table */
+            memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
+                   d->lanes[i]->n_snap_replay * sizeof *s->replay);
         s->n_replay += d->lanes[i]->n_snap_replay;
     }
     return 0;

@@ -58,7 +58,7 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
                                   .command_remote = psd_team_tell,
                                   .complete = complete};
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
-    ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_SLOTS_CLIENTS), 0);
+    ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);
     ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
     ck_assert_int_eq(psd_membership_init(d), 0);
     d->roads.n = 1;

@@ -10,7 +10,7 @@
 #include "server/psd.h"
 #include "tests/support/unit.h"
 
-enum { PAIR_SLOTS_CLIENTS = 16, PAIR_TURN_MS = 10 };
+enum { PAIR_CLIENTS = 16, PAIR_TURN_MS = 10 };
 
 struct pair {
     struct psd head, other;

@@ -87,14 +87,14 @@ START_TEST(everything_arrives_once_and_in_order)
                p.head.lanes_filled, N)
     {
         if (n_told < N && dice_below(&p.dice, 2) == 0)
-            tell(PSD_NOTE_END, n_told++ % PAIR_SLOTS_CLIENTS);
+            tell(PSD_NOTE_END, n_told++ % PAIR_CLIENTS);
         if (n_said < N && dice_below(&p.dice, 2) == 0)
             n_said++, pair_say(&p, &(struct psd_note){.kind = PSD_NOTE_FILLED});
         if (dice_below(&p.dice, 200) == 0)
             pair_cut(&p);
         while (pair_told(&p.other, &note)) {
             ck_assert_int_eq(note.kind, PSD_NOTE_END);
-            ck_assert_uint_eq(note.client, n_heard++ % PAIR_SLOTS_CLIENTS);
+            ck_assert_uint_eq(note.client, n_heard++ % PAIR_CLIENTS);
         }
     }
     p.lose_percent = 0;
@@ -132,7 +132,7 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         pair_stand(&p, false);
         PAIR_WHILE(&p, !server()->here || !p.other.follow.placed, "it is not back");
         for (uint32_t i = 0; i < 20; i++) {
-            tell(PSD_NOTE_HOLD, i % PAIR_SLOTS_CLIENTS);
+            tell(PSD_NOTE_HOLD, i % PAIR_CLIENTS);
             pair_pass_ms(&p, 300);
         }
         struct psd_note note;
@@ -141,7 +141,7 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         {
             while (pair_told(&p.other, &note))
                 if (note.kind == PSD_NOTE_HOLD)
-                    ck_assert_uint_eq(note.client, n_held++ % PAIR_SLOTS_CLIENTS);
+                    ck_assert_uint_eq(note.client, n_held++ % PAIR_CLIENTS);
         }
         ck_assert_uint_eq(server()->n_lost, round);
     }
@@ -313,7 +313,7 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
 {
     struct psd_center *center = make_center();
     struct psd_note note;
-    bool forgotten[PAIR_SLOTS_CLIENTS] = {false};
+    bool *forgotten = calloc(p.other.sessions.n_slots, sizeof *forgotten);
     Ps__Snapshot what = PS__SNAPSHOT__INIT;
     what.what = PSD_SAVE_NEWEST;
     p.head.center = NULL;
@@ -329,10 +329,11 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
         ck_assert_int_eq(note.kind, PSD_NOTE_END);
         forgotten[note.client] = true;
     }
-    for (uint32_t i = 0; i < PAIR_SLOTS_CLIENTS; i++)
+    for (uint32_t i = 0; i < p.other.sessions.n_slots; i++)
         ck_assert_msg(forgotten[i], "the lane waits for client %u", i);
     ck_assert(p.other.follow.has_waiting); /* what was asked for before is not the last */
     p.other.center = NULL;
+    free(forgotten);
     free(center);
 }
 END_TEST
