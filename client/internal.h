@@ -99,6 +99,7 @@ struct psc_shared {
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t revivals;     /* times that the server came back from a checkpoint */
+    uint64_t revival;      /* of the last Welcome; 0: none of a run in which the session was revived */
     uint64_t save_version; /* the center's, when the server last asked to save */
     uint64_t heard;        /* answers to heartbeats, and Welcomes */
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */

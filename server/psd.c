@@ -112,8 +112,9 @@ static void end_all(struct psd *d, bool observers)
     }
 }
 
-/* Drained, or the workers' time is up: the last checkpoint. Observers may look at that center until the time
- * is up; then the end. */
+/* Drained, or the workers' time is up: the last checkpoint, of every server that is here (one that is silent
+ * is lost; a third signal waits for none). Observers may look at that center until the time is up; then the
+ * end. */
 static void stop_when_possible(struct psd *d)
 {
     bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
@@ -124,7 +125,8 @@ static void stop_when_possible(struct psd *d)
         d->state = PSD_STATE_STOPPING;
         psd_saver_start(d, NULL);
     }
-    if (d->state == PSD_STATE_STOPPING && !d->saver.busy && (psd_team_has_saved(d) || now) &&
+    bool saved = !d->saver.busy && d->saver.again == 0; /* one that is due waits for a swap's end */
+    if (d->state == PSD_STATE_STOPPING && saved && (psd_team_has_saved(d) || d->n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
         if (psd_team_dismiss(d))
@@ -401,6 +403,8 @@ static void settle(struct psd *d)
     d->saver.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
+    if (d->cuts.timer.data != NULL)
+        psd_timer_stop(&d->cuts.timer); /* it looks at the lanes */
     while ((d->saver.busy && d->saver.lanes_left == 0) || psd_history_is_writing(d))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
@@ -444,6 +448,7 @@ static void tear_down(struct psd *d)
 static const struct psd_hooks hooks = {
     .holds_back = psd_team_holds_back,
     .proved = psd_hello_proved,
+    .proved_server = psd_team_enlist,
     .welcome_all = psd_hello_again,
     .saved = psd_follow_saved,
     .save_others = psd_team_save,

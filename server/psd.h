@@ -74,9 +74,9 @@ struct psd_saved_versions {
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
+    uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
-    uint32_t keep;                /* checkpoints, as configured when the one under way began */
     struct psd_best best;         /* on disk; accuracy NaN: none */
     struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
     bool best_is_other;           /* the file that is there is another job's */
@@ -165,7 +165,8 @@ struct psd_membership {
     bool revived; /* a session of the psd before goes on */
     bool holding; /* lanes have been asked to hold */
     bool join_due, save_due;
-    uint32_t held_left;
+    uint64_t owed;  /* bits of lanes that have not said that they hold */
+    uint64_t away;  /* of lanes of servers that are lost */
     uint64_t first; /* round that no lane has begun; without rounds, the slowest's clock */
     struct psd_members members;
 };
@@ -189,6 +190,7 @@ struct psd_hooks {
     bool (*holds_back)(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
     /* auth/: the peer has proved who it is. */
     void (*proved)(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+    void (*proved_server)(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
     /* job/, cluster/: Welcome, to everybody who has a session. */
     void (*welcome_all)(struct psd *d);
     /* job/: the checkpoint is written, or failed; the other servers write theirs; a lane elsewhere is told,
@@ -299,7 +301,11 @@ void psd_membership_finish(struct psd *d);
 void psd_membership_joined(struct psd *d); /* a worker has become active, or may have become enough */
 void psd_membership_reset(struct psd *d);  /* the lanes have let go of the center */
 void psd_membership_save(struct psd *d);   /* the lanes copy the center after a round that none has begun */
-void psd_membership_held(struct psd *d, uint64_t first);
+void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first);
+/* The server of these lanes (bits) is lost, or back. While psd drains nothing waits for lanes that are away.
+ */
+void psd_membership_away(struct psd *d, uint64_t lanes, bool away);
+void psd_membership_drain(struct psd *d); /* psd drains from now on */
 /* The method has changed: begins anew with everyone who is active. */
 void psd_membership_swapped(struct psd *d);
 

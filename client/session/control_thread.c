@@ -179,7 +179,8 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     psc_retry_reset(&v->retry);
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
-    s->revivals += m->welcome->revived != 0;
+    s->revivals += m->welcome->revival != 0 && m->welcome->revival != s->revival;
+    s->revival = m->welcome->revival;
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(c);

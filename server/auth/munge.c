@@ -21,9 +21,10 @@ struct job {
     char address[64];
     uint64_t identity_id;
     char *credential;
-    /* What the credential is to be over; the Hello is a part of it. */
-    unsigned char expected[PS_MUNGE_MAX_BYTES];
-    size_t expected_bytes, hello_bytes;
+    bool of_server;
+    /* What the credential is to be over; the Hello, or the Enlist, is a part of it. */
+    unsigned char *expected;
+    size_t expected_bytes, message_bytes;
     int rc;
     struct ps_error why;
     uid_t uid;
@@ -106,11 +107,21 @@ static struct psd_munge_nonce *make_nonce(struct psd *d, const struct psd_peer *
     return n;
 }
 
+static bool is_fresh(const struct psd *d, const struct psd_munge_nonce *n)
+{
+    return n != NULL && psd_loop_now_ms(&d->loop) < n->given_ms + NONCE_MS;
+}
+
+/* Who says it again before the answer has come hears of the same nonce: a credential over it may be on its
+ * way.
+ */
 static void challenge(struct psd *d, const struct psd_peer *peer)
 {
     Ps__Challenge ask = PS__CHALLENGE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    struct psd_munge_nonce *n = make_nonce(d, peer);
+    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
+    if (!is_fresh(d, n))
+        n = make_nonce(d, peer);
     if (n == NULL)
         return; /* the Hello is said again */
     ask.nonce.data = n->nonce;
@@ -139,7 +150,8 @@ static void decode(uv_work_t *work)
     size_t len = 0;
     j->rc = ps_munge_decode(j->credential, &payload, &len, &j->uid, &j->why);
     if (j->rc == 0 && (len != j->expected_bytes || memcmp(payload, j->expected, len) != 0))
-        j->rc = ps_fail(&j->why, -EACCES, "munge: the credential is not over this nonce and this Hello");
+        j->rc = ps_fail(&j->why, -EACCES, "munge: the credential is not over this nonce and this %s",
+                        j->of_server ? "Enlist" : "Hello");
     if (j->rc == 0)
         name_user(j);
     free(payload);
@@ -153,6 +165,19 @@ static bool is_user(const struct psd_munge *g, uid_t uid)
     return false;
 }
 
+static void let_in(struct psd *d, const struct job *j, const struct psd_peer *peer)
+{
+    const unsigned char *message = j->expected + PS_MUNGE_NONCE_BYTES;
+    Ps__Hello *hello = j->of_server ? NULL : ps__hello__unpack(NULL, j->message_bytes, message);
+    Ps__Enlist *enlist = j->of_server ? ps__enlist__unpack(NULL, j->message_bytes, message) : NULL;
+    if (hello != NULL)
+        d->hooks.proved(d, peer, hello);
+    if (enlist != NULL)
+        d->hooks.proved_server(d, peer, enlist);
+    ps__hello__free_unpacked(hello, NULL);
+    ps__enlist__free_unpacked(enlist, NULL);
+}
+
 static void settle(struct psd *d, const struct job *j)
 {
     char sentence[200];
@@ -163,17 +188,19 @@ static void settle(struct psd *d, const struct job *j)
         psd_control_refuse(d, &peer, PS__CODE__AUTH, j->why.text);
         return;
     }
+    if (j->of_server && j->uid != d->munge.users[0]) {
+        snprintf(sentence, sizeof sentence, "user %s (uid %u) is not psd's own: its servers run as one user",
+                 j->user, (unsigned)j->uid);
+        psd_control_refuse(d, &peer, PS__CODE__AUTH, sentence);
+        return;
+    }
     if (!is_user(&d->munge, j->uid)) {
         snprintf(sentence, sizeof sentence, "user %s (uid %u) is neither psd's own nor in auth.munge_users",
                  j->user, (unsigned)j->uid);
         psd_control_refuse(d, &peer, PS__CODE__AUTH, sentence);
         return;
     }
-    Ps__Hello *hello = ps__hello__unpack(NULL, j->hello_bytes, j->expected + PS_MUNGE_NONCE_BYTES);
-    if (hello == NULL)
-        return;
-    d->hooks.proved(d, &peer, hello);
-    ps__hello__free_unpacked(hello, NULL);
+    let_in(d, j, &peer);
 }
 
 static void decoded(uv_work_t *work, int status)
@@ -182,36 +209,40 @@ static void decoded(uv_work_t *work, int status)
     j->d->munge.at_work--;
     if (status == 0 && j->d->munge.on)
         settle(j->d, j);
+    free(j->expected);
     free(j->credential);
     free(j);
 }
 
 /* What the credential must be over. -E2BIG. */
 static int expect(struct job *j, const struct psd_munge_nonce *n, const struct psd_peer *peer,
-                  const Ps__Hello *m)
+                  const ProtobufCMessage *bare)
 {
-    Ps__Hello bare = *m;
     char key[PS_CURVE_KEY_CHARS + 1] = "";
-    bare.credential = (ProtobufCBinaryData){0, NULL};
-    j->hello_bytes = ps__hello__get_packed_size(&bare);
+    j->message_bytes = protobuf_c_message_get_packed_size(bare);
     if (peer->grant != NULL)
         zmq_z85_encode(key, peer->grant->key, PS_CURVE_KEY_BYTES);
-    j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->hello_bytes + strlen(key);
-    if (j->expected_bytes > sizeof j->expected)
+    j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->message_bytes + strlen(key);
+    if (!j->of_server && j->expected_bytes > PS_MUNGE_MAX_BYTES)
         return -E2BIG;
+    if ((j->expected = malloc(j->expected_bytes)) == NULL)
+        return -ENOMEM;
     memcpy(j->expected, n->nonce, PS_MUNGE_NONCE_BYTES);
-    ps__hello__pack(&bare, j->expected + PS_MUNGE_NONCE_BYTES);
-    memcpy(j->expected + PS_MUNGE_NONCE_BYTES + j->hello_bytes, key, strlen(key));
+    protobuf_c_message_pack(bare, j->expected + PS_MUNGE_NONCE_BYTES);
+    memcpy(j->expected + PS_MUNGE_NONCE_BYTES + j->message_bytes, key, strlen(key));
     return 0;
 }
 
 /* The nonce is spent, whatever becomes of it. */
-static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge_nonce *n, const Ps__Hello *m)
+static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge_nonce *n,
+                    const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
 {
     struct job *j = calloc(1, sizeof *j);
-    int rc = j != NULL ? expect(j, n, peer, m) : -ENOMEM;
+    if (j != NULL)
+        j->of_server = bare->descriptor == &ps__enlist__descriptor;
+    int rc = j != NULL ? expect(j, n, peer, bare) : -ENOMEM;
     n->peer_bytes = 0;
-    if (rc == 0 && (j->credential = strndup((const char *)m->credential.data, m->credential.len)) == NULL)
+    if (rc == 0 && (j->credential = strndup((const char *)credential->data, credential->len)) == NULL)
         rc = -ENOMEM;
     if (rc == 0) {
         j->work.data = j;
@@ -229,16 +260,32 @@ static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge
     psd_control_refuse(d, peer, PS__CODE__AUTH,
                        rc == -E2BIG ? "a Hello too long for a munge credential"
                                     : "no memory for a munge credential");
+    free(j != NULL ? j->expected : NULL);
     free(j != NULL ? j->credential : NULL);
     free(j);
 }
 
-void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+/* bare: the message without its credential. */
+static void ask_or_look(struct psd *d, const struct psd_peer *peer, const ProtobufCMessage *bare,
+                        const ProtobufCBinaryData *credential)
 {
     struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
-    bool fresh = n != NULL && psd_loop_now_ms(&d->loop) < n->given_ms + NONCE_MS;
-    if (m->credential.len == 0 || !fresh)
+    if (credential->len == 0 || !is_fresh(d, n))
         challenge(d, peer);
     else if (d->munge.at_work < d->munge.most_at_work) /* else it is said again */
-        look_at(d, peer, n, m);
+        look_at(d, peer, n, bare, credential);
+}
+
+void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    Ps__Hello bare = *m;
+    bare.credential = (ProtobufCBinaryData){0, NULL};
+    ask_or_look(d, peer, &bare.base, &m->credential);
+}
+
+void psd_munge_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    Ps__Enlist bare = *m;
+    bare.credential = (ProtobufCBinaryData){0, NULL};
+    ask_or_look(d, peer, &bare.base, &m->credential);
 }

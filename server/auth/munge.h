@@ -1,5 +1,6 @@
-/* munge.h: MUNGE on the control road (auth.munge): who says Hello is asked for a credential over a nonce of
- * psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's thread. */
+/* munge.h: MUNGE on the control road (auth.munge): who says Hello or Enlist is asked for a credential over a
+ * nonce of psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's thread.
+ */
 #ifndef PSD_AUTH_MUNGE_H
 #define PSD_AUTH_MUNGE_H
 
@@ -40,5 +41,7 @@ void psd_munge_finish(struct psd *d);
 /* A Hello of a peer whose user is not known. Asks for a credential, or has the one that came looked at: then
  * psd_hello_proved follows. */
 void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+/* An Enlist likewise: a server of the job runs as psd's own user. */
+void psd_munge_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
 
 #endif

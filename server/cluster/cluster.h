@@ -5,8 +5,13 @@
  * do not know which lane is where. At the head another server's lane is a struct psd_lane without a thread,
  * whose counters are as the last News had them.
  *
- * What a client is told may let it turn to a lane. So the head holds back control messages to clients until
- * every server has taken the Orders before them.
+ * Messages between servers may be lost. Orders, and News that have a note of a lane, are numbered, kept and
+ * sent again until the other end has taken them (outbox.h); all others say how things stand, and the next one
+ * says it again. A place that the head gives to a server outlives a broken connection: it ends when the
+ * server is silent for limits.silence_s, or when its process is another.
+ *
+ * A Welcome or a Begun may let a client turn to a lane. So the head holds them back until every server has
+ * taken the Orders before them. Nothing else waits for a server.
  *
  * A server that is lost and comes back begins from its newest checkpoint, at the clock that this states, and
  * the job goes on. Where exchanges wait for each other (rounds, ssp) that would leave the parts at different
@@ -27,6 +32,7 @@
 #include "server/session/session.h"
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
+#include "server/cluster/outbox.h"
 
 struct psd;
 struct psd_session;
@@ -34,21 +40,24 @@ struct psd_session;
 #define PSD_MAX_SAVED 64 /* versions of checkpoints that a server tells of */
 
 enum psd_begin {
-    PSD_BEGIN_GO_ON, /* as it is */
-    PSD_BEGIN_ANEW,  /* without a center */
-    PSD_BEGIN_FROM,  /* from the checkpoint of that version */
+    PSD_BEGIN_GO_ON,  /* as it is */
+    PSD_BEGIN_ANEW,   /* without a center */
+    PSD_BEGIN_FROM,   /* from the checkpoint of that version */
+    PSD_BEGIN_ENLIST, /* not yet: it is to enlist with this head */
 };
 
 /* Another server, as the head sees it. */
 struct psd_server {
     bool enlisted; /* it has said what it has, and is not placed yet */
     bool here;     /* placed */
-    uint64_t run, call;
+    uint64_t run, call, place;
     unsigned char peer[256];
     size_t peer_bytes;
     char name[64], address[64];
-    char (*urls)[320];    /* [roads of the head][lanes of a server]; "": it has no such road */
-    uint64_t sent, taken; /* Orders */
+    char (*urls)[320]; /* [roads of the head][lanes of a server]; "": it has no such road */
+    struct psd_outbox orders;
+    uint64_t notes;   /* the last numbered News that was taken */
+    const char *lost; /* at the next tick: why; NULL: it is not */
     uint64_t heard_ms;
     uint64_t n_lost;
     bool has_center, untouched;
@@ -69,6 +78,8 @@ struct psd_team {
     uint64_t deadline_ms;              /* until all have come */
     uint64_t dismissed_ms;             /* when they were told that the job has ended; 0: not yet */
     uint64_t snapshots;                /* ordered so far */
+    uint64_t places;                   /* given so far */
+    uint64_t ticked_ms;
     struct ps_log_limit log_limit;
 };
 
@@ -113,8 +124,11 @@ struct psd_follow {
     uv_prepare_t prepare;
     struct psd_timer timer;
     bool placed, served; /* now; ever */
+    bool proving;        /* munged makes a credential */
     uint64_t run, head_run, call;
-    uint64_t taken;
+    uint64_t place; /* as the head gave it; 0: none */
+    uint64_t taken; /* Orders */
+    struct psd_outbox notes;
     uint64_t heard_ms, said_ms, began_ms;
     char head_url[320];              /* as it was last found */
     struct psd_members members, cut; /* as told; lanes read them */

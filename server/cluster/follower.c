@@ -1,7 +1,7 @@
 /* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
  * on the loop. */
 #include "proto/clock.h"
-#include "server/psd.h"
+#include "server/cluster/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,15 +57,18 @@ static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *messa
     ps_control_send(d->follow.socket, &m.base);
 }
 
-static void enlist(struct psd *d)
+/* nonce: of the head that asks for a credential; NULL: it has not asked. */
+static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
 {
     struct psd_follow *f = &d->follow;
     Ps__Enlist m = PS__ENLIST__INIT;
     char urls[PSD_MAX_LANES][320], host[64] = "host", name[100];
     char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
     struct psd_roads_told told;
-    if (configuration == NULL)
+    if (configuration == NULL || f->proving) {
+        free(configuration);
         return;
+    }
     for (uint32_t i = 0; i < d->n_own; i++) {
         snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->roads[0].url);
         list[i] = urls[i];
@@ -76,7 +79,9 @@ static void enlist(struct psd *d)
     m.index = d->cfg.servers.index;
     m.count = d->cfg.servers.count;
     m.run = f->run;
-    m.call = f->call;
+    m.call = ++f->call;
+    m.head = f->head_run;
+    m.place = f->place;
     m.name = name;
     m.configuration = configuration;
     m.transport = (char *)(uintptr_t)d->roads.road[0].transport->name;
@@ -90,15 +95,20 @@ static void enlist(struct psd *d)
     const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
-    send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
+    if (nonce == NULL)
+        send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
+    else if (psd_follow_prove(d, &m, nonce) < 0)
+        ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is none");
     f->said_ms = psd_loop_now_ms(&d->loop);
     free(configuration);
 }
 
-static void send_news(struct psd *d, const Ps__Note *note, bool with_counters)
+/* number: of the note; 0: there is none. */
+static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool with_counters)
 {
     struct psd_follow *f = &d->follow;
     Ps__News m = PS__NEWS__INIT;
+    m.number = number;
     m.index = d->cfg.servers.index;
     m.run = f->run;
     m.taken = f->taken;
@@ -120,24 +130,38 @@ static void begin_again(struct psd *d, bool resume, uint64_t version)
     uv_stop(&d->loop);
 }
 
-/* What it had is no more: it is told all anew. */
-static void give_up_place(struct psd_follow *f)
+/* What it was told is no more: it is told all anew. */
+static void leave_place(struct psd_follow *f)
 {
     f->placed = false;
-    f->call++;
+    f->place = f->taken = 0;
+    psd_outbox_empty(&f->notes);
+}
+
+static void enter_place(struct psd *d, uint64_t place)
+{
+    struct psd_follow *f = &d->follow;
+    if (f->place != place) {
+        leave_place(f);
+        f->place = place;
+        ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
+               d->cfg.servers.index, d->cfg.servers.count);
+    }
+    f->placed = f->served = true;
 }
 
 static void on_place(struct psd *d, const Ps__Place *m)
 {
     struct psd_follow *f = &d->follow;
-    if (f->placed && m->run == f->head_run && m->begin == PSD_BEGIN_GO_ON)
-        return; /* the head had only been slow */
-    if (m->begin == PSD_BEGIN_GO_ON) {
-        ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
-               d->cfg.servers.index, d->cfg.servers.count);
-        f->placed = f->served = true;
+    if (m->begin == PSD_BEGIN_ENLIST) {
+        if (m->run != f->head_run)
+            leave_place(f);
         f->head_run = m->run;
-        f->taken = 0;
+        enlist(d, NULL);
+    } else if (m->run != f->head_run) {
+        return; /* it was not asked for */
+    } else if (m->begin == PSD_BEGIN_GO_ON) {
+        enter_place(d, m->place);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
@@ -200,7 +224,7 @@ void psd_follow_saved(struct psd *d)
         psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
         return;
     f->saved_number = f->ordered;
-    send_news(d, NULL, false);
+    send_news(d, NULL, 0, false);
 }
 
 static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snapshot)
@@ -260,31 +284,36 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
     struct psd_follow *f = &d->follow;
     if (!f->placed)
         return;
-    if (m->number != f->taken + 1) {
-        ps_log(PS_LOG_WARN, "server.gap", "orders %" PRIu64 " to %" PRIu64 " of the head were lost",
-               f->taken + 1, m->number - 1);
-        f->placed = false;
+    psd_outbox_taken(&f->notes, m->heard, f->heard_ms);
+    if (m->number > f->taken + 1) {
+        if (ps_log_allows(&f->log_limit, "server.gap", "servers"))
+            ps_log(PS_LOG_WARN, "server.gap",
+                   "orders %" PRIu64 " to %" PRIu64 " of the head were lost; it says them again",
+                   f->taken + 1, m->number - 1);
         return;
     }
-    f->taken = m->number;
+    bool again = m->number <= f->taken;
+    f->taken = again ? f->taken : m->number;
     atomic_store_explicit(&d->shared.alpha, m->alpha, memory_order_relaxed);
     atomic_store_explicit(&d->shared.mean_rate, m->mean_rate, memory_order_relaxed);
     d->sessions.incarnation = m->incarnation;
-    if (m->note != NULL)
+    if (m->number == 0)
+        return;
+    if (m->note != NULL && !again)
         take_note(d, m->note, m->snapshot);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
         d->state = PSD_STATE_STOPPING;
         uv_stop(&d->loop);
     }
-    send_news(d, NULL, false);
+    send_news(d, NULL, 0, false);
 }
 
 static void on_error(struct psd *d, const Ps__Error *m)
 {
     struct psd_follow *f = &d->follow;
     if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or the head is another */
-        give_up_place(f);
+        f->placed = false;
         return;
     }
     psd_job_fail(d, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG, m->sentence);
@@ -314,6 +343,8 @@ static bool receive_one(struct psd *d)
         on_orders(d, m->orders);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
         on_error(d, m->error);
+    else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
+        enlist(d, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
@@ -344,11 +375,29 @@ static void on_timer(struct psd_timer *timer)
     uint64_t now = psd_loop_now_ms(&d->loop);
     receive(d);
     bool silent = now > f->heard_ms + SILENT_MS;
+    if (f->placed && psd_outbox_is_due(&f->notes, f->heard_ms, now))
+        for (struct psd_outbox_item *i = f->notes.first; i != NULL; i = i->next)
+            send_news(d, (Ps__Note *)i->message, i->number, false);
     if (f->placed && !silent)
-        send_news(d, NULL, true);
+        send_news(d, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
         look_for_head(d);
-        enlist(d);
+        enlist(d, NULL);
+    }
+}
+
+/* Without the head: its own part, and the end. No round ends any more: lanes forget who takes part, and copy
+ * now what was to be copied after one. */
+static void stop_alone(struct psd *d)
+{
+    struct psd_follow *f = &d->follow;
+    d->state = PSD_STATE_STOPPING;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
+    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0) < 0 && d->saver.busy) {
+        f->waiting = (Ps__Snapshot)PS__SNAPSHOT__INIT;
+        f->waiting.what = PSD_SAVE_NEWEST;
+        f->has_waiting = true;
     }
 }
 
@@ -359,10 +408,8 @@ void psd_follow_tick(struct psd *d)
     char why[700];
     bool stopping =
         f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
-    if (stopping && d->state != PSD_STATE_STOPPING) { /* without the head: its own part, and the end */
-        d->state = PSD_STATE_STOPPING;
-        psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0);
-    }
+    if (stopping && d->state != PSD_STATE_STOPPING)
+        stop_alone(d);
     if (stopping && !d->saver.busy)
         uv_stop(&d->loop);
     if (f->served || f->placed ||
@@ -383,7 +430,7 @@ void psd_follow_stop(struct psd *d, const char *why)
     snprintf(f->stop, sizeof f->stop, "%s", why);
     ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
     if (f->placed)
-        send_news(d, NULL, false);
+        send_news(d, NULL, 0, false);
     psd_follow_tick(d);
 }
 
@@ -405,17 +452,29 @@ static void heed(struct psd *d, const struct psd_note *note)
     }
 }
 
+/* The head hears of it, now or when the road is there again. */
+static void report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_follow *f = &d->follow;
+    struct psd_note_parcel p;
+    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER;
+    psd_note_pack(note, lane->index, &p); /* a lane's notes have nothing to allocate */
+    if (psd_outbox_put(&f->notes, &p.note.base, psd_loop_now_ms(&d->loop)) < 0) {
+        ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
+        leave_place(f);
+    } else if (f->placed) {
+        send_news(d, &p.note, f->notes.sent, with_counters);
+    }
+}
+
 void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
 {
     struct psd_note note;
-    struct psd_note_parcel p;
     psd_ring_calm(lane->out);
     while (psd_ring_take(lane->out, &note)) {
         heed(d, &note);
-        if (note.kind == PSD_NOTE_SNAPPED || !d->follow.placed)
-            continue;
-        psd_note_pack(&note, lane->index, &p); /* a lane's notes have nothing to allocate */
-        send_news(d, &p.note, note.kind == PSD_NOTE_BEGUN || note.kind == PSD_NOTE_OVER ? false : true);
+        if (note.kind != PSD_NOTE_SNAPPED && d->follow.place != 0)
+            report(d, lane, &note);
     }
 }
 
@@ -482,8 +541,10 @@ void psd_follow_close(struct psd *d)
     }
     if (f->socket != NULL)
         zmq_close(f->socket);
+    f->socket = NULL;
     if (f->context != NULL)
         zmq_ctx_term(f->context);
+    psd_outbox_empty(&f->notes);
     free(f->members.ranks);
     free(f->cut.ranks);
     free(f->cut.seqs);

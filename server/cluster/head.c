@@ -14,11 +14,12 @@
 #include "proto/wire/control.h"
 
 enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
-#define MOST_BEHIND 4096    /* Orders that a server has not taken */
+#define MOST_BEHIND 4096    /* Orders that a server has not taken; far less than an outbox keeps */
 
-/* A control message to a client that is held back. */
+/* A control message to a client that is held back. Of a kind there is one for each client. */
 struct psd_letter {
     struct psd_letter *next;
+    int what;        /* PS__TO_CLIENT__WHAT_... */
     uint64_t *after; /* [count]: Orders that each server is to have taken */
     unsigned char peer[256];
     size_t peer_bytes, len;
@@ -56,8 +57,10 @@ static void drop_letters(struct psd_team *t)
 void psd_team_close(struct psd *d)
 {
     drop_letters(&d->team);
-    for (uint32_t i = 1; d->team.servers != NULL && i < d->cfg.servers.count; i++)
+    for (uint32_t i = 1; d->team.servers != NULL && i < d->cfg.servers.count; i++) {
         free(d->team.servers[i].urls);
+        psd_outbox_empty(&d->team.servers[i].orders);
+    }
     free(d->team.servers);
 }
 
@@ -76,25 +79,53 @@ uint32_t psd_team_index(const struct psd *d, const struct psd_server *s)
     return (uint32_t)(s - d->team.servers);
 }
 
+uint64_t psd_team_lanes(const struct psd *d, const struct psd_server *s)
+{
+    uint64_t ones = d->n_own < 64 ? (UINT64_C(1) << d->n_own) - 1 : UINT64_MAX;
+    return ones << (psd_team_index(d, s) * d->n_own);
+}
+
 void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
 {
     psd_control_refuse(d, &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
                        code, why);
 }
 
-/* What every Orders carries, and then what it is for. */
-static void order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+/* With what every Orders carries. */
+static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o, uint64_t number)
 {
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    if (!s->here)
-        return; /* it is told all anew when it is back */
-    o->number = ++s->sent;
+    o->number = number;
+    o->heard = s->notes;
     o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
     o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
     o->incarnation = d->sessions.incarnation;
     m.what_case = PS__TO_CLIENT__WHAT_ORDERS;
     m.orders = o;
     psd_team_send(d, s, &m);
+}
+
+static void order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+{
+    if (!s->here || s->lost != NULL)
+        return; /* it is told all anew when it is back */
+    int rc = psd_outbox_put(&s->orders, &o->base, psd_loop_now_ms(&d->loop));
+    if (rc == 0)
+        send_orders(d, s, o, s->orders.sent);
+    else
+        s->lost = rc == -ENOMEM ? "there is no memory for its orders" : "it takes no orders";
+}
+
+/* What it has not taken, and a sign of life. */
+static void order_again(struct psd *d, struct psd_server *s)
+{
+    Ps__Orders life = PS__ORDERS__INIT;
+    if (!s->here)
+        return;
+    if (psd_outbox_is_due(&s->orders, s->heard_ms, psd_loop_now_ms(&d->loop)))
+        for (struct psd_outbox_item *i = s->orders.first; i != NULL; i = i->next)
+            send_orders(d, s, (Ps__Orders *)i->message, i->number);
+    send_orders(d, s, &life, 0);
 }
 
 void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_note *note, uint32_t lane)
@@ -169,7 +200,7 @@ static bool is_behind(const struct psd *d, const uint64_t *after)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
         const struct psd_server *s = &d->team.servers[i];
-        if (s->here && s->taken < (after != NULL ? after[i] : s->sent))
+        if (s->here && s->orders.taken < (after != NULL ? after[i] : s->orders.sent))
             return true;
     }
     return false;
@@ -196,16 +227,44 @@ bool psd_team_keeps_up(const struct psd *d)
 {
     for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
         const struct psd_server *s = &d->team.servers[i];
-        if (s->here && s->sent - s->taken > MOST_BEHIND)
+        if (s->here && s->orders.sent - s->orders.taken > MOST_BEHIND)
             return false;
     }
     return true;
 }
 
+static void drop_letter(struct psd_team *t, struct psd_letter **at)
+{
+    struct psd_letter *l = *at;
+    if ((*at = l->next) == NULL)
+        t->end = at;
+    free(l->after);
+    free(l);
+}
+
+/* What a client is told stays in order. But a heart that beats is answered at once: a server that stands
+ * still must not look like a head that does. A letter of the same kind is out of date. */
+static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_bytes, int what)
+{
+    struct psd_team *t = &d->team;
+    bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN, behind = false;
+    if (what == PS__TO_CLIENT__WHAT_ALIVE)
+        return false;
+    for (struct psd_letter **at = &t->letters; *at != NULL;) {
+        bool same = (*at)->peer_bytes == peer_bytes && memcmp((*at)->peer, peer, peer_bytes) == 0;
+        behind = behind || same;
+        if (same && (*at)->what == what)
+            drop_letter(t, at);
+        else
+            at = &(*at)->next;
+    }
+    return behind || (gates && is_behind(d, NULL));
+}
+
 bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
     struct psd_team *t = &d->team;
-    if (!psd_has_team(d) || (t->letters == NULL && !is_behind(d, NULL)))
+    if (!psd_has_team(d) || !has_to_wait(d, peer, peer_bytes, m->what_case))
         return false;
     size_t len = ps__to_client__get_packed_size(m);
     struct psd_letter *l = malloc(sizeof *l + len);
@@ -216,8 +275,8 @@ bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_b
         return true; /* as if the connection had lost it */
     }
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        after[i] = t->servers[i].sent;
-    *l = (struct psd_letter){.after = after, .peer_bytes = peer_bytes, .len = len};
+        after[i] = t->servers[i].orders.sent;
+    *l = (struct psd_letter){.what = m->what_case, .after = after, .peer_bytes = peer_bytes, .len = len};
     memcpy(l->peer, peer, peer_bytes);
     ps__to_client__pack(m, l->bytes);
     *t->end = l;
@@ -231,22 +290,22 @@ static void post_letters(struct psd *d)
     while (t->letters != NULL && !is_behind(d, t->letters->after)) {
         struct psd_letter *l = t->letters;
         psd_control_send_bytes(d, l->peer, l->peer_bytes, l->bytes, l->len);
-        if ((t->letters = l->next) == NULL)
-            t->end = &t->letters;
-        free(l->after);
-        free(l);
+        drop_letter(t, &t->letters);
     }
 }
 
 void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
 {
     s->here = false;
+    s->lost = NULL;
     s->n_lost++;
+    psd_outbox_empty(&s->orders);
     ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
            psd_team_index(d, s), s->name, why);
     if (d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
         psd_job_fail(d, PSD_EXIT_SERVERS,
                      "a server was lost before its part of the first parameters had come");
+    psd_membership_away(d, psd_team_lanes(d, s), true);
     post_letters(d); /* nobody waits for what it has not taken */
 }
 
@@ -273,12 +332,12 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
                                ? &d->team.servers[m->index]
                                : NULL;
     if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
-        memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->sent) {
+        memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
         psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
         return;
     }
     s->heard_ms = psd_loop_now_ms(&d->loop);
-    s->taken = m->taken > s->taken ? m->taken : s->taken;
+    psd_outbox_taken(&s->orders, m->taken, s->heard_ms);
     s->version = m->version;
     s->saved_number = m->saved_number;
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
@@ -286,8 +345,10 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->team.snapshots % PSD_MAX_SAVED] =
             m->saved_version;
     }
-    if (m->note != NULL)
+    if (m->note != NULL && m->number == s->notes + 1) { /* others come again, or have come */
+        s->notes++;
         take_note(d, m->index, m->note);
+    }
     for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
         psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
     post_letters(d);
@@ -304,6 +365,16 @@ static void name_missing(const struct psd *d, char *list, size_t size)
             used += (size_t)snprintf(list + used, size - used, "%s%u", used > 0 ? ", " : "", i);
 }
 
+/* A head that stood still heard nobody: what it slept beyond a tick counts for no server. */
+static void forgive_own_sleep(struct psd *d, uint64_t now)
+{
+    uint64_t slept_ms = now - d->team.ticked_ms;
+    bool first = d->team.ticked_ms == 0;
+    d->team.ticked_ms = now;
+    for (uint32_t i = 1; !first && slept_ms >= PSD_SLEPT_MS && i < d->cfg.servers.count; i++)
+        d->team.servers[i].heard_ms += slept_ms;
+}
+
 void psd_team_tick(struct psd *d)
 {
     uint64_t now = psd_loop_now_ms(&d->loop);
@@ -317,12 +388,13 @@ void psd_team_tick(struct psd *d)
         psd_job_fail(d, PSD_EXIT_SERVERS, why);
         return;
     }
+    forgive_own_sleep(d, now);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
         struct psd_server *s = &d->team.servers[i];
-        Ps__Orders o = PS__ORDERS__INIT;
         if (s->here && now > s->heard_ms + (uint64_t)d->cfg.limits.silence_s * 1000)
-            psd_team_lose(d, s, "it is silent");
-        if (d->team.dismissed_ms == 0)
-            order(d, s, &o); /* a sign of life, and the rates */
+            s->lost = "it is silent";
+        if (s->here && s->lost != NULL)
+            psd_team_lose(d, s, s->lost);
+        order_again(d, s);
     }
 }

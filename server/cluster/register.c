@@ -69,6 +69,7 @@ static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin 
     p.run = d->team.run;
     p.begin = begin;
     p.version = version;
+    p.place = s->place;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
     psd_team_send(d, s, &m);
@@ -78,6 +79,7 @@ static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uin
 {
     s->enlisted = false;
     s->here = begin == PSD_BEGIN_GO_ON;
+    psd_membership_away(d, psd_team_lanes(d, s), !s->here);
     s->heard_ms = psd_loop_now_ms(&d->loop);
     say_place(d, s, begin, version);
 }
@@ -296,12 +298,18 @@ static void take_road(const struct psd *d, struct psd_server *s, const Ps__Road 
         snprintf(s->urls[k * d->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
 }
 
+static void set_peer(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    s->call = m->call;
+    s->heard_ms = psd_loop_now_ms(&d->loop);
+    s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
+    memcpy(s->peer, peer->id, s->peer_bytes);
+}
+
 static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     s->run = m->run;
-    s->call = m->call;
-    s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
-    memcpy(s->peer, peer->id, s->peer_bytes);
+    set_peer(d, s, peer, m);
     snprintf(s->name, sizeof s->name, "%s", m->name);
     snprintf(s->address, sizeof s->address, "%s", peer->address);
     memset(s->urls, 0, (size_t)PSD_MAX_ROADS * d->n_own * sizeof *s->urls);
@@ -309,7 +317,9 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
         snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
     for (size_t i = 0; i < m->n_roads; i++)
         take_road(d, s, m->roads[i]);
-    s->sent = s->taken = 0;
+    s->place = ++d->team.places;
+    psd_outbox_empty(&s->orders);
+    s->notes = 0;
     s->saved_number = d->team.snapshots; /* of what was ordered before, it owes nothing */
     s->has_center = m->has_center;
     s->untouched = m->untouched;
@@ -319,12 +329,39 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
         s->saved[s->n_saved] = m->saved[s->n_saved];
 }
 
+/* Whether the server goes on in the place that it has: its connection broke, or it has not heard of the place
+ * yet. One that has given up what it was told of it is told all anew. */
+static bool has_place(const struct psd_server *s, const Ps__Enlist *m)
+{
+    bool untold = s->orders.taken == 0 && s->notes == 0;
+    return s->here && s->run == m->run && (s->place == m->place || untold);
+}
+
+/* An Enlist that was said to the head before this one, and came late, tells of a server that is no more. */
+static void say_run(struct psd *d, const struct psd_peer *peer)
+{
+    Ps__Place p = PS__PLACE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    p.run = d->team.run;
+    p.begin = PSD_BEGIN_ENLIST;
+    m.what_case = PS__TO_CLIENT__WHAT_PLACE;
+    m.place = &p;
+    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+}
+
 void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     if (d->again.due || !is_wanted(d, peer, m))
         return;
     struct psd_server *s = &d->team.servers[m->index];
-    if (s->here && s->run == m->run && s->call == m->call) { /* said again before the answer had come */
+    if (m->head != d->team.run) {
+        say_run(d, peer);
+        return;
+    }
+    if ((s->here || s->enlisted) && s->run == m->run && m->call <= s->call)
+        return; /* a connection that broke has held it back */
+    if (has_place(s, m)) {
+        set_peer(d, s, peer, m);
         say_place(d, s, PSD_BEGIN_GO_ON, 0);
         return;
     }
@@ -333,9 +370,8 @@ void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlis
     bool is_new = !s->enlisted || s->run != m->run;
     if (s->here)
         psd_team_lose(d, s,
-                      s->run != m->run ? "another process has taken its place" : "its connection broke");
+                      s->run != m->run ? "another process has taken its place" : "it has lost its place");
     take_in(d, s, peer, m);
-    s->heard_ms = psd_loop_now_ms(&d->loop);
     s->enlisted = true;
     if (is_new)
         ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);

@@ -30,7 +30,7 @@ json_t *psd_team_json(const struct psd *d)
         const struct psd_server *s = &d->team.servers[i];
         const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
         json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
-                                                s->sent - s->taken));
+                                                s->orders.sent - s->orders.taken));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(d->cfg.servers.count), "index", integer(index),
                      "head", psd_json_text(d->follow.head_url), "list", list);

@@ -139,7 +139,10 @@ static void on_enlist(struct psd *d, const struct psd_peer *peer, struct psd_ses
                       const Ps__ToServer *m)
 {
     (void)s;
-    psd_team_enlist(d, peer, m->enlist);
+    if (d->munge.on && psd_has_team(d) && m->enlist->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_enlist(d, peer, m->enlist);
+    else
+        psd_team_enlist(d, peer, m->enlist);
 }
 
 static void on_news(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)

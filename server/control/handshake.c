@@ -101,6 +101,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.silence_ms = d->cfg.limits.silence_s * 1000;
     w.resumed = resumed;
     w.revived = revived;
+    w.revival = s->revived ? d->started_unix_ms : 0;
     w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
                                     s->incarnation);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
@@ -210,6 +211,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     set_peer(d, s, peer, m);
     s->incarnation = ++d->sessions.incarnation;
     s->token = m->token;
+    s->revived = false;
     psd_roads_new_pass(s);
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = psd_loop_now_ms(&d->loop);
@@ -261,6 +263,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     struct psd_session *s = &d->sessions.slots[m->client];
     s->incarnation = m->incarnation;
     s->token = 0;
+    s->revived = true;
     psd_roads_new_pass(s);
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = psd_loop_now_ms(&d->loop);

@@ -13,13 +13,33 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
+/* Of the last checkpoint: whether some servers take no part in it. */
+static bool lacks_others(const struct psd *d)
+{
+    return d->membership.away != 0 || (!psd_is_head(d) && d->state == PSD_STATE_STOPPING);
+}
+
+/* Several servers under rounds go on only from a checkpoint that all of them have. One may die before it has
+ * written what the others have, so the one before stays; without one of them none is removed. */
+static uint32_t how_many_stay(const struct psd *d)
+{
+    uint32_t keep = d->cfg.checkpoint.keep;
+    bool in_common = d->cfg.servers.count > 1 && d->center->admission->rounds;
+    if (d->state >= PSD_STATE_DRAINING && lacks_others(d)) {
+        ps_log(PS_LOG_WARN, "checkpoint.part", "the last checkpoint is taken without all servers%s",
+               in_common ? ": --resume takes the newest one that all of them have" : "");
+        return in_common ? UINT32_MAX : keep;
+    }
+    return in_common && keep < 2 ? 2 : keep;
+}
+
 static void prepare(struct psd *d, unsigned what)
 {
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
+    v->keep = how_many_stay(d);
     v->what = what;
-    v->keep = d->cfg.checkpoint.keep;
     v->lanes_left = d->n_own;
     if (what & PSD_SAVE_NEWEST)
         v->last_ms = psd_loop_now_ms(&d->loop);
@@ -195,8 +215,9 @@ static int gather_replay(struct psd *d)
     if (s->replay == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < d->n_own; i++) {
-        memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
-               d->lanes[i]->n_snap_replay * sizeof *s->replay);
+        if (d->lanes[i]->n_snap_replay > 0) /* a lane without a slice has no table */
+            memcpy(s->replay + s->n_replay, d->lanes[i]->snap_replay,
+                   d->lanes[i]->n_snap_replay * sizeof *s->replay);
         s->n_replay += d->lanes[i]->n_snap_replay;
     }
     return 0;

@@ -298,7 +298,7 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
         psd_saver_snapped(d);
         break;
     case PSD_NOTE_HELD:
-        psd_membership_held(d, note->a);
+        psd_membership_held(d, lane, note->a);
         break;
     case PSD_NOTE_BEGUN:
     case PSD_NOTE_LANDED:
@@ -388,6 +388,7 @@ void psd_job_drain(struct psd *d, const char *why)
     d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
     psd_control_drain(d, why);
+    psd_membership_drain(d);
     psd_history_add(d, d->drain_reason);
 }
 

@@ -8,7 +8,11 @@
  * complete.
  *
  * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new
- * starts with the highest of these, the same in every lane; a checkpoint needs no hold. Runs on the loop. */
+ * starts with the highest of these, the same in every lane; a checkpoint needs no hold.
+ *
+ * Lanes of a server that is lost are waited for: when it is back, all servers begin anew from what they have
+ * in common. But a psd that drains takes no server back, and waits for none that is lost. Runs on the loop.
+ */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -17,6 +21,8 @@
 
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
+
+_Static_assert(PSD_MAX_LANES <= 64, "psd_membership.owed has a bit for each lane");
 
 static bool has_members(const struct psd *d)
 {
@@ -37,8 +43,8 @@ void psd_membership_finish(struct psd *d)
 
 void psd_membership_reset(struct psd *d)
 {
-    uint32_t *ranks = d->membership.members.ranks;
-    d->membership = (struct psd_membership){.members = {.ranks = ranks}};
+    struct psd_membership *m = &d->membership;
+    *m = (struct psd_membership){.away = m->away, .members = {.ranks = m->members.ranks}};
     psd_cuts_reset(d);
 }
 
@@ -77,15 +83,38 @@ static bool are_enough(const struct psd *d)
     return (wanted > 0 && n >= wanted) || ((wanted == 0 || d->membership.revived) && may_begin);
 }
 
+/* All that are waited for have said that they hold. */
+static void all_hold(struct psd *d)
+{
+    struct psd_membership *m = &d->membership;
+    if (m->join_due)
+        publish(d, m->first);
+    if (m->save_due)
+        psd_saver_take(d, m->first + 1);
+    m->holding = m->join_due = m->save_due = false;
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+    psd_swap_check(d);
+}
+
+static void settle(struct psd *d)
+{
+    struct psd_membership *m = &d->membership;
+    if (d->state >= PSD_STATE_DRAINING)
+        m->owed &= ~m->away;
+    if (m->holding && m->owed == 0)
+        all_hold(d);
+}
+
 static void hold(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
     if (m->holding)
         return;
     m->holding = true;
-    m->held_left = d->n_lanes;
+    m->owed = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
     m->first = 0;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    settle(d);
 }
 
 void psd_membership_joined(struct psd *d)
@@ -119,19 +148,26 @@ void psd_membership_swapped(struct psd *d)
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
 }
 
-void psd_membership_held(struct psd *d, uint64_t first)
+void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first)
 {
     struct psd_membership *m = &d->membership;
+    uint64_t bit = UINT64_C(1) << lane->index;
+    if (!m->holding || (m->owed & bit) == 0)
+        return; /* it was given up */
+    m->owed &= ~bit;
     if (first > m->first)
         m->first = first;
-    if (--m->held_left > 0)
-        return;
-    if (m->join_due)
-        publish(d, m->first);
-    if (m->save_due) {
-        psd_saver_take(d, m->first + 1);
-    }
-    m->holding = m->join_due = m->save_due = false;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
-    psd_swap_check(d);
+    settle(d);
+}
+
+void psd_membership_away(struct psd *d, uint64_t lanes, bool away)
+{
+    struct psd_membership *m = &d->membership;
+    m->away = away ? m->away | lanes : m->away & ~lanes;
+    settle(d);
+}
+
+void psd_membership_drain(struct psd *d)
+{
+    settle(d);
 }

@@ -46,6 +46,7 @@ struct psd_session {
     uint32_t client;                         /* index in the table; the rank of a worker */
     uint32_t incarnation;                    /* of the session now or last here; 0: never used */
     uint64_t token;                          /* of its first Hello; 0: none */
+    bool revived;                            /* it began in a run of psd before this one */
     unsigned char pass[PS_PASS_TOKEN_BYTES]; /* shown by links that attach to lanes */
     bool may_attach;                         /* it has one */
     char road[16];                           /* as it last said of its data road; "": not yet */

@@ -12,6 +12,7 @@
 
 #include "proto/security/munge.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/auth_fixture.h"
@@ -297,6 +298,36 @@ START_TEST(a_whole_job_may_come_at_once)
 }
 END_TEST
 
+/* A server that munged does not vouch for gets no place. */
+START_TEST(servers_prove_their_user)
+{
+    static const char *const settings[] = {"method=async-sgd", "auth.munge=true", NULL};
+    struct site site;
+    struct servers t;
+    char socket[128];
+    int k = 0;
+    open_site(&site);
+    snprintf(socket, sizeof socket, "%s", getenv("PSD_MUNGE_SOCKET"));
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    while (t.settings[1][k] != NULL)
+        k++;
+    t.settings[1][k] = "servers.wait_s=2";
+    t.settings[1][k + 1] = NULL;
+    setenv("PSD_MUNGE_SOCKET", "/nowhere", 1);
+    ck_assert_int_eq(daemon_run(&t.d[1], NULL, TEST_HANG_S), 6);
+    ck_assert_uint_gt(daemon_logged(&t.d[1], "asks for a munge credential"), 0);
+    ck_assert_uint_eq(daemon_logged(&t.d[0], "server.enlisted"), 0);
+    setenv("PSD_MUNGE_SOCKET", socket, 1);
+    t.settings[1][k] = "servers.wait_s=600";
+    ck_assert_int_eq(daemon_start(&t.d[1], NULL), 0);
+    ck_assert(daemon_will_log(&t.d[0], "server.complete", TEST_HANG_S));
+    ck_assert(servers_end(&t, TEST_HANG_S));
+    servers_remove(&t);
+    close_site(&site);
+}
+END_TEST
+
 START_TEST(users_are_users)
 {
     struct house h;
@@ -312,9 +343,9 @@ END_TEST
 int main(void)
 {
     struct ps_error err;
-    const TTest *const tests[] = {a_user_is_known_by_munge, keys_and_munge_are_both_asked_for,
+    const TTest *const tests[] = {a_user_is_known_by_munge,      keys_and_munge_are_both_asked_for,
                                   a_credential_is_for_one_hello, a_whole_job_may_come_at_once,
-                                  users_are_users};
+                                  servers_prove_their_user,      users_are_users};
     if (!ps_munge_built(&err) || munged_program() == NULL) {
         printf("skipped: %s\n", munged_program() == NULL ? "there is no munged" : err.text);
         return 77;

@@ -13,6 +13,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 200003, WORKERS = 2, HEARTBEAT_MS = 250, LONG_BEAT_MS = 10000, WAIT_S = 60 };
@@ -150,6 +151,49 @@ START_TEST(a_killed_psd_resumes_elsewhere)
         ck_assert_msg(crew[i].page->rc == PSC_OK, "%s", crew[i].page->error);
         ck_assert_uint_ge(crew[i].page->info.reconnects, 2);
     }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* What a client with this session hears when it says Hello on a connection of its own. */
+static uint64_t hear_of_revival(const struct daemon *d, const struct hand *was)
+{
+    Ps__Hello hello = PS__HELLO__INIT;
+    struct hand h;
+    hand_open(&h, d->endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)"hand";
+    hello.client = was->client;
+    hello.incarnation = was->incarnation;
+    hello.manifest_hash = was->manifest_hash;
+    hand_tell(&h, PS__TO_SERVER__WHAT_HELLO, &hello);
+    Ps__ToClient *m = hand_hear(&h, TEST_HANG_S);
+    ck_assert(m != NULL && m->what_case == PS__TO_CLIENT__WHAT_WELCOME && m->welcome->resumed);
+    uint64_t revival = m->welcome->revival;
+    ps_control_free_to_client(m);
+    hand_close(&h);
+    return revival;
+}
+
+/* The first answer may be lost with its connection; a worker that does not learn that its chunks are lost
+ * would keep a round waiting for ever. */
+START_TEST(a_client_that_says_hello_twice_hears_twice_of_the_restart)
+{
+    struct daemon d;
+    struct hand h;
+    static float x[FLOATS];
+    start(&d);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    ck_assert_int_eq(hand_pass(&h, PS_FRAME_EXCHANGE, x, x), 0);
+    ck_assert_uint_eq(hear_of_revival(&d, &h), 0);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    restart_elsewhere(&d, "--resume");
+    uint64_t first = hear_of_revival(&d, &h);
+    ck_assert_uint_ne(first, 0);
+    ck_assert_uint_eq(hear_of_revival(&d, &h), first);
+    restart_elsewhere(&d, "--resume");
+    ck_assert_uint_ne(hear_of_revival(&d, &h), first);
+    hand_close(&h);
     daemon_remove(&d);
 }
 END_TEST
@@ -328,10 +372,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_killed_psd_resumes_elsewhere,        a_psd_that_forgot_says_so,
-        old_workers_do_not_take_over_new_ones, ranks_in_the_checkpoint_are_kept_for_their_workers,
-        a_state_directory_has_one_psd,         a_port_that_is_taken_ends_psd,
-        other_machines_are_not_invited,        a_damaged_checkpoint_is_named_and_the_one_before_is_used,
+        a_killed_psd_resumes_elsewhere,
+        a_psd_that_forgot_says_so,
+        a_client_that_says_hello_twice_hears_twice_of_the_restart,
+        old_workers_do_not_take_over_new_ones,
+        ranks_in_the_checkpoint_are_kept_for_their_workers,
+        a_state_directory_has_one_psd,
+        a_port_that_is_taken_ends_psd,
+        other_machines_are_not_invited,
+        a_damaged_checkpoint_is_named_and_the_one_before_is_used,
     };
     return suite_run("restart", tests, sizeof tests / sizeof *tests, 500);
 }

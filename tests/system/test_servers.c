@@ -182,8 +182,7 @@ START_TEST(a_server_that_is_killed_comes_back_and_the_run_finishes)
     finish_workers(w);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "servers.list.1.lost"),
                         victim == 1 && !kills[_i].goes_back);
-    /* A server that has asked twice goes back twice. */
-    ck_assert_int_eq(daemon_logged(&t.d[0], "server.back") > 0, kills[_i].goes_back);
+    ck_assert_uint_eq(daemon_logged(&t.d[0], "server.back"), kills[_i].goes_back);
     end(&t);
     servers_remove(&t);
 }
@@ -242,6 +241,40 @@ START_TEST(parts_merge_into_one_checkpoint_that_one_psd_goes_on_from)
     free(center);
     ck_assert_int_eq(daemon_stop(&one, SIGTERM, WAIT_S), 0);
     daemon_remove(&one);
+    servers_remove(&t);
+}
+END_TEST
+
+/* Row 0: the head knows that the server is lost; row 1: it finds out while it drains. */
+START_TEST(a_job_under_rounds_ends_without_a_server_that_is_lost)
+{
+    static const char *const settings[] = {"method=sync-sgd",
+                                           "workers=2",
+                                           "lanes=2",
+                                           "chunk_floats=2048",
+                                           "checkpoint.every_s=1",
+                                           "checkpoint.keep=1",
+                                           "limits.silence_s=4",
+                                           "limits.drain_s=1",
+                                           NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 4000, false);
+    wait_for_checkpoint(&t);
+    daemon_stop(&t.d[1], SIGKILL, WAIT_S);
+    if (_i == 0)
+        ck_assert(daemon_will_log(&t.d[0], "server.lost", WAIT_S));
+    ck_assert_int_eq(daemon_stop(&t.d[0], SIGTERM, WAIT_S), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "checkpoint.written"), 0);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_finish(&w[i], WAIT_S));
+    for (int i = 0; i < 2; i++) /* what all of them have was not removed */
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    ck_assert(daemon_reaches(&t.d[0], "/status", "center.version", 1, WAIT_S));
+    start_workers(&t.d[0], w, 10, 0, false);
+    finish_workers(w);
+    end(&t);
     servers_remove(&t);
 }
 END_TEST
@@ -413,6 +446,10 @@ int main(void)
     tcase_add_test(c, a_head_waits_for_others_as_long_as_it_says);
     tcase_add_test(c, a_place_is_one_servers);
     tcase_add_test(c, the_method_stays_and_a_tiny_model_is_refused);
+    suite_add_tcase(suite, c);
+    c = tcase_create("lost");
+    tcase_set_timeout(c, test_slow_s(500));
+    tcase_add_loop_test(c, a_job_under_rounds_ends_without_a_server_that_is_lost, 0, 2);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
     tcase_set_timeout(c, test_slow_s(500));

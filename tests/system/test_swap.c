@@ -422,6 +422,48 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
 }
 END_TEST
 
+/* A client whose exchange has landed in one chunk holds the change of the method open. */
+static void end_during_a_swap(const char *drain, int signals)
+{
+    const char *const settings[] = {COMMON, "lanes=2", drain, NULL};
+    static float message[FLOATS], answer[FLOATS];
+    struct daemon d;
+    struct hand h;
+    start(&d, settings, exact[0]);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    ck_assert_int_eq(hand_pass(&h, PS_FRAME_PULL, NULL, answer), 0);
+    h.seq++;
+    struct ps_frame f = hand_frame(&h, PS_FRAME_EXCHANGE, 0, 0);
+    hand_send(&h, 0, &f, message, f.count * sizeof *message);
+    ck_assert_int_eq(hand_answer(&h, 0, &f, answer, TEST_HANG_S), 0);
+    unsigned written = daemon_logged(&d, "checkpoint.written");
+    reload(&d, exact[1], "started");
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    if (signals > 1) {
+        kill(d.pid, SIGTERM);
+        ck_assert(daemon_will_log(&d, "job.draining", TEST_HANG_S));
+    }
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
+    ck_assert_uint_eq(daemon_logged(&d, "checkpoint.written"), written + 1);
+    hand_close(&h);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    ck_assert(daemon_reaches(&d, "/status", "model.floats", FLOATS, WAIT_S));
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
+    daemon_remove(&d);
+}
+
+START_TEST(a_second_sigterm_during_a_swap_saves_what_landed)
+{
+    end_during_a_swap("limits.drain_s=7200", 2);
+}
+END_TEST
+
+START_TEST(a_drain_shorter_than_a_swap_saves_what_landed)
+{
+    end_during_a_swap("limits.drain_s=1", 1);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -432,6 +474,8 @@ int main(void)
         no_update_is_lost_when_connections_are_cut_meanwhile,
         a_stopped_worker_takes_the_method_when_it_is_back,
         an_exchange_refused_in_the_middle_holds_nothing_up,
+        a_second_sigterm_during_a_swap_saves_what_landed,
+        a_drain_shorter_than_a_swap_saves_what_landed,
         a_broken_configuration_changes_nothing_and_is_counted,
     };
     return suite_run("swap", tests, sizeof tests / sizeof *tests, 500);

@@ -1,0 +1,257 @@
+#include "tests/server/cluster/cluster_fixture.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <zmq.h>
+
+#include "proto/log.h"
+#include "proto/wire/control.h"
+#include "tests/support/driven_clock.h"
+
+enum { TICK_MS = 200, MOMENT_NS = 100000 };
+
+static void complete(struct psd *d)
+{
+    d->drain_reason[0]++; /* nobody drains here: a counter */
+}
+
+static void welcome_all(struct psd *d)
+{
+    (void)d;
+}
+
+static void saved(struct psd *d)
+{
+    psd_follow_saved(d);
+}
+
+static void *open_socket(void *context, int type, const char *url, bool binds)
+{
+    int zero = 0, one = 1;
+    void *socket = zmq_socket(context, type);
+    ck_assert_ptr_nonnull(socket);
+    zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
+    if (type == ZMQ_ROUTER)
+        zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
+    ck_assert_int_eq(binds ? zmq_bind(socket, url) : zmq_connect(socket, url), 0);
+    return socket;
+}
+
+static void make(struct psd *d, uint32_t index, const char *url, const char *setting)
+{
+    struct ps_error err = {""};
+    char place[100];
+    psd_config_defaults(&d->cfg);
+    if (setting != NULL)
+        ck_assert_msg(psd_config_set(&d->cfg, setting, &err) == 0, "%s", err.text);
+    snprintf(place, sizeof place, "%s", url);
+    snprintf(d->cfg.servers.head, sizeof d->cfg.servers.head, "%s", place);
+    d->cfg.servers.count = 2;
+    d->cfg.servers.index = index;
+    d->cfg.servers.wait_s = d->cfg.limits.silence_s = 3600; /* only a test lets so much go by */
+    d->hooks = (struct psd_hooks){.holds_back = psd_team_holds_back,
+                                  .welcome_all = welcome_all,
+                                  .saved = saved,
+                                  .save_others = psd_team_save,
+                                  .command_remote = psd_team_tell,
+                                  .complete = complete};
+    ck_assert_int_eq(uv_loop_init(&d->loop), 0);
+    ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);
+    ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
+    ck_assert_int_eq(psd_membership_init(d), 0);
+    d->roads.n = 1;
+    d->roads.road[0].transport = ps_transport_find("tcp");
+    d->n_own = 1;
+    d->n_lanes = index == 0 ? 2 : 1;
+    d->lanes = calloc(d->n_lanes, sizeof *d->lanes);
+    const struct psd_lane_options opt = {.index = index, .shared = &d->shared};
+    ck_assert_int_eq(psd_lane_create(&opt, &d->lanes[0], &err), 0);
+    if (index == 0)
+        ck_assert_int_eq(psd_lane_create_remote(1, &d->shared, &d->lanes[1], &err), 0);
+    snprintf(d->saver.directory, sizeof d->saver.directory, "/nowhere/at/all");
+}
+
+void pair_open(struct pair *p, const char *setting)
+{
+    static const char near[] = "inproc://head";
+    struct ps_error err = {""};
+    size_t size = sizeof p->url;
+    ps_log_setup("pair", PS_LOG_ERROR);
+    memset(p, 0, sizeof *p);
+    ck_assert_ptr_nonnull(p->context = zmq_ctx_new());
+    p->far = open_socket(p->context, ZMQ_ROUTER, "tcp://127.0.0.1:*", true);
+    ck_assert_int_eq(zmq_getsockopt(p->far, ZMQ_LAST_ENDPOINT, p->url, &size), 0);
+    make(&p->head, 0, "none", setting);
+    make(&p->other, 1, p->url, setting);
+    p->head.control.socket = open_socket(p->context, ZMQ_ROUTER, near, true);
+    p->near = open_socket(p->context, ZMQ_DEALER, near, false);
+    ck_assert_int_eq(psd_team_open(&p->head), 0);
+    ck_assert_msg(psd_follow_open(&p->other, &err) == 0, "%s", err.text);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void unmake(struct psd *d)
+{
+    for (uint32_t i = 0; i < d->n_lanes; i++)
+        psd_lane_destroy(d->lanes[i]);
+    psd_follow_close(d);
+    psd_team_close(d);
+    uv_walk(&d->loop, close_handle, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&d->loop), 0);
+    psd_membership_finish(d);
+    psd_sessions_finish(&d->sessions);
+    psd_shared_finish(&d->shared);
+    free(d->lanes);
+}
+
+void pair_close(struct pair *p)
+{
+    unmake(&p->other);
+    unmake(&p->head);
+    zmq_close(p->head.control.socket);
+    zmq_close(p->near);
+    zmq_close(p->far);
+    zmq_ctx_term(p->context);
+}
+
+/* What of a message's two parts, or of its one, is the body. */
+static bool receive(void *socket, unsigned char *id, size_t *id_bytes, zmq_msg_t *body)
+{
+    zmq_msg_init(body);
+    if (id != NULL) {
+        int n = zmq_recv(socket, id, 64, ZMQ_DONTWAIT);
+        if (n < 0)
+            return false;
+        *id_bytes = (size_t)n;
+    }
+    return zmq_msg_recv(body, socket, ZMQ_DONTWAIT) >= 0;
+}
+
+static bool is_lost(struct pair *p, uint32_t *next, bool matters)
+{
+    if (matters && *next > 0) {
+        (*next)--;
+        return true;
+    }
+    return dice_below(&p->dice, 100) < p->lose_percent;
+}
+
+static void carry_to_head(struct pair *p)
+{
+    zmq_msg_t body;
+    while (receive(p->far, p->id, &p->id_bytes, &body)) {
+        Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
+        ck_assert_ptr_nonnull(m);
+        if (m->what_case == PS__TO_SERVER__WHAT_ENLIST && zmq_msg_size(&body) <= sizeof p->enlist)
+            memcpy(p->enlist, zmq_msg_data(&body), p->enlist_bytes = zmq_msg_size(&body));
+        bool note = m->what_case == PS__TO_SERVER__WHAT_NEWS && m->news->note != NULL;
+        if (!is_lost(p, &p->lose_news, note))
+            zmq_send(p->near, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
+        ps_control_free_to_server(m);
+        zmq_msg_close(&body);
+    }
+}
+
+static void carry_to_other(struct pair *p)
+{
+    zmq_msg_t body;
+    while (receive(p->near, NULL, NULL, &body)) {
+        Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&body), zmq_msg_size(&body));
+        ck_assert_ptr_nonnull(m);
+        p->n_refused += m->what_case == PS__TO_CLIENT__WHAT_ERROR;
+        bool note = m->what_case == PS__TO_CLIENT__WHAT_ORDERS && m->orders->note != NULL;
+        if (!is_lost(p, &p->lose_orders, note) && p->id_bytes > 0) {
+            zmq_send(p->far, p->id, p->id_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE);
+            zmq_send(p->far, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
+        }
+        ps_control_free_to_client(m);
+        zmq_msg_close(&body);
+    }
+}
+
+static void hear_at_head(struct pair *p)
+{
+    unsigned char id[64];
+    struct psd_peer peer = {.id = id, .address = "the wire"};
+    zmq_msg_t body;
+    while (receive(p->head.control.socket, id, &peer.id_bytes, &body)) {
+        Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
+        if (m->what_case == PS__TO_SERVER__WHAT_ENLIST)
+            psd_team_enlist(&p->head, &peer, m->enlist);
+        else
+            psd_team_news(&p->head, &peer, m->news);
+        ps_control_free_to_server(m);
+        zmq_msg_close(&body);
+    }
+}
+
+void pair_turn(struct pair *p)
+{
+    carry_to_head(p);
+    hear_at_head(p);
+    if (!p->other_stands) {
+        carry_to_other(p);
+        uv_run(&p->other.loop, UV_RUN_NOWAIT);
+        psd_follow_take_notes(&p->other, p->other.lanes[0]);
+    }
+    uint64_t before = psd_loop_now_ms(&p->head.loop) / TICK_MS;
+    test_clock_advance_ms(PAIR_TURN_MS);
+    if (psd_loop_now_ms(&p->head.loop) / TICK_MS != before)
+        psd_team_tick(&p->head);
+    p->n_complete = (uint32_t)p->head.drain_reason[0];
+    nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+}
+
+void pair_pass_ms(struct pair *p, uint32_t ms)
+{
+    for (uint32_t i = 0; i < ms; i += PAIR_TURN_MS)
+        pair_turn(p);
+}
+
+void pair_stand(struct pair *p, bool stands)
+{
+    struct psd_timer *timer = &p->other.follow.timer;
+    p->other_stands = stands;
+    if (stands)
+        psd_timer_stop(timer);
+    else
+        psd_timer_start(timer, timer->fired, 1, 10 * PAIR_TURN_MS);
+    test_clock_advance_ms(1);
+}
+
+void pair_cut(struct pair *p)
+{
+    zmq_close(p->near);
+    p->near = open_socket(p->context, ZMQ_DEALER, "inproc://head", false);
+}
+
+bool pair_told(struct psd *d, struct psd_note *note)
+{
+    psd_ring_calm(d->lanes[0]->in);
+    return psd_ring_take(d->lanes[0]->in, note);
+}
+
+void pair_say(struct pair *p, const struct psd_note *note)
+{
+    psd_ring_push(p->other.lanes[0]->out, note);
+}
+
+bool pair_may_go_on(double end_s, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ck_assert_msg(unit_now_s() < end_s, "%s", text);
+    return true;
+}
