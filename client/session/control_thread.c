@@ -118,6 +118,19 @@ static void tell_of_swap(struct psc *c, const struct psc_road *road)
     psc_say(c, sentence);
 }
 
+/* Whether it comes from a psd of another job, which has the address of ours while that is away. */
+static bool is_foreign(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    uint64_t job = m->what_case == PS__TO_CLIENT__WHAT_ERROR     ? m->error->job
+                   : m->what_case == PS__TO_CLIENT__WHAT_WELCOME ? m->welcome->job
+                                                                 : 0;
+    pthread_mutex_lock(&s->lock);
+    bool foreign = s->begun && s->job != 0 && job != 0 && job != s->job;
+    pthread_mutex_unlock(&s->lock);
+    return foreign;
+}
+
 static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
     struct psc *c = v->c;
@@ -135,6 +148,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->road = road;
     s->landed_seq = m->welcome->landed_seq;
     s->workers = m->welcome->workers;
+    s->job = m->welcome->job;
     s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
     s->waiting_chunks = 0;
@@ -142,6 +156,8 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
     s->revivals += m->welcome->revived != 0;
+    if (m->welcome->revived)
+        memset(s->versions, 0, sizeof s->versions); /* those of the life before have been told */
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(c);
@@ -231,6 +247,20 @@ static void go_looking(struct service *v, const char *why)
     connect_anew(v);
 }
 
+/* Nothing that it says counts, not even as a sign of life: ours is not there yet. */
+static void on_foreign(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    struct ps_error trouble;
+    pthread_mutex_lock(&s->lock);
+    bool joined = s->state == PSC_STATE_JOINED;
+    pthread_mutex_unlock(&s->lock);
+    if (joined)
+        go_looking(v, "a server of another job answers there: waiting for ours");
+    ps_fail(&trouble, 0, "a server of another job answers at %.300s", v->line.place.url);
+    note_trouble(v->c, &trouble);
+}
+
 static void on_error(struct service *v, const Ps__ToClient *m)
 {
     struct psc_shared *s = &v->c->shared;
@@ -272,6 +302,11 @@ static void receive(struct service *v)
             return;
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
         zmq_msg_close(&msg);
+        if (m != NULL && is_foreign(v, m)) {
+            on_foreign(v);
+            ps_control_free_to_client(m);
+            continue;
+        }
         v->last_heard_ms = ps_now_ms();
         if (m == NULL)
             end_session(v->c, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");

@@ -334,6 +334,9 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->carriage.counts;
+    for (uint32_t i = 0; i < c->carriage.road.n_parts; i++)
+        if (c->carriage.part_versions[i] != 0)
+            s->versions[i] = c->carriage.part_versions[i];
     if (s->counts.center_version > s->center_version)
         s->center_version = s->counts.center_version;
     if (c->carriage.save_version != 0)
@@ -353,7 +356,10 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
         memset(c->kept[PSC_KEPT_ERROR], 0, c->shard.n_floats * sizeof *c->kept[PSC_KEPT_ERROR]);
     carry->transfer_version = 0;
+    memset(carry->part_versions, 0, sizeof carry->part_versions);
     carry->begun = carry->refused = false;
+    atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
+                          memory_order_relaxed);
     psc_pieces_start(c, t);
     if ((rc = run(c, &under_way)) !=
         PSC_OK) { /* a drain may end it too: nothing sent may still be on its way */
@@ -362,5 +368,6 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     }
     carry->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
     publish(c);
+    atomic_store_explicit(&c->shared.under_way, false, memory_order_release);
     return rc;
 }

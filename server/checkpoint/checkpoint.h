@@ -5,9 +5,9 @@
  * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
  * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
  * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks, psd.moves and psd.replay (JSON),
- * psd.test_accuracy and psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex),
- * psd.seal (XXH3-64 of the header, hex): a change of any byte is found. Works on one snapshot at a time; no
- * thread of its own. */
+ * psd.test_accuracy and psd.evaluated_version (best only), psd.job (16 hex digits; files of before have
+ * none), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of
+ * any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -47,6 +47,7 @@ struct psd_snapshot {
     bool has_average;
     float *average; /* [n_floats], owned; NULL unless has_average */
     char method[32], rule[32];
+    uint64_t job; /* that it is of; 0: the file does not say */
     uint32_t generation;
     uint32_t incarnation; /* the highest given out */
     uint64_t version;     /* center version */

@@ -88,6 +88,9 @@ static void enlist(struct psd *d)
     m.untouched = !f->served;
     m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
     m.version = psd_version(d);
+    m.job = d->job;
+    m.reached = d->loss.parts[m.index].reached;
+    m.reached_exactly = d->loss.parts[m.index].exact;
     m.saved = saved;
     m.n_saved = psd_checkpoint_versions(d->saver.directory, m.manifest_hash, saved, PSD_MAX_SAVED);
     send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
@@ -137,6 +140,9 @@ static void on_place(struct psd *d, const Ps__Place *m)
                d->cfg.servers.index, d->cfg.servers.count);
         f->placed = f->served = true;
         f->head_run = m->run;
+        d->job = m->job;
+        psd_journal_wake(d);
+        psd_journal_put(d);
         f->taken = 0;
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
@@ -283,6 +289,13 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
 static void on_error(struct psd *d, const Ps__Error *m)
 {
     struct psd_follow *f = &d->follow;
+    if (d->center_whole && m->job != 0 && d->job != 0 && m->job != d->job) {
+        if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
+            ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
+                   f->head_url);
+        f->placed = false;
+        return;
+    }
     if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or the head is another */
         give_up_place(f);
         return;

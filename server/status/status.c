@@ -123,7 +123,10 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
     json_object_set_new(o, "updates_dropped", integer(d->cuts.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
-    json_object_set_new(o, "lost_updates", integer(d->lost_updates));
+    struct psd_lost lost = psd_loss_told(d);
+    json_object_set_new(o, "lost_updates", lost.kind != PSD_LOSS_UNKNOWN ? integer(lost.most) : json_null());
+    json_object_set_new(o, "lost_updates_least", integer(lost.least));
+    json_object_set_new(o, "lost_updates_are", json_string(psd_loss_kind_name(lost.kind)));
     json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
     json_object_set_new(o, "resumed_version",
                         d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
