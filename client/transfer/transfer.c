@@ -175,7 +175,8 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
-    bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq >= carry->seq;
+    uint32_t behind = (uint32_t)carry->seq - (uint32_t)carry->landed_seq; /* the server tells 32 bits of it */
+    bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq != 0 && (int32_t)behind <= 0;
     bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
     int rc;
     carry->swapped = carry->refused = false;
@@ -352,7 +353,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     int rc = check_values(c, t);
     if (rc != PSC_OK)
         return rc;
-    carry->seq++;
+    carry->seq += (uint32_t)carry->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
     if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
         memset(c->kept[PSC_KEPT_ERROR], 0, c->shard.n_floats * sizeof *c->kept[PSC_KEPT_ERROR]);
     carry->transfer_version = 0;

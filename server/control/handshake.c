@@ -103,7 +103,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.job = d->job;
     w.revived = revived;
     w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
-                                    s->incarnation);
+                                    s->incarnation, 0);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_control_send_to(d, s->peer, s->peer_bytes, &m);
@@ -230,6 +230,17 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     welcome(d, s, false, false);
 }
 
+/* The last session of the slot in a run before, as far as this one knows. Whoever had it before that has lost
+ * it. */
+static uint32_t newest_known(const struct psd *d, uint32_t client)
+{
+    uint32_t newest = d->sessions.slots[client].awaited;
+    for (size_t i = 0; i < d->resumed.n_replay; i++)
+        if (d->resumed.replay[i].client == client && d->resumed.replay[i].incarnation > newest)
+            newest = d->resumed.replay[i].incarnation;
+    return newest;
+}
+
 static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     const struct psd_session *s = &d->sessions.slots[m->client];
@@ -243,10 +254,10 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
                 m->incarnation, m->client, s->incarnation);
         return false;
     }
-    if (m->incarnation < s->awaited) {
-        refusef(d, peer, PS__CODE__STALE,
-                "incarnation %u is stale: the place of client %u is kept for its incarnation %u",
-                m->incarnation, m->client, s->awaited);
+    uint32_t newest = newest_known(d, m->client);
+    if (m->incarnation < newest) {
+        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u was in its incarnation %u",
+                m->incarnation, m->client, newest);
         return false;
     }
     if (d->resumed_from[0] == 0 || m->incarnation > d->names_before) {

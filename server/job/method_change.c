@@ -32,8 +32,8 @@ static bool is_open(const struct psd *d, const struct psd_session *s)
 {
     uint64_t begun = atomic_load_explicit(&d->shared.begun[s->client], memory_order_acquire),
              whole = atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire);
-    return s->state == PSD_SESSION_ACTIVE &&
-           psd_exchange_seq(begun, s->incarnation) > psd_exchange_seq(whole, s->incarnation);
+    return s->state == PSD_SESSION_ACTIVE && psd_exchange_is_of(begun, s->incarnation) &&
+           psd_exchange_is_later(begun, whole);
 }
 
 static bool is_quiet(const struct psd *d)
