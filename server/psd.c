@@ -223,7 +223,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (rc < 0 || (rc = check_part(d, err)) < 0)
         return rc;
     if (version != UINT64_MAX)
-        psd_checkpoint_forget_after(d->saver.directory, version);
+        psd_checkpoint_forget_after(d->saver.directory, &d->resumed);
     d->resumed_version = d->resumed.version;
     d->history.last_version = d->resumed.version;
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
@@ -252,10 +252,14 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_STATE_DIR;
     }
     snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (mkdir(d->saver.directory, 0700) != 0 && errno != EEXIST) {
-        ps_log(PS_LOG_ERROR, "start.state_dir", "%s: %s", d->saver.directory, strerror(errno));
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, d->saver.aside,
+                              sizeof d->saver.aside, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
+    if (d->saver.aside[0] != 0)
+        ps_log(PS_LOG_WARN, "checkpoint.aside", "a new job begins: the checkpoints that were here are in %s",
+               d->saver.aside);
     if (psd_journal_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
@@ -493,6 +497,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *given)
         again.due = false;
         code = run_once(cfg, &start, &again);
         start.resume = again.resume;
+        start.fresh = !again.resume;
         start.version = again.version;
     } while (code == PSD_EXIT_OK && again.due);
     return code;

@@ -75,6 +75,7 @@ struct psd_saver {
     uint32_t lanes_left;
     uv_work_t work;
     char directory[300];
+    char aside[400]; /* where --fresh has put what was there; "": nothing was */
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
@@ -234,7 +235,7 @@ struct psd {
 };
 
 struct psd_start {
-    bool resume;
+    bool resume, fresh;
     uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
     char listen[300];                /* where it was bound before it began anew; "" : as configured */
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */

@@ -81,12 +81,12 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
  * makes it newer than every readable one in the directory. */
 uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
 
-/* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the
- * one just written; keep 0 counts as 1). Files whose header is damaged are neither counted nor deleted. path
- * (size bytes) receives the name. -errno with a sentence; the directory then holds what it held before (after
- * a failed fsync of the directory: that, or the new file as well). A snapshot with a value that is not finite
- * is refused with -EINVAL. Temporary files of writers that died are removed. Callable from any thread, one at
- * a time per directory. */
+/* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones of the same
+ * job and model (never the one just written; keep 0 counts as 1). Files whose header is damaged are neither
+ * counted nor deleted. path (size bytes) receives the name. -errno with a sentence; the directory then holds
+ * what it held before (after a failed fsync of the directory: that, or the new file as well). A snapshot with
+ * a value that is not finite is refused with -EINVAL. Temporary files of writers that died are removed.
+ * Callable from any thread, one at a time per directory. */
 int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
                          size_t size, struct ps_error *err);
 
@@ -120,8 +120,12 @@ int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_
 /* Versions of the readable checkpoints of the model, at most max of them, newest first; how many. */
 uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max);
 
-/* Deletes those of later versions but the best: the job has gone back, and they are of what is undone. Logs
- * what it deletes. */
-void psd_checkpoint_forget_after(const char *dir, uint64_t version);
+/* Deletes those of the snapshot's job that are of later versions, but the best: the job has gone back to it,
+ * and they are of what is undone. Logs what it deletes. */
+void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s);
+
+/* How many checkpoints the directory has, the best and damaged ones too; *newest: the version of the newest
+ * that is readable, 0: none is. */
+uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest);
 
 #endif

@@ -70,6 +70,7 @@ static json_t *checkpoint_json(const struct psd *d)
     bool any = v->last_path[0] != 0;
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
+    json_object_set_new(o, "set_aside", psd_json_text(v->aside));
     json_object_set_new(o, "last_path", psd_json_text(v->last_path));
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
