@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -49,27 +50,45 @@ static void read_copies(struct psd_job_file *f, struct psd_job_record *out, bool
     }
 }
 
+static int make(struct psd_job_file *f)
+{
+    int rc, fd = open(f->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    if ((rc = posix_fallocate(fd, 0, 2 * COPY_BYTES)) != 0 && rc != EOPNOTSUPP && rc != EINVAL) {
+        close(fd);
+        return -rc;
+    }
+    psd_job_file_close(f);
+    f->fd = fd;
+    return 0;
+}
+
 int psd_job_file_open(const char *dir, struct psd_job_file *f, struct psd_job_record *out, bool *found,
                       struct ps_error *err)
 {
-    char path[400];
-    int rc;
     *f = (struct psd_job_file){.fd = -1};
-    if ((size_t)snprintf(path, sizeof path, "%s/" PSD_JOB_FILE, dir) >= sizeof path)
+    if ((size_t)snprintf(f->path, sizeof f->path, "%s/" PSD_JOB_FILE, dir) >= sizeof f->path)
         return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long", dir);
-    if ((f->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
-        return ps_fail(err, -errno, "%s: cannot open it: %s", path, strerror(errno));
-    if ((rc = posix_fallocate(f->fd, 0, 2 * COPY_BYTES)) != 0 && rc != EOPNOTSUPP && rc != EINVAL) {
-        psd_job_file_close(f);
-        return ps_fail(err, -rc, "%s: no room for it: %s", path, strerror(rc));
-    }
+    int rc = make(f);
+    if (rc < 0)
+        return ps_fail(err, rc, "%s: cannot open it: %s", f->path, strerror(-rc));
     read_copies(f, out, found);
     return 0;
+}
+
+static int make_if_gone(struct psd_job_file *f)
+{
+    struct stat st;
+    return fstat(f->fd, &st) == 0 && st.st_nlink == 0 ? make(f) : 0;
 }
 
 int psd_job_file_write(struct psd_job_file *f, const struct psd_job_record *r)
 {
     struct copy c;
+    int rc = make_if_gone(f);
+    if (rc < 0)
+        return rc;
     memset(&c, 0, sizeof c);
     memcpy(c.magic, magic, sizeof magic);
     c.number = f->number + 1;

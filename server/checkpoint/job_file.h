@@ -42,6 +42,7 @@ struct psd_job_record {
 };
 
 struct psd_job_file {
+    char path[400];
     int fd;          /* -1: closed */
     uint64_t number; /* of the last write */
     unsigned next;   /* the copy that the next write goes to */
@@ -52,7 +53,8 @@ struct psd_job_file {
  * when there is none, then *out is all 0. -errno with a sentence. */
 int psd_job_file_open(const char *dir, struct psd_job_file *f, struct psd_job_record *out, bool *found,
                       struct ps_error *err);
-/* The record survives the process when this returns 0. -errno: the file holds what it held. */
+/* The record survives the process when this returns 0. -errno: the file holds what it held. One that somebody
+ * has removed is made anew. */
 int psd_job_file_write(struct psd_job_file *f, const struct psd_job_record *r);
 /* And now the machine. */
 int psd_job_file_sync(struct psd_job_file *f);

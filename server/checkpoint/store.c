@@ -281,6 +281,17 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
     free(files);
 }
 
+/* Somebody may have removed it while psd runs: then it is made anew, where its parent still is. */
+static int open_directory(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 || errno != ENOENT || mkdir(dir, 0700) < 0)
+        return fd >= 0 ? fd : -errno;
+    ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
+}
+
 /* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
 static int write_checked(const char *dir, const char *name, const struct psd_snapshot *s, char *path,
                          size_t size, int *dir_fd, struct ps_error *err)
@@ -299,8 +310,8 @@ static int write_checked(const char *dir, const char *name, const struct psd_sna
         (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", path, why.text);
 
-    if ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
-        rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
+    if ((fd = open_directory(dir)) < 0) {
+        rc = ps_fail(err, fd, "%s: cannot open the checkpoint directory: %s", dir, strerror(-fd));
         goto free_header;
     }
     remove_temporaries(fd);

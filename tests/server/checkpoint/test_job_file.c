@@ -126,6 +126,18 @@ START_TEST(the_copy_on_disk_stays_until_there_is_another)
 }
 END_TEST
 
+/* Somebody has emptied the state directory while psd runs. */
+START_TEST(a_file_that_is_gone_is_made_anew)
+{
+    struct psd_job_file f = open_it();
+    write_it(&f, 1, true);
+    ck_assert_int_eq(unlink(PSD_JOB_FILE), 0);
+    write_it(&f, 2, true);
+    ck_assert_uint_eq(version_read(), 2);
+    psd_job_file_close(&f);
+}
+END_TEST
+
 START_TEST(what_is_no_such_file_is_said)
 {
     struct psd_job_file f;
@@ -151,6 +163,7 @@ int main(void)
     tcase_add_test(tc, what_is_written_is_read);
     tcase_add_test(tc, a_write_that_was_cut_leaves_the_one_before);
     tcase_add_test(tc, the_copy_on_disk_stays_until_there_is_another);
+    tcase_add_test(tc, a_file_that_is_gone_is_made_anew);
     tcase_add_test(tc, what_is_no_such_file_is_said);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -183,8 +183,8 @@ START_TEST(failed_write_leaves_the_old_file)
     char path[256];
 
     make_snapshot(&s, 1, 1);
-    ck_assert_int_eq(psd_checkpoint_write("missing", &s, 1, path, sizeof path, &err), -ENOENT);
-    assert_error_says(&err, "missing: ");
+    ck_assert_int_eq(psd_checkpoint_write("missing/deep", &s, 1, path, sizeof path, &err), -ENOENT);
+    assert_error_says(&err, "missing/deep: ");
     write_snapshot(1, 1, 1);
     s.version = 2;
     ck_assert_int_eq(mkdir("center-000000000002.safetensors", 0700), 0); /* rename cannot replace it */
@@ -201,6 +201,25 @@ START_TEST(failed_write_leaves_the_old_file)
     ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, 20, &err), -ENAMETOOLONG);
     ck_assert_int_eq(psd_checkpoint_read("center-000000000001.safetensors", 1000, &back, &err), 0);
     psd_snapshot_finish(&back);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
+/* Somebody has removed it while psd runs. */
+START_TEST(a_directory_that_is_gone_is_made_anew)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    make_snapshot(&s, 1, 1);
+    ck_assert_msg(psd_checkpoint_write("gone", &s, 1, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(access("gone/center-000000000001.safetensors", F_OK), 0);
+    ck_assert_int_eq(unlink("gone/center-000000000001.safetensors"), 0);
+    ck_assert_int_eq(rmdir("gone"), 0);
+    s.evaluated = true;
+    ck_assert_msg(psd_checkpoint_write_best("gone", &s, false, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(unlink("gone/best.safetensors"), 0);
+    ck_assert_int_eq(rmdir("gone"), 0);
     psd_snapshot_finish(&s);
 }
 END_TEST
@@ -362,6 +381,7 @@ int main(void)
     tcase_add_test(tc, damaged_newest_falls_back);
     tcase_add_test(tc, empty_directory_has_none);
     tcase_add_test(tc, failed_write_leaves_the_old_file);
+    tcase_add_test(tc, a_directory_that_is_gone_is_made_anew);
     tcase_add_test(tc, best_is_kept_apart);
     tcase_add_test(tc, best_is_never_lost);
     tcase_add_test(tc, short_write_leaves_nothing);
