@@ -225,6 +225,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (version != UINT64_MAX)
         psd_checkpoint_forget_after(d->saver.directory, &d->resumed);
     d->resumed_version = d->resumed.version;
+    d->resumed.generation = psd_journal_generation(d);
     d->history.last_version = d->resumed.version;
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)

@@ -10,6 +10,8 @@
  *   blocks, so that the names of a later run begin beyond it.
  * - members: the sessions that take part, and after them those of the run before that may still come back. A
  *   worker is told Begun when it is in the file (server/job/journal.h).
+ * - generation, method: a method that psd comes back with is of the next generation when it is another one,
+ * so that workers go over to it as in a change while psd runs.
  * - version: of the center, at most a second old. It stays that of the run before until somebody takes part
  * in this one.
  *
@@ -35,9 +37,12 @@ struct psd_job_record {
     uint64_t
         former[PSD_JOB_FORMER]; /* jobs that had this directory before and are over; newest first, 0: none */
     uint64_t version;           /* that the center had reached */
+    uint64_t method;            /* what its generation was of: psd_config_method_hash */
     uint32_t names_to;
     uint32_t ended; /* 1: psd ended by itself: version is exact */
     uint32_t n_active, n_members;
+    uint32_t generation; /* of the method that workers were last told */
+    uint32_t zero;       /* nothing of the record is padding */
     struct psd_job_member members[PSD_JOB_MEMBERS];
 };
 

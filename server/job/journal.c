@@ -94,6 +94,33 @@ static uint32_t first_name(const struct psd *d, bool resume, bool from_checkpoin
     return first < UINT32_MAX - PSD_NAMES_BLOCK ? (uint32_t)first : UINT32_MAX;
 }
 
+uint32_t psd_journal_generation(const struct psd *d)
+{
+    const struct psd_job_record *b = &d->journal.before;
+    uint32_t saved = d->resumed.generation;
+    if (d->cfg.servers.count > 1)
+        return saved; /* all of them have to agree */
+    if (!d->journal.has_before || (d->resumed.job != 0 && b->job != d->resumed.job))
+        return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
+    uint32_t told = b->generation > saved ? b->generation : saved;
+    return told + (b->method != psd_config_method_hash(&d->cfg));
+}
+
+static void take_method(const struct psd *d, struct psd_job_record *r, uint32_t generation)
+{
+    r->generation = generation;
+    r->method = psd_config_method_hash(&d->cfg);
+}
+
+void psd_journal_put_method(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    pthread_mutex_lock(&j->lock);
+    take_method(d, &j->wanted, atomic_load(&d->shared.generation));
+    pthread_mutex_unlock(&j->lock);
+    psd_journal_put(d);
+}
+
 int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
 {
     struct psd_journal *j = &d->journal;
@@ -113,6 +140,7 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
     *r = (struct psd_job_record){
         .job = d->job, .version = d->resumed_version, .names_to = d->names_before + PSD_NAMES_BLOCK};
     remember_former(r, &j->before, d->job);
+    take_method(d, r, d->resumed.generation);
     j->idle = true;
     if (same && from_checkpoint) {
         r->version = j->before.version;

@@ -64,6 +64,7 @@ static void finish(struct psd *d)
     w->again = false;
     w->n_swaps++;
     uint32_t generation = atomic_fetch_add_explicit(&d->shared.generation, 1, memory_order_relaxed) + 1;
+    psd_journal_put_method(d);
     psd_job_swapped(d);
     d->hooks.welcome_all(d);
     psd_membership_swapped(d);
