@@ -118,13 +118,28 @@ static void tell_of_swap(struct psc *c, const struct psc_road *road)
     psc_say(c, sentence);
 }
 
+/* 0: the message does not say. Heartbeats' answers come from where our session is. */
+static uint64_t job_of(const Ps__ToClient *m)
+{
+    switch (m->what_case) {
+    case PS__TO_CLIENT__WHAT_WELCOME:
+        return m->welcome->job;
+    case PS__TO_CLIENT__WHAT_ERROR:
+        return m->error->job;
+    case PS__TO_CLIENT__WHAT_ELSEWHERE:
+        return m->elsewhere->job;
+    case PS__TO_CLIENT__WHAT_CHALLENGE:
+        return m->challenge->job;
+    default:
+        return 0;
+    }
+}
+
 /* Whether it comes from a psd of another job, which has the address of ours while that is away. */
 static bool is_foreign(struct service *v, const Ps__ToClient *m)
 {
     struct psc_shared *s = &v->c->shared;
-    uint64_t job = m->what_case == PS__TO_CLIENT__WHAT_ERROR     ? m->error->job
-                   : m->what_case == PS__TO_CLIENT__WHAT_WELCOME ? m->welcome->job
-                                                                 : 0;
+    uint64_t job = job_of(m);
     pthread_mutex_lock(&s->lock);
     bool foreign = s->begun && s->job != 0 && job != 0 && job != s->job;
     pthread_mutex_unlock(&s->lock);

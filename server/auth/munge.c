@@ -107,6 +107,7 @@ static struct psd_munge_nonce *make_nonce(struct psd *d, const struct psd_peer *
 static void challenge(struct psd *d, const struct psd_peer *peer)
 {
     Ps__Challenge ask = PS__CHALLENGE__INIT;
+    ask.job = d->job;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     struct psd_munge_nonce *n = make_nonce(d, peer);
     if (n == NULL)

@@ -439,6 +439,7 @@ void psd_follow_redirect(struct psd *d, const struct psd_peer *peer)
     if (d->follow.head_url[0] == 0)
         return; /* it asks again */
     e.url = d->follow.head_url;
+    e.job = d->job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
     m.elsewhere = &e;
     psd_control_send_now(d, peer->id, peer->id_bytes, &m);

@@ -161,6 +161,33 @@ START_TEST(who_joined_since_the_checkpoint_keeps_its_place)
 }
 END_TEST
 
+/* A worker acts on Begun: psd may be killed at any time from there on. */
+START_TEST(who_has_begun_is_in_the_record)
+{
+    enum { MANY = 8 };
+    struct daemon d;
+    struct crew_worker crew[MANY];
+    struct psd_job_file f;
+    struct psd_job_record r;
+    bool found;
+    start(&d);
+    join(&d, &crew[0], -1); /* its vector is the center: there is nothing to lose before that is there */
+    goes_on(&crew[0], 1);
+    for (uint32_t i = 1; i < MANY; i++) {
+        bool is_there = false;
+        join(&d, &crew[i], -1);
+        ck_assert_int_eq(psd_job_file_open(d.state_dir, &f, &r, &found, NULL), 0);
+        psd_job_file_close(&f);
+        for (uint32_t k = 0; k < r.n_active; k++)
+            is_there = is_there || r.members[k].client == (uint32_t)crew[i].page->rank;
+        ck_assert_msg(is_there, "rank %d is not in the record", crew[i].page->rank);
+    }
+    for (int i = 0; i < MANY; i++)
+        ends_well(&crew[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(what_nobody_is_left_to_tell_is_unknown)
 {
     struct daemon d;
@@ -337,6 +364,7 @@ int main(void)
     Suite *suite = suite_create("names");
     add(suite, names_are_given_once_in_the_life_of_a_job, 1);
     add(suite, who_joined_since_the_checkpoint_keeps_its_place, 1);
+    add(suite, who_has_begun_is_in_the_record, 1);
     add(suite, what_nobody_is_left_to_tell_is_unknown, 1);
     add(suite, what_was_lost_is_known_when_all_are_back, 1);
     add(suite, what_one_of_two_servers_lost_is_told, sizeof servers_lose / sizeof *servers_lose);
