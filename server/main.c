@@ -28,7 +28,7 @@ static const char usage[] =
     "  --check-config        check the configuration and exit\n"
     "  --version, --help\n"
     "\n"
-    "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken,\n"
+    "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken or used,\n"
     "      4 cannot bind, 5 bad checkpoint, 6 other servers missing\n";
 
 enum {

@@ -22,7 +22,7 @@ struct copy {
 enum { COPY_BYTES = 12288 };
 _Static_assert(sizeof(struct copy) <= COPY_BYTES, "a copy has room for every member");
 _Static_assert(sizeof(struct psd_job_record) ==
-                   8 * (3 + PSD_JOB_FORMER) + 4 * 6 + PSD_JOB_MEMBERS * sizeof(struct psd_job_member),
+                   8 * (4 + PSD_JOB_FORMER) + 4 * 6 + PSD_JOB_MEMBERS * sizeof(struct psd_job_member),
                "nothing of the record is padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 

@@ -33,7 +33,8 @@ struct psd_job_member {
 };
 
 struct psd_job_record {
-    uint64_t job; /* 0: none yet */
+    uint64_t job;    /* 0: none yet */
+    uint64_t origin; /* of whose checkpoint, copied here, it began; 0: of none */
     uint64_t
         former[PSD_JOB_FORMER]; /* jobs that had this directory before and are over; newest first, 0: none */
     uint64_t version;           /* that the center had reached */

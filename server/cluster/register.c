@@ -141,7 +141,8 @@ static bool fits(struct psd *d, struct psd_server *s)
     char why[200];
     if (d->center == NULL && !s->has_center)
         return true;
-    if (s->has_center && s->job != 0 && s->job != d->job && !psd_journal_is_former(d, s->job)) {
+    if (s->has_center && !s->untouched && s->job != 0 && s->job != d->job &&
+        !psd_journal_is_former(d, s->job)) {
         snprintf(why, sizeof why,
                  "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
                  psd_team_index(d, s), s->job, d->job);

@@ -71,15 +71,14 @@ static void keep_places_of_checkpoint(struct psd *d)
                 psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
 }
 
-/* A follower learns from the head which job it is in. */
-static uint64_t job_of(const struct psd *d, bool resume, bool from_checkpoint)
+/* Whether the record is of the job that is resumed. A checkpoint that was copied to another directory begins
+ * a job of its own there: the one that it is of may still run. */
+static bool goes_on_with(const struct psd *d, bool from_checkpoint)
 {
-    const struct psd_journal *j = &d->journal;
-    if (from_checkpoint && d->resumed.job != 0)
-        return d->resumed.job;
-    if (resume && j->has_before && j->before.job != 0)
-        return j->before.job;
-    return psd_is_head(d) ? draw() : 0;
+    const struct psd_job_record *b = &d->journal.before;
+    return d->journal.has_before && b->job != 0 &&
+           (!from_checkpoint || d->resumed.job == 0 || d->resumed.job == b->job ||
+            d->resumed.job == b->origin);
 }
 
 /* Beyond all that may have been given. */
@@ -100,7 +99,7 @@ uint32_t psd_journal_generation(const struct psd *d)
     uint32_t saved = d->resumed.generation;
     if (d->cfg.servers.count > 1)
         return saved; /* all of them have to agree */
-    if (!d->journal.has_before || (d->resumed.job != 0 && b->job != d->resumed.job))
+    if (!goes_on_with(d, true))
         return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
     uint32_t told = b->generation > saved ? b->generation : saved;
     return told + (b->method != psd_config_method_hash(&d->cfg));
@@ -125,8 +124,8 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
 {
     struct psd_journal *j = &d->journal;
     bool from_checkpoint = d->resumed_from[0] != 0;
-    d->job = job_of(d, resume, from_checkpoint);
-    bool same = resume && j->has_before && j->before.job == d->job;
+    bool same = resume && goes_on_with(d, from_checkpoint);
+    d->job = same ? j->before.job : psd_is_head(d) ? draw() : 0; /* a follower learns it from the head */
     d->names_before = d->sessions.incarnation = first_name(d, resume, from_checkpoint);
     if (d->names_before == UINT32_MAX)
         return ps_fail(err, -ERANGE, "%s: the job has used up its names (2^32 sessions)", d->cfg.state_dir);
@@ -141,6 +140,7 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
         .job = d->job, .version = d->resumed_version, .names_to = d->names_before + PSD_NAMES_BLOCK};
     remember_former(r, &j->before, d->job);
     take_method(d, r, d->resumed.generation);
+    r->origin = from_checkpoint && d->resumed.job != d->job ? d->resumed.job : 0;
     j->idle = true;
     if (same && from_checkpoint) {
         r->version = j->before.version;

@@ -134,6 +134,14 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     return o;
 }
 
+/* null: the head has not told yet. */
+static json_t *job_json(const struct psd *d)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)d->job);
+    return d->job != 0 ? json_string(text) : json_null();
+}
+
 static json_t *model_json(const struct psd *d)
 {
     char hash[20];
@@ -194,6 +202,7 @@ static json_t *status_json(struct psd *d)
                                   "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
                                   d->cfg.averaging));
     json_object_set_new(o, "parameters", parameters_json(d));
+    json_object_set_new(o, "job", job_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
     json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));

@@ -304,6 +304,38 @@ START_TEST(what_one_of_two_servers_lost_is_told)
 }
 END_TEST
 
+/* The job that the checkpoint is of may still run. */
+START_TEST(a_copied_checkpoint_begins_a_job_of_its_own)
+{
+    struct daemon d, copy;
+    struct crew_worker w;
+    char job[40], again[40], other[40], newest[400], command[1000];
+    start(&d);
+    ck_assert(daemon_text(&d, "/status", "job", job, sizeof job));
+    join(&d, &w, -1);
+    goes_on(&w, 3);
+    save(&d);
+    ck_assert(daemon_text(&d, "/status", "checkpoint.last_path", newest, sizeof newest));
+    ck_assert_int_eq(daemon_prepare(&copy, NULL, settings), 0);
+    snprintf(command, sizeof command, "mkdir -p %s/checkpoints && cp %s %s/checkpoints", copy.state_dir,
+             newest, copy.state_dir);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(daemon_start(&copy, "--resume"), 0);
+    ck_assert(daemon_text(&copy, "/status", "job", other, sizeof other));
+    ck_assert_str_ne(other, job);
+    kill_and_resume(&d);
+    ck_assert(daemon_text(&d, "/status", "job", again, sizeof again));
+    ck_assert_str_eq(again, job);
+    kill_and_resume(&copy);
+    ck_assert(daemon_text(&copy, "/status", "job", again, sizeof again));
+    ck_assert_str_eq(again, other);
+    goes_on(&w, 3);
+    ends_well(&w);
+    daemon_remove(&copy);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* Another psd at the address that psd had, with a worker of its own that has the number of ours. */
 START_TEST(another_job_at_the_address_of_ours_ends_nobody)
 {
@@ -368,6 +400,7 @@ int main(void)
     add(suite, what_nobody_is_left_to_tell_is_unknown, 1);
     add(suite, what_was_lost_is_known_when_all_are_back, 1);
     add(suite, what_one_of_two_servers_lost_is_told, sizeof servers_lose / sizeof *servers_lose);
+    add(suite, a_copied_checkpoint_begins_a_job_of_its_own, 1);
     add(suite, another_job_at_the_address_of_ours_ends_nobody, 1);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

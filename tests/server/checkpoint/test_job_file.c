@@ -101,7 +101,7 @@ START_TEST(a_write_that_was_cut_leaves_the_one_before)
         uint64_t version = version_read();
         spoil(newest, at);
         ck_assert_uint_eq(version_read(), 2);
-        if (at < 8 * (2 + 3 + PSD_JOB_FORMER) + 24 + PSD_JOB_MEMBERS * 8)
+        if (at < 8 * (2 + 4 + PSD_JOB_FORMER) + 24 + PSD_JOB_MEMBERS * 8)
             ck_assert_uint_eq(version, 1);
     }
     spoil(0, 100);
