@@ -285,8 +285,10 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
 static int open_directory(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 || errno != ENOENT || mkdir(dir, 0700) < 0)
-        return fd >= 0 ? fd : -errno;
+    if (fd >= 0)
+        return fd;
+    if (errno != ENOENT || mkdir(dir, 0700) < 0)
+        return -errno;
     ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd >= 0 ? fd : -errno;
