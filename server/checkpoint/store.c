@@ -282,16 +282,10 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
 }
 
 /* Somebody may have removed it while psd runs: then it is made anew, where its parent still is. */
-static int open_directory(const char *dir)
+static void make_if_gone(const char *dir)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        return fd;
-    if (errno != ENOENT || mkdir(dir, 0700) < 0)
-        return -errno;
-    ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 ? fd : -errno;
+    if (mkdir(dir, 0700) == 0)
+        ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
 }
 
 /* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
@@ -312,8 +306,9 @@ static int write_checked(const char *dir, const char *name, const struct psd_sna
         (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", path, why.text);
 
-    if ((fd = open_directory(dir)) < 0) {
-        rc = ps_fail(err, fd, "%s: cannot open the checkpoint directory: %s", dir, strerror(-fd));
+    make_if_gone(dir);
+    if ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
+        rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
         goto free_header;
     }
     remove_temporaries(fd);
