@@ -276,7 +276,11 @@ START_TEST(what_one_of_two_servers_lost_is_told)
     ck_assert_int_eq(servers_prepare(&t, 2, NULL, with_servers), 0);
     ck_assert_int_eq(servers_start(&t), 0);
     join(&t.d[0], &w, 0);
-    goes_on(&w, 4);
+    bool rounds = servers_lose[_i].both && servers_lose[_i].times == 1; /* there a checkpoint is of one */
+    if (rounds)
+        goes_on(&w, 4);
+    else
+        makes_and_holds(&w, 4); /* else it may have more than its version says */
     free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
     double saved[2];
     for (int i = 0; i < 2; i++) {
