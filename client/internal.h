@@ -10,6 +10,7 @@
 #define PSC_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "client/member/member.h"
@@ -82,12 +83,15 @@ struct psc_shared {
     uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
     struct psc_road road;
     uint32_t workers;
-    uint64_t center_version;    /* the newest seen */
-    uint64_t clock;             /* t, for heartbeats */
-    double steps_per_second;    /* of computing alone, for heartbeats; 0: not known */
-    char way[16], way_why[160]; /* the transport of the links, and why no better one: for heartbeats */
-    bool beat_now;              /* the server is to be told */
-    uint32_t period;            /* that the server last told this worker; 0: none */
+    uint64_t job;                    /* the server's that we are in; 0: not known */
+    uint64_t center_version;         /* the newest seen */
+    uint64_t versions[PS_MAX_PARTS]; /* of each part, as the last transfer that met it saw */
+    _Atomic bool under_way;          /* an exchange is; set without the lock */
+    uint64_t clock;                  /* t, for heartbeats */
+    double steps_per_second;         /* of computing alone, for heartbeats; 0: not known */
+    char way[16], way_why[160];      /* the transport of the links, and why no better one: for heartbeats */
+    bool beat_now;                   /* the server is to be told */
+    uint32_t period;                 /* that the server last told this worker; 0: none */
     bool draining;
     bool begun, offer;                  /* Begun has come; it asked for our x */
     bool parked;                        /* the server has said that Begin waits */
@@ -290,8 +294,9 @@ struct psc_carriage {
     struct psc_wire wire;
     float *scratch; /* two chunks: for what is encoded, and answers that are, or lie where floats may not */
     uint64_t seq;
-    uint64_t save_version;     /* of the answer that last asked to save; 0: none has */
-    uint64_t transfer_version; /* the newest that an answer to the transfer under way told */
+    uint64_t save_version;                /* of the answer that last asked to save; 0: none has */
+    uint64_t transfer_version;            /* the newest that an answer to the transfer under way told */
+    uint64_t part_versions[PS_MAX_PARTS]; /* the same of each part; 0: none has */
     struct psc_counts counts;
     struct ps_error error; /* of the last transfer */
 };

@@ -24,10 +24,12 @@ static const char usage[] =
     "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
     "  --head URL|@FILE      where the head is, of the others\n"
     "  --resume              go on from the newest readable checkpoint\n"
+    "  --fresh               begin a new job in a state directory that holds one: its checkpoints are set "
+    "aside\n"
     "  --check-config        check the configuration and exit\n"
     "  --version, --help\n"
     "\n"
-    "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken,\n"
+    "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken or used,\n"
     "      4 cannot bind, 5 bad checkpoint, 6 other servers missing\n";
 
 enum {
@@ -42,27 +44,21 @@ enum {
     OPT_SHARD,
     OPT_HEAD,
     OPT_RESUME,
+    OPT_FRESH,
     OPT_CHECK,
     OPT_VERSION,
     OPT_HELP
 };
 
 static const struct option options[] = {
-    {"config", required_argument, NULL, OPT_CONFIG},
-    {"method", required_argument, NULL, OPT_METHOD},
-    {"set", required_argument, NULL, OPT_SET},
-    {"listen", required_argument, NULL, OPT_LISTEN},
-    {"port", required_argument, NULL, OPT_PORT},
-    {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
-    {"status", required_argument, NULL, OPT_STATUS},
-    {"state-dir", required_argument, NULL, OPT_STATE},
-    {"shard", required_argument, NULL, OPT_SHARD},
-    {"head", required_argument, NULL, OPT_HEAD},
-    {"resume", no_argument, NULL, OPT_RESUME},
-    {"check-config", no_argument, NULL, OPT_CHECK},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+    {"config", required_argument, NULL, OPT_CONFIG}, {"method", required_argument, NULL, OPT_METHOD},
+    {"set", required_argument, NULL, OPT_SET},       {"listen", required_argument, NULL, OPT_LISTEN},
+    {"port", required_argument, NULL, OPT_PORT},     {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
+    {"status", required_argument, NULL, OPT_STATUS}, {"state-dir", required_argument, NULL, OPT_STATE},
+    {"shard", required_argument, NULL, OPT_SHARD},   {"head", required_argument, NULL, OPT_HEAD},
+    {"resume", no_argument, NULL, OPT_RESUME},       {"fresh", no_argument, NULL, OPT_FRESH},
+    {"check-config", no_argument, NULL, OPT_CHECK},  {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},           {NULL, 0, NULL, 0},
 };
 
 struct arguments {
@@ -196,6 +192,9 @@ static int read_options(int argc, char **argv, struct arguments *a)
         case OPT_RESUME:
             a->start.resume = true;
             break;
+        case OPT_FRESH:
+            a->start.fresh = true;
+            break;
         case OPT_CHECK:
             a->check_only = true;
             break;
@@ -210,6 +209,8 @@ static int read_options(int argc, char **argv, struct arguments *a)
             return PSD_EXIT_CONFIG;
         }
     }
+    if (rc == 0 && a->start.resume && a->start.fresh)
+        return fail("--resume and --fresh: allowed is one of them");
     if (rc == 0 && optind < argc) {
         fprintf(stderr, "psd: '%s' is no option; psd takes options only\n", argv[optind]);
         return PSD_EXIT_CONFIG;

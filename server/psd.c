@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,10 +22,6 @@ enum { AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 /* A body that is this much too large still gets a sentence; libzmq cuts off a larger one, before psd sees it.
  */
 #define OVERSIZE_BYTES (64u << 10)
-
-#define INCARNATION_MASK                                                                                     \
-    0x3fffffffu /* where a job's incarnations start: room for many of them and resumes                       \
-                 */
 
 /* All servers' lanes together have a bound too. */
 static uint32_t auto_lanes(uint32_t servers)
@@ -145,6 +140,7 @@ static void on_tick(struct psd_timer *timer)
     psd_team_tick(d);
     psd_job_check_silence(d);
     psd_steps_check(d);
+    psd_job_tell_begun(d);
     psd_meetings_tick(&d->meetings, psd_loop_now_ms(&d->loop));
     psd_tempo_plan(d);
     if (!d->membership.started)
@@ -232,15 +228,10 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (rc < 0 || (rc = check_part(d, err)) < 0)
         return rc;
     if (version != UINT64_MAX)
-        psd_checkpoint_forget_after(d->saver.directory, version);
+        psd_checkpoint_forget_after(d->saver.directory, &d->resumed);
     d->resumed_version = d->resumed.version;
+    d->resumed.generation = psd_journal_generation(d);
     d->history.last_version = d->resumed.version;
-    /* Sessions that began after the checkpoint have numbers up to here: they are not given out again. */
-    d->sessions.incarnation = d->resumed.incarnation + PSD_INCARNATION_SLACK;
-    for (size_t i = 0; i < d->resumed.n_replay; i++)
-        if (d->resumed.replay[i].client < d->sessions.n_slots)
-            d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
-                psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
@@ -254,7 +245,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 static int set_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
-    d->history.fd = d->state_lock = -1;
+    d->history.fd = d->state_lock = d->journal.file.fd = -1;
     d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
     int rc = psd_auth_set_up(d, &err);
     if (rc < 0) {
@@ -267,8 +258,16 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_STATE_DIR;
     }
     snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (mkdir(d->saver.directory, 0700) != 0 && errno != EEXIST) {
-        ps_log(PS_LOG_ERROR, "start.state_dir", "%s: %s", d->saver.directory, strerror(errno));
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, d->saver.aside,
+                              sizeof d->saver.aside, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
+        return PSD_EXIT_STATE_DIR;
+    }
+    if (d->saver.aside[0] != 0)
+        ps_log(PS_LOG_WARN, "checkpoint.aside", "a new job begins: the checkpoints that were here are in %s",
+               d->saver.aside);
+    if (psd_journal_open(d, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
     if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0 ||
@@ -277,13 +276,13 @@ static int set_up(struct psd *d, const struct psd_start *start)
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
-    /* A worker of an earlier job must not be taken for one of this job's. */
-    if (getrandom(&d->sessions.incarnation, sizeof d->sessions.incarnation, GRND_NONBLOCK) < 0)
-        d->sessions.incarnation = (uint32_t)(ps_wall_us() / 1000000) ^ (uint32_t)getpid() << 16;
-    d->sessions.incarnation &= INCARNATION_MASK;
     if (start->resume && resume(d, start->version, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
         return PSD_EXIT_CHECKPOINT;
+    }
+    if (psd_journal_begin(d, start->resume, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
+        return PSD_EXIT_STATE_DIR;
     }
     if (psd_shared_init(&d->shared, d->sessions.n_slots, lanes_wanted(d)) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "no memory for what the lanes share");
@@ -320,7 +319,7 @@ static int open_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.memory", "no memory to watch the lanes");
         return PSD_EXIT_SYSTEM;
     }
-    if (start_lanes(d, &err) < 0) {
+    if (start_lanes(d, &err) < 0 || psd_journal_start(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.lanes", "%s", err.text);
         return PSD_EXIT_SYSTEM;
     }
@@ -418,6 +417,7 @@ static void tear_down(struct psd *d)
             uv_close((uv_handle_t *)&d->lane_polls[i], NULL);
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_lane_destroy(d->lanes[i]);
+    psd_journal_close(d);
     psd_zap_close(&d->auth.data);
     psd_roads_close(d);
     if (d->http != NULL)
@@ -509,6 +509,7 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *given)
         again.due = false;
         code = run_once(cfg, &start, &again);
         start.resume = again.resume;
+        start.fresh = !again.resume;
         start.version = again.version;
     } while (code == PSD_EXIT_OK && again.due);
     return code;

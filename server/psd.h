@@ -19,6 +19,8 @@
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
 #include "server/control/rendezvous.h"
+#include "server/job/journal.h"
+#include "server/job/loss.h"
 #include "server/job/sd_notify.h"
 #include "server/auth/munge.h"
 #include "server/lane/transports.h"
@@ -37,9 +39,6 @@ enum psd_state {
 
 #define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
-
-/* More sessions than can begin between two checkpoints. */
-#define PSD_INCARNATION_SLACK (1u << 16)
 
 /* The control road's server end. */
 struct psd_control {
@@ -86,6 +85,7 @@ struct psd_saver {
     uint32_t lanes_left;
     uv_work_t work;
     char directory[300];
+    char aside[400]; /* where --fresh has put what was there; "": nothing was */
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;
@@ -220,7 +220,11 @@ struct psd {
     bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
     struct psd_snapshot resumed; /* what --resume read; its replay table */
     char resumed_from[400];
-    uint64_t resumed_version, lost_updates;
+    uint64_t resumed_version;
+    uint64_t job;          /* which it is, over all runs of psd; 0 at a follower: not known yet */
+    uint32_t names_before; /* incarnations up to here were given by runs before this */
+    struct psd_journal journal;
+    struct psd_loss loss;
     uint32_t lanes_filled, lanes_unfilled, lanes_released;
     struct psd_sessions sessions;
     struct psd_control control;
@@ -252,7 +256,7 @@ struct psd {
 };
 
 struct psd_start {
-    bool resume;
+    bool resume, fresh;
     uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
     char listen[300];                /* where it was bound before it began anew; "" : as configured */
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
@@ -278,6 +282,8 @@ void psd_job_resume(struct psd *d);
 void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay);
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why);
+/* Tells those whose Begun has waited for the journal. */
+void psd_job_tell_begun(struct psd *d);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
 void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_note *note);
 /* It cannot go on: everyone is told, and psd ends with this code. */
@@ -354,6 +360,9 @@ void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
 /* Of a peer whose identity is known, where that is asked for. */
 void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
 void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence);
+/* To a client of that job. */
+void psd_control_refuse_of(struct psd *d, const struct psd_peer *peer, uint64_t job, uint32_t code,
+                           const char *sentence);
 /* Welcome, to everybody who has a session. */
 void psd_hello_again(struct psd *d);
 /* To a client: after what lanes were told before, wherever they are. */

@@ -2,11 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "proto/clock.h"
+#include "server/checkpoint/checkpoint.h"
 
 /* Who holds it, as the lock file says; it may just be writing its pid. */
 static int fail_taken(const char *dir, int fd, struct ps_error *err)
@@ -49,6 +53,48 @@ int psd_state_lock(const char *dir, int *fd_out, struct ps_error *err)
         return rc;
     }
     *fd_out = fd;
+    return 0;
+}
+
+/* A name that nothing has yet: two psds in one second have two. */
+static int set_aside(const char *path, char *aside, size_t size, struct ps_error *err)
+{
+    unsigned long long now_s = ps_wall_us() / 1000000;
+    for (unsigned k = 0;; k++) {
+        int n = k == 0 ? snprintf(aside, size, "%s-%llu", path, now_s)
+                       : snprintf(aside, size, "%s-%llu-%u", path, now_s, k);
+        if (n < 0 || (size_t)n >= size)
+            return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long to set it aside", path);
+        if (access(aside, F_OK) != 0)
+            break;
+    }
+    if (rename(path, aside) == 0)
+        return 0;
+    int rc = ps_fail(err, -errno, "%s: cannot set it aside as %s: %s", path, aside, strerror(errno));
+    aside[0] = 0;
+    return rc;
+}
+
+int psd_state_checkpoints(const char *dir, bool resume, bool fresh, char *aside, size_t size,
+                          struct ps_error *err)
+{
+    char path[400];
+    uint64_t newest = 0;
+    aside[0] = 0;
+    if ((size_t)snprintf(path, sizeof path, "%s/checkpoints", dir) >= sizeof path)
+        return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+    uint32_t n = resume ? 0 : psd_checkpoint_count(path, &newest);
+    if (n > 0 && !fresh)
+        return ps_fail(err, -EEXIST,
+                       "%s holds %u checkpoints of a job, the newest of version %" PRIu64
+                       ": give --resume to go on from it, or --fresh to begin a new job (they are kept, set "
+                       "aside)",
+                       path, n, newest);
+    int rc = n > 0 ? set_aside(path, aside, size, err) : 0;
+    if (rc < 0)
+        return rc;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "%s: cannot make it: %s", path, strerror(errno));
     return 0;
 }
 

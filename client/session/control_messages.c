@@ -42,6 +42,7 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     struct psc_shared *s = &c->shared;
     Ps__Hello hello = PS__HELLO__INIT;
     char *codecs[PSC_MAX_CODECS];
+    uint64_t versions[PS_MAX_PARTS];
     int rc = PSC_OK;
 
     hello.n_codecs = psc_road_codecs(codecs);
@@ -59,6 +60,11 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
         hello.client = s->road.client;
         hello.manifest_hash = s->manifest->hash;
         hello.center_version = s->center_version;
+        hello.job = s->job;
+        hello.versions = versions;
+        hello.n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
+        memcpy(versions, s->versions, sizeof versions);
+        hello.under_way = atomic_load(&s->under_way);
     }
     pthread_mutex_unlock(&s->lock);
     if (nonce != NULL)

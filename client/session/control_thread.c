@@ -154,6 +154,34 @@ static void tell_of_swap(struct psc *c, const struct psc_road *road)
     psc_say(c, sentence);
 }
 
+/* 0: the message does not say. Heartbeats' answers come from where our session is. */
+static uint64_t job_of(const Ps__ToClient *m)
+{
+    switch (m->what_case) {
+    case PS__TO_CLIENT__WHAT_WELCOME:
+        return m->welcome->job;
+    case PS__TO_CLIENT__WHAT_ERROR:
+        return m->error->job;
+    case PS__TO_CLIENT__WHAT_ELSEWHERE:
+        return m->elsewhere->job;
+    case PS__TO_CLIENT__WHAT_CHALLENGE:
+        return m->challenge->job;
+    default:
+        return 0;
+    }
+}
+
+/* Whether it comes from a psd of another job, which has the address of ours while that is away. */
+static bool is_foreign(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->c->shared;
+    uint64_t job = job_of(m);
+    pthread_mutex_lock(&s->lock);
+    bool foreign = s->begun && s->job != 0 && job != 0 && job != s->job;
+    pthread_mutex_unlock(&s->lock);
+    return foreign;
+}
+
 static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
     struct psc *c = v->c;
@@ -171,6 +199,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->road = road;
     s->landed_seq = m->welcome->landed_seq;
     s->workers = m->welcome->workers;
+    s->job = m->welcome->job;
     s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
     s->waiting_chunks = 0;
@@ -179,8 +208,11 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     psc_retry_reset(&v->retry);
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
-    s->revivals += m->welcome->revival != 0 && m->welcome->revival != s->revival;
+    bool revived = m->welcome->revival != 0 && m->welcome->revival != s->revival;
+    s->revivals += revived;
     s->revival = m->welcome->revival;
+    if (revived)
+        memset(s->versions, 0, sizeof s->versions); /* those of the life before have been told */
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(c);
@@ -272,6 +304,20 @@ static void go_looking(struct service *v, const char *why)
     connect_anew(v);
 }
 
+/* Nothing that it says counts, not even as a sign of life: ours is not there yet. */
+static void on_foreign(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    struct ps_error trouble;
+    pthread_mutex_lock(&s->lock);
+    bool joined = s->state == PSC_STATE_JOINED;
+    pthread_mutex_unlock(&s->lock);
+    if (joined)
+        go_looking(v, "a server of another job answers there: waiting for ours");
+    ps_fail(&trouble, 0, "a server of another job answers at %.300s", v->line.place.url);
+    note_trouble(v->c, &trouble);
+}
+
 static void on_error(struct service *v, const Ps__ToClient *m)
 {
     struct psc_shared *s = &v->c->shared;
@@ -313,6 +359,11 @@ static void receive(struct service *v)
             return;
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
         zmq_msg_close(&msg);
+        if (m != NULL && is_foreign(v, m)) {
+            on_foreign(v);
+            ps_control_free_to_client(m);
+            continue;
+        }
         v->last_heard_ms = ps_now_ms();
         if (m == NULL)
             end_session(v->c, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");

@@ -51,6 +51,7 @@ int psc_result_of_code(uint32_t code)
         [PS__CODE__CODEC] = PSC_EUNSUPPORTED,   [PS__CODE__GENERATION] = PSC_EREFUSED,
         [PS__CODE__LIMIT] = PSC_EREFUSED,       [PS__CODE__KIND] = PSC_EREFUSED,
         [PS__CODE__CLIQUE] = PSC_ECLIQUE,       [PS__CODE__AUTH] = PSC_EAUTH,
+        [PS__CODE__JOB] = PSC_EEVICTED,
     };
     return code < sizeof results / sizeof *results && results[code] != 0 ? results[code] : PSC_EREFUSED;
 }

@@ -275,6 +275,8 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     p->in_flight -= p->in_flight > 0;
     if (f.center_version >= carry->transfer_version) /* lanes answer in any order */
         carry->transfer_version = carry->counts.center_version = f.center_version;
+    uint64_t *part = &carry->part_versions[lane * carry->road.n_parts / carry->road.n_lanes];
+    *part = f.center_version > *part ? f.center_version : *part;
     if (psc_transfer_moves(t))
         carry->counts.rate = f.rate;
     if ((f.flags & PS_FLAG_SAVE) && f.center_version > carry->save_version)

@@ -182,7 +182,8 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
     struct psc_carriage *carry = &c->carriage;
-    bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq >= carry->seq;
+    uint32_t behind = (uint32_t)carry->seq - (uint32_t)carry->landed_seq; /* the server tells 32 bits of it */
+    bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq != 0 && (int32_t)behind <= 0;
     bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
     int rc;
     carry->swapped = carry->refused = false;
@@ -398,6 +399,9 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->carriage.counts;
+    for (uint32_t i = 0; i < c->carriage.road.n_parts; i++)
+        if (c->carriage.part_versions[i] != 0)
+            s->versions[i] = c->carriage.part_versions[i];
     if (s->counts.center_version > s->center_version)
         s->center_version = s->counts.center_version;
     if (c->carriage.save_version != 0)
@@ -415,11 +419,14 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     int rc = check_values(c, t);
     if (rc != PSC_OK)
         return rc;
-    carry->seq++;
+    carry->seq += (uint32_t)carry->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
     if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
         memset(c->kept[PSC_KEPT_ERROR], 0, c->shard.n_floats * sizeof *c->kept[PSC_KEPT_ERROR]);
     carry->transfer_version = 0;
+    memset(carry->part_versions, 0, sizeof carry->part_versions);
     carry->begun = carry->refused = false;
+    atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
+                          memory_order_relaxed);
     psc_pieces_start(c, t);
     if ((rc = run(c, &under_way)) != PSC_OK || carry->links.leaving) {
         /* A drain may end it too: nothing sent may still be on its way. */
@@ -428,5 +435,6 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     }
     carry->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
     publish(c);
+    atomic_store_explicit(&c->shared.under_way, false, memory_order_release);
     return rc;
 }

@@ -118,6 +118,7 @@ static bool is_fresh(const struct psd *d, const struct psd_munge_nonce *n)
 static void challenge(struct psd *d, const struct psd_peer *peer)
 {
     Ps__Challenge ask = PS__CHALLENGE__INIT;
+    ask.job = d->job;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
     if (!is_fresh(d, n))

@@ -5,9 +5,9 @@
  * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
  * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
  * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks, psd.moves and psd.replay (JSON),
- * psd.test_accuracy and psd.evaluated_version (best only), psd.checksum (XXH3-64 of all data bytes, hex),
- * psd.seal (XXH3-64 of the header, hex): a change of any byte is found. Works on one snapshot at a time; no
- * thread of its own. */
+ * psd.test_accuracy and psd.evaluated_version (best only), psd.job (16 hex digits; files of before have
+ * none), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of
+ * any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -47,6 +47,7 @@ struct psd_snapshot {
     bool has_average;
     float *average; /* [n_floats], owned; NULL unless has_average */
     char method[32], rule[32];
+    uint64_t job; /* that it is of; 0: the file does not say */
     uint32_t generation;
     uint32_t incarnation; /* the highest given out */
     uint64_t version;     /* center version */
@@ -80,12 +81,12 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
  * makes it newer than every readable one in the directory. */
 uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
 
-/* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones (never the
- * one just written; keep 0 counts as 1). Files whose header is damaged are neither counted nor deleted. path
- * (size bytes) receives the name. -errno with a sentence; the directory then holds what it held before (after
- * a failed fsync of the directory: that, or the new file as well). A snapshot with a value that is not finite
- * is refused with -EINVAL. Temporary files of writers that died are removed. Callable from any thread, one at
- * a time per directory. */
+/* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones of the same
+ * job and model (never the one just written; keep 0 counts as 1). Files whose header is damaged are neither
+ * counted nor deleted. path (size bytes) receives the name. -errno with a sentence; the directory then holds
+ * what it held before (after a failed fsync of the directory: that, or the new file as well). A snapshot with
+ * a value that is not finite is refused with -EINVAL. Temporary files of writers that died are removed.
+ * Callable from any thread, one at a time per directory. */
 int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
                          size_t size, struct ps_error *err);
 
@@ -119,8 +120,12 @@ int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_
 /* Versions of the readable checkpoints of the model, at most max of them, newest first; how many. */
 uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max);
 
-/* Deletes those of later versions but the best: the job has gone back, and they are of what is undone. Logs
- * what it deletes. */
-void psd_checkpoint_forget_after(const char *dir, uint64_t version);
+/* Deletes those of the snapshot's job that are of later versions, but the best: the job has gone back to it,
+ * and they are of what is undone. Logs what it deletes. */
+void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s);
+
+/* How many checkpoints the directory has, the best and damaged ones too; *newest: the version of the newest
+ * that is readable, 0: none is. */
+uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest);
 
 #endif

@@ -563,6 +563,20 @@ static int decode_parts(const struct decoder *d)
     return rc;
 }
 
+/* Files of before have none. */
+static int decode_job(const struct decoder *d)
+{
+    const char *hex;
+    int rc;
+    if (json_object_get(d->metadata, "psd.job") == NULL)
+        return 0;
+    if ((rc = get_text(d, "psd.job", &hex)) < 0)
+        return rc;
+    if (strlen(hex) != 16 || parse_hex(hex, &d->out->job) < 0)
+        return damaged(d, "the header's psd.job is '%.40s'; it has 16 hexadecimal digits", hex);
+    return 0;
+}
+
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
 {
     struct psd_snapshot *s = d->out;
@@ -579,7 +593,8 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.saved_at", 0, UINT64_MAX, &s->saved_at_s)) < 0 ||
         (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
         (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
-        (rc = decode_parts(d)) < 0 || (rc = get_text(d, "psd.checksum", &hex)) < 0)
+        (rc = decode_parts(d)) < 0 || (rc = decode_job(d)) < 0 ||
+        (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)
         return damaged(d, "the header's psd.checksum is '%.40s'; it has 16 hexadecimal digits", hex);

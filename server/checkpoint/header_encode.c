@@ -220,6 +220,8 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
         json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
         add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
         add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
+    if (s->job != 0)
+        bad = bad || json_object_set_new(m, "psd.job", json_sprintf("%016" PRIx64, s->job)) < 0;
     bad = bad || add_parts(m, s) < 0 ||
           add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
           add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;

@@ -77,6 +77,8 @@ static int check_part(const struct merge *m, size_t i, struct ps_error *err)
         strcmp(a->rule, b->rule) != 0 || a->n_state != b->n_state || a->has_average != b->has_average)
         return ps_fail(err, -EINVAL, "%s: lane map, rule (%s) or averaging differ from those in %s (%s)",
                        m->dirs[i], b->rule, m->dirs[0], a->rule);
+    if (a->job != 0 && b->job != 0 && a->job != b->job)
+        return ps_fail(err, -EINVAL, "%s: a part of another job than that in %s", m->dirs[i], m->dirs[0]);
     for (size_t k = 0; k < i; k++)
         if (m->parts[k].part == b->part)
             return ps_fail(err, -EINVAL, "%s: part %u of %u, which is in %s too", m->dirs[i], b->part,

@@ -140,6 +140,7 @@ struct found {
     uint64_t version;       /* as its header says; or its name, when that is damaged */
     uint64_t saved_at;      /* as its header says; the file's time when that is damaged */
     uint64_t manifest_hash; /* 0 when it is damaged */
+    uint64_t job;           /* 0 when it is damaged, or does not say */
     bool readable;          /* its header is whole and fits the file's size */
 };
 
@@ -189,6 +190,7 @@ static void look_at(const char *dir, struct found *f)
         f->saved_at = s.saved_at_s;
         f->version = s.version; /* the best one's name has none */
         f->manifest_hash = s.manifest->hash;
+        f->job = s.job;
         psd_snapshot_finish(&s);
         close(fd);
     } else if (stat(path, &st) == 0) {
@@ -251,8 +253,16 @@ uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
     return now_s;
 }
 
+/* Whether the file is of the snapshot's job: no other job's is ever deleted. */
+static bool is_of_its_job(const struct found *f, const struct psd_snapshot *s)
+{
+    return f->readable && f->manifest_hash == s->manifest->hash &&
+           (f->job == s->job || f->job == 0 || s->job == 0);
+}
+
 /* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
-static void delete_old(const char *dir, int dir_fd, const char *written, uint32_t keep)
+static void delete_old(const char *dir, int dir_fd, const char *written, const struct psd_snapshot *s,
+                       uint32_t keep)
 {
     struct ps_error err;
     struct found *files;
@@ -263,12 +273,19 @@ static void delete_old(const char *dir, int dir_fd, const char *written, uint32_
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        if (!files[i].readable || strcmp(files[i].name, written) == 0 || kept++ < keep)
+        if (!is_of_its_job(&files[i], s) || strcmp(files[i].name, written) == 0 || kept++ < keep)
             continue;
         if (unlinkat(dir_fd, files[i].name, 0) < 0 && errno != ENOENT)
             ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s/%s: %s", dir, files[i].name, strerror(errno));
     }
     free(files);
+}
+
+/* Somebody may have removed it while psd runs: then it is made anew, where its parent still is. */
+static void make_if_gone(const char *dir)
+{
+    if (mkdir(dir, 0700) == 0)
+        ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
 }
 
 /* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
@@ -289,6 +306,7 @@ static int write_checked(const char *dir, const char *name, const struct psd_sna
         (rc = psd_checkpoint_encode(s, checksum, &header, &len, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", path, why.text);
 
+    make_if_gone(dir);
     if ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
         rc = ps_fail(err, -errno, "%s: cannot open the checkpoint directory: %s", dir, strerror(errno));
         goto free_header;
@@ -314,7 +332,7 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
     snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = write_checked(dir, name, s, path, size, &dir_fd, err)) < 0)
         return rc;
-    delete_old(dir, dir_fd, name, keep);
+    delete_old(dir, dir_fd, name, s, keep);
     close(dir_fd);
     return 0;
 }
@@ -423,7 +441,7 @@ uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64
     return k;
 }
 
-void psd_checkpoint_forget_after(const char *dir, uint64_t version)
+void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s)
 {
     struct found *files = NULL;
     size_t n = 0;
@@ -431,9 +449,22 @@ void psd_checkpoint_forget_after(const char *dir, uint64_t version)
     if (list_files(dir, false, &files, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++)
-        if (files[i].readable && files[i].version > version &&
+        if (is_of_its_job(&files[i], s) && files[i].version > s->version &&
             join(path, sizeof path, dir, files[i].name, NULL) == 0 && unlink(path) == 0)
             ps_log(PS_LOG_INFO, "checkpoint.undone", "%s: the job has gone back to version %" PRIu64, path,
-                   version);
+                   s->version);
     free(files);
+}
+
+uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest)
+{
+    struct found *files = NULL;
+    size_t n = 0;
+    *newest = 0;
+    if (list_files(dir, true, &files, &n, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < n && *newest == 0; i++)
+        *newest = files[i].readable ? files[i].version : 0;
+    free(files);
+    return (uint32_t)n;
 }

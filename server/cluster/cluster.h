@@ -62,6 +62,8 @@ struct psd_server {
     uint64_t n_lost;
     bool has_center, untouched;
     uint64_t manifest_hash, version;
+    uint64_t job, reached; /* that its part is of; the version that it had when the psd before ended */
+    bool reached_exactly;  /* else it may have been more */
     uint64_t saved[PSD_MAX_SAVED]; /* versions, in no order */
     uint32_t n_saved;
     uint64_t saved_number, saved_version; /* as its last News had them */

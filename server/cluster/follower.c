@@ -92,6 +92,9 @@ static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.untouched = !f->served;
     m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
     m.version = psd_version(d);
+    m.job = d->job;
+    m.reached = d->loss.parts[m.index].reached;
+    m.reached_exactly = d->loss.parts[m.index].exact;
     const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
@@ -162,6 +165,9 @@ static void on_place(struct psd *d, const Ps__Place *m)
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
         enter_place(d, m->place);
+        d->job = m->job;
+        psd_journal_wake(d);
+        psd_journal_put(d);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
@@ -312,6 +318,13 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
 static void on_error(struct psd *d, const Ps__Error *m)
 {
     struct psd_follow *f = &d->follow;
+    if (d->center_whole && m->job != 0 && d->job != 0 && m->job != d->job) {
+        if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
+            ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
+                   f->head_url);
+        f->placed = false;
+        return;
+    }
     if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or the head is another */
         f->placed = false;
         return;
@@ -485,6 +498,7 @@ void psd_follow_redirect(struct psd *d, const struct psd_peer *peer)
     if (d->follow.head_url[0] == 0)
         return; /* it asks again */
     e.url = d->follow.head_url;
+    e.job = d->job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
     m.elsewhere = &e;
     psd_control_send_now(d, peer->id, peer->id_bytes, &m);

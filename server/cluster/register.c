@@ -70,6 +70,7 @@ static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin 
     p.begin = begin;
     p.version = version;
     p.place = s->place;
+    p.job = d->job;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
     psd_team_send(d, s, &m);
@@ -142,6 +143,15 @@ static bool fits(struct psd *d, struct psd_server *s)
     char why[200];
     if (d->center == NULL && !s->has_center)
         return true;
+    if (s->has_center && !s->untouched && s->job != 0 && s->job != d->job &&
+        !psd_journal_is_former(d, s->job)) {
+        snprintf(why, sizeof why,
+                 "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
+                 psd_team_index(d, s), s->job, d->job);
+        s->enlisted = false;
+        psd_team_refuse(d, s, PS__CODE__MANIFEST, why);
+        return false;
+    }
     if (d->center == NULL) {
         place(d, s, PSD_BEGIN_ANEW, 0);
         return false;
@@ -196,6 +206,8 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
         }
         psd_team_order_note(d, s, &note, UINT32_MAX);
     }
+    if (s->untouched && s->has_center)
+        psd_loss_of_server_later(d, s->version, s->reached, s->reached_exactly);
     ps_log(PS_LOG_INFO, "server.joined",
            "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_team_index(d, s),
            s->name, s->version, psd_version(d));
@@ -205,8 +217,11 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
 static void become_complete(struct psd *d)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        place(d, &d->team.servers[i], PSD_BEGIN_GO_ON, 0);
-        take_urls(d, &d->team.servers[i]);
+        struct psd_server *s = &d->team.servers[i];
+        place(d, s, PSD_BEGIN_GO_ON, 0);
+        take_urls(d, s);
+        if (s->untouched && s->has_center)
+            psd_loss_of_server(d, i, s->version, s->reached, s->reached_exactly);
     }
     d->team.complete = true;
     ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
@@ -324,7 +339,10 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
     s->has_center = m->has_center;
     s->untouched = m->untouched;
     s->manifest_hash = m->manifest_hash;
+    s->reached = s->version > m->reached && s->n_lost > 0 ? s->version : m->reached; /* as News had it */
+    s->reached_exactly = m->reached_exactly;
     s->version = m->version;
+    s->job = m->job;
     for (s->n_saved = 0; s->n_saved < PSD_MAX_SAVED && s->n_saved < m->n_saved; s->n_saved++)
         s->saved[s->n_saved] = m->saved[s->n_saved];
 }

@@ -111,6 +111,9 @@ int psd_config_load(const struct psd_config_source *source, struct psd_config *c
 int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,
                       struct ps_error *err);
 
+/* Of all that is the method's: the same number for the same method. */
+uint64_t psd_config_method_hash(const struct psd_config *cfg);
+
 /* Resolves the method preset: its parameters, and rule, admission, optimizer and averaging, are filled in.
  * One of the four that the user gave and that differs from the preset makes the method "custom"; it keeps
  * those of the preset's parameters that it uses. Then checks what only holds between keys: parts that exist

@@ -1,6 +1,7 @@
 /* What differs between the configuration in force and the one that was read again. */
 #include <errno.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "server/config/keys.h"
 
@@ -39,4 +40,16 @@ int psd_config_change(const struct psd_config *now, const struct psd_config *nex
         *others = *others || !is_of_method(k);
     }
     return 0;
+}
+
+uint64_t psd_config_method_hash(const struct psd_config *cfg)
+{
+    uint64_t hash = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
+        const char *at = (const char *)cfg + k->offset;
+        bool is_text = k->type == PSD_CONFIG_STRING || k->type == PSD_CONFIG_WORD;
+        if (k->type != PSD_CONFIG_GROUP && is_of_method(k))
+            hash = XXH3_64bits_withSeed(at, is_text ? strlen(at) : psd_config_key_bytes(k), hash);
+    }
+    return hash;
 }

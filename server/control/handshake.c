@@ -100,10 +100,11 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.window_chunks = d->cfg.window_chunks;
     w.silence_ms = d->cfg.limits.silence_s * 1000;
     w.resumed = resumed;
+    w.job = d->job;
     w.revived = revived;
     w.revival = s->revived ? d->started_unix_ms : 0;
     w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
-                                    s->incarnation);
+                                    s->incarnation, 0);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_control_send_to(d, s->peer, s->peer_bytes, &m);
@@ -205,10 +206,17 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
+    if (!psd_journal_has_names(d)) {
+        refusef(d, peer, PS__CODE__FULL,
+                "sessions begin faster than the state directory can note: try again");
+        return;
+    }
     if (!is_of_the_clique(d, peer, m) || !lanes_keep_up(d, peer) || !memory_allows(d, peer) ||
         (s = choose_slot(d, peer, m)) == NULL)
         return;
     set_peer(d, s, peer, m);
+    s->awaited = 0;
+    s->was_active = false;
     s->incarnation = ++d->sessions.incarnation;
     s->token = m->token;
     s->revived = false;
@@ -221,6 +229,17 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
            s->observer ? "observer" : "rank", s->client, s->incarnation);
     welcome(d, s, false, false);
+}
+
+/* The last session of the slot in a run before, as far as this one knows. Whoever had it before that has lost
+ * it. */
+static uint32_t newest_known(const struct psd *d, uint32_t client)
+{
+    uint32_t newest = d->sessions.slots[client].awaited;
+    for (size_t i = 0; i < d->resumed.n_replay; i++)
+        if (d->resumed.replay[i].client == client && d->resumed.replay[i].incarnation > newest)
+            newest = d->resumed.replay[i].incarnation;
+    return newest;
 }
 
 static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
@@ -236,7 +255,13 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
                 m->incarnation, m->client, s->incarnation);
         return false;
     }
-    if (d->resumed_from[0] == 0 || m->incarnation > d->resumed.incarnation + PSD_INCARNATION_SLACK) {
+    uint32_t newest = newest_known(d, m->client);
+    if (m->incarnation < newest) {
+        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u was in its incarnation %u",
+                m->incarnation, m->client, newest);
+        return false;
+    }
+    if (d->resumed_from[0] == 0 || m->incarnation > d->names_before) {
         refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
                 m->incarnation,
                 d->resumed_from[0] == 0 ? ": psd was started without --resume, or found no checkpoint" : "");
@@ -269,8 +294,10 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     s->joined_ms = psd_loop_now_ms(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     set_peer(d, s, peer, m);
-    if (m->center_version > d->resumed_version && m->center_version - d->resumed_version > d->lost_updates)
-        d->lost_updates = m->center_version - d->resumed_version;
+    psd_loss_revived(d, s, m);
+    if (!s->observer)
+        psd_journal_wake(d);
+    s->recorded = psd_journal_put(d);
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
     psd_job_update_rates(d);
     if (!s->observer) {
@@ -337,12 +364,32 @@ void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
         psd_hello_proved(d, peer, m);
 }
 
+/* A worker whose psd is away may ask another one at its address. A job that had this state directory before
+ * is over, and only this psd knows. */
+static bool is_of_this_job(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    char sentence[200];
+    if (m->incarnation == 0 || m->job == 0 || m->job == d->job)
+        return true;
+    if (psd_journal_is_former(d, m->job)) {
+        snprintf(sentence, sizeof sentence,
+                 "client %u, incarnation %u, has no session here: psd was started without --resume",
+                 m->client, m->incarnation);
+        psd_control_refuse_of(d, peer, m->job, PS__CODE__NO_SESSION, sentence);
+    } else {
+        refusef(d, peer, PS__CODE__JOB,
+                "client %u, incarnation %u, is of job %016" PRIx64 "; this is %016" PRIx64, m->client,
+                m->incarnation, m->job, d->job);
+    }
+    return false;
+}
+
 void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     if (m->protocol != PS_PROTOCOL_VERSION)
         refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
-    else if (!codecs_allow(d, peer, m) || !psd_auth_hello(d, peer, m))
+    else if (!is_of_this_job(d, peer, m) || !codecs_allow(d, peer, m) || !psd_auth_hello(d, peer, m))
         return;
     else if (m->incarnation != 0)
         go_on(d, peer, m);

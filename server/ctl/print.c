@@ -45,6 +45,19 @@ static void print_method(FILE *out, const json_t *status)
     fprintf(out, "\n");
 }
 
+/* "12", "at most 12", "an unknown number (at least 5)". */
+static struct ctl_text lost_of(const json_t *center)
+{
+    struct ctl_text text = ctl_get(center, "lost_updates"), number = text;
+    const char *kind = json_string_value(json_object_get(center, "lost_updates_are"));
+    if (kind != NULL && strcmp(kind, "unknown") == 0)
+        snprintf(text.s, sizeof text.s, "an unknown number (at least %.40s)",
+                 ctl_get(center, "lost_updates_least").s);
+    else if (kind != NULL && strcmp(kind, "at most") == 0)
+        snprintf(text.s, sizeof text.s, "at most %.40s", number.s);
+    return text;
+}
+
 static void print_center(FILE *out, const json_t *status)
 {
     const json_t *model = json_object_get(status, "model"), *c = json_object_get(status, "center");
@@ -55,7 +68,7 @@ static void print_center(FILE *out, const json_t *status)
         fprintf(out, "model       none yet: the first worker brings it\n");
     fprintf(out, "center      version %s; updates %s applied, %s rejected, %s lost; %s replays\n",
             ctl_get(c, "version").s, ctl_get(c, "updates_applied").s, ctl_get(c, "updates_rejected").s,
-            ctl_get(c, "lost_updates").s, ctl_get(c, "replays").s);
+            lost_of(c).s, ctl_get(c, "replays").s);
     if (ctl_is_known(c, "resumed_from"))
         fprintf(out, "            resumed from %s\n", ctl_get(c, "resumed_from").s);
 }

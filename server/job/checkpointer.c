@@ -46,6 +46,7 @@ static void prepare(struct psd *d, unsigned what)
     s->version = psd_version(d);
     s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     s->incarnation = d->sessions.incarnation;
+    s->job = d->job;
     s->saved_at_s = ps_wall_us() / 1000000;
     s->test_accuracy = v->better.accuracy;
     s->evaluated_version = v->better.version;

@@ -32,10 +32,16 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
     psd_tell_lanes(d, &note);
 }
 
+/* How long a worker waits at most until the state directory has its name. */
+enum { RECORD_MS = 2000 };
+
 static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
 {
     s->state = PSD_SESSION_ACTIVE;
     s->step = (struct psd_session_step){.awaited = false};
+    if (!s->observer)
+        psd_journal_wake(d);
+    s->recorded = psd_journal_put(d);
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
     if (s->observer)
         return;
@@ -67,6 +73,30 @@ static bool has_place(struct psd *d, struct psd_session *s)
     psd_control_error(d, s, PS__CODE__RANK_RANGE, true, why);
     psd_job_end(d, s, PS__CODE__RANK_RANGE, why);
     return false;
+}
+
+/* Of who joins: it may act on it, so the state directory has it first. */
+static void say_begun(struct psd *d, struct psd_session *s)
+{
+    s->begun_by_ms = 0;
+    if (psd_journal_has(d, s->recorded))
+        psd_control_begun(d, s, false);
+    else
+        s->begun_by_ms = psd_loop_now_ms(&d->loop) + RECORD_MS;
+}
+
+void psd_job_tell_begun(struct psd *d)
+{
+    uint64_t now = psd_loop_now_ms(&d->loop);
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        if (s->begun_by_ms == 0 || s->state != PSD_SESSION_ACTIVE)
+            continue;
+        if (!psd_journal_has(d, s->recorded) && now < s->begun_by_ms)
+            continue;
+        s->begun_by_ms = 0;
+        psd_control_begun(d, s, false);
+    }
 }
 
 static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, const char *reason)
@@ -122,15 +152,19 @@ static void join(struct psd *d, struct psd_session *s, struct ps_manifest *m)
     activate(d, s, false);
     ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, psd_version(d));
-    psd_control_begun(d, s, false);
+    say_begun(d, s);
 }
 
 void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
 {
     /* A client whose Begun was lost with its connection asks again. */
     if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING) {
-        if (fits(d, s, m))
-            psd_control_begun(d, s, s->state == PSD_SESSION_OFFERING);
+        if (!fits(d, s, m))
+            return;
+        if (s->state == PSD_SESSION_OFFERING)
+            psd_control_begun(d, s, true);
+        else
+            say_begun(d, s);
         return;
     }
     if (!has_place(d, s)) {
@@ -205,6 +239,7 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
            s->incarnation, why);
     s->state = PSD_SESSION_VACANT;
     s->took_part = s->took_part && code != PS__CODE__OK;
+    s->begun_by_ms = 0;
     s->ended_ms = psd_loop_now_ms(&d->loop);
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
@@ -215,6 +250,7 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     psd_cuts_forget(d, s->client);
     psd_job_update_rates(d);
     psd_swap_check(d);
+    psd_journal_put(d);
 }
 
 void psd_job_swapped(struct psd *d)

@@ -32,8 +32,8 @@ static bool is_open(const struct psd *d, const struct psd_session *s)
 {
     uint64_t begun = atomic_load_explicit(&d->shared.begun[s->client], memory_order_acquire),
              whole = atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire);
-    return s->state == PSD_SESSION_ACTIVE &&
-           psd_exchange_seq(begun, s->incarnation) > psd_exchange_seq(whole, s->incarnation);
+    return s->state == PSD_SESSION_ACTIVE && psd_exchange_is_of(begun, s->incarnation) &&
+           psd_exchange_is_later(begun, whole);
 }
 
 static bool is_quiet(const struct psd *d)
@@ -64,6 +64,7 @@ static void finish(struct psd *d)
     w->again = false;
     w->n_swaps++;
     uint32_t generation = atomic_fetch_add_explicit(&d->shared.generation, 1, memory_order_relaxed) + 1;
+    psd_journal_put_method(d);
     psd_job_swapped(d);
     d->hooks.welcome_all(d);
     psd_membership_swapped(d);

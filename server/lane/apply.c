@@ -4,17 +4,25 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The count carries the exchange's name (low bits of incarnation and seq), so that one that was given up, or
+/* Whether what is counted is of a later exchange: a seq is among 2^24, as in the name of an exchange. */
+static bool has_gone_on(uint64_t counted, uint64_t name)
+{
+    if (counted >> 32 != name >> 32)
+        return counted > name;
+    return (int32_t)((uint32_t)(counted & ~UINT64_C(0xff)) - (uint32_t)name) > 0;
+}
+
+/* The count carries the exchange's name (incarnation and low bits of seq), so that one that was given up, or
  * that a restart cut in two, leaves nothing behind that the next would inherit. A lane that restores late
  * does not take back what another has counted since. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes)
 {
     _Atomic uint64_t *done = &lane->shared->lanes_done[client];
-    uint64_t name = (uint64_t)incarnation << 48 | (seq & UINT64_C(0xffffffffff)) << 8;
+    uint64_t name = (uint64_t)incarnation << 32 | (seq & 0xffffff) << 8;
     uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
     do {
-        if (was >> 48 == name >> 48 && was >> 8 > name >> 8)
+        if (has_gone_on(was, name))
             return false;
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (

@@ -102,7 +102,7 @@ static void restore_whole(struct psd_lane *lane)
     for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
         struct psd_lane_client *c = &lane->clients[i];
         uint64_t whole = atomic_load_explicit(&lane->shared->whole[i], memory_order_acquire);
-        c->seq = psd_exchange_seq(whole, c->incarnation);
+        c->seq = psd_exchange_seq(whole, c->incarnation, c->seq);
         c->n_landed = lane->n_chunks;
         c->others_seen = psd_lane_others(lane, i);
         memset(c->landed, 0xff, lane->n_words * sizeof *c->landed);

@@ -60,10 +60,27 @@ struct psd_shared {
     _Atomic uint64_t *begun, *whole;
 };
 
-/* Tells exchanges of one slot apart, over sessions; later ones are greater. */
+/* Tells exchanges of one slot apart, over sessions: the incarnation, and of seq what is left, which is
+ * enough: exchanges of one session that are compared are near each other. */
 static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
 {
-    return (uint64_t)incarnation << 40 | (seq & UINT64_C(0xffffffffff));
+    return (uint64_t)incarnation << 32 | (uint32_t)seq;
+}
+
+static inline bool psd_exchange_is(uint64_t name, uint32_t incarnation, uint64_t seq)
+{
+    return name == psd_exchange_name(incarnation, seq);
+}
+
+static inline bool psd_exchange_is_of(uint64_t name, uint32_t incarnation)
+{
+    return name >> 32 == incarnation;
+}
+
+/* A session is later than those of lower incarnation. */
+static inline bool psd_exchange_is_later(uint64_t name, uint64_t than)
+{
+    return name >> 32 != than >> 32 ? name > than : (int32_t)((uint32_t)name - (uint32_t)than) > 0;
 }
 
 /* Makes it the client's newest of `begun` or `whole`; a lane may be behind with what another has remembered.
@@ -71,15 +88,20 @@ static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
 static inline void psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
 {
     uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
-    while (was < name && !atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
-                                                                memory_order_relaxed))
+    while (psd_exchange_is_later(name, was) &&
+           !atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
+                                                  memory_order_relaxed))
         ;
 }
 
-/* The seq in a name; 0: it is of another session, or none. */
-static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation)
+/* The seq in a name of this session, which is near another of its; near 0: its lower 32 bits. 0: the name is
+ * of another session, or none. */
+static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation, uint64_t near_seq)
 {
-    return (uint32_t)(name >> 40) == (incarnation & 0xffffff) ? name & UINT64_C(0xffffffffff) : 0;
+    int64_t behind = (int32_t)((uint32_t)near_seq - (uint32_t)name);
+    if (!psd_exchange_is_of(name, incarnation))
+        return 0;
+    return behind <= (int64_t)near_seq ? near_seq - (uint64_t)behind : (uint32_t)name;
 }
 
 /* -ENOMEM. */

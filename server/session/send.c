@@ -57,13 +57,14 @@ void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason
     send_session(d, s, &m);
 }
 
-static void send_error(struct psd *d, const unsigned char *peer, size_t peer_bytes, uint32_t code, bool fatal,
-                       const char *sentence)
+static void send_error(struct psd *d, const unsigned char *peer, size_t peer_bytes, uint64_t job,
+                       uint32_t code, bool fatal, const char *sentence)
 {
     Ps__Error error = PS__ERROR__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     error.code = (Ps__Code)code;
     error.fatal = fatal;
+    error.job = job;
     error.sentence = (char *)(uintptr_t)sentence;
     m.what_case = PS__TO_CLIENT__WHAT_ERROR;
     m.error = &error;
@@ -74,16 +75,22 @@ void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code
                        const char *sentence)
 {
     d->rejected_control[code]++;
-    send_error(d, s->peer, s->peer_bytes, code, fatal, sentence);
+    send_error(d, s->peer, s->peer_bytes, d->job, code, fatal, sentence);
 }
 
-void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
+void psd_control_refuse_of(struct psd *d, const struct psd_peer *peer, uint64_t job, uint32_t code,
+                           const char *sentence)
 {
     d->rejected_control[code]++;
     if (ps_log_allows(&d->control.log_limit, "control.refused", "control road"))
         ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
-    send_error(d, peer->id, peer->id_bytes, code, true, sentence);
+    send_error(d, peer->id, peer->id_bytes, job, code, true, sentence);
+}
+
+void psd_control_refuse(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *sentence)
+{
+    psd_control_refuse_of(d, peer, d->job, code, sentence);
 }
 
 void psd_control_drain(struct psd *d, const char *reason)

@@ -62,6 +62,10 @@ struct psd_session {
     char end[96]; /* why the last session here ended; incarnation, name, address and metrics are still its */
     uint64_t
         reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
+    uint32_t awaited;     /* while it is vacant: the session of a run before whose place it is; 0: nobody's */
+    bool was_active;      /* that took part in the last one */
+    uint64_t recorded;    /* the journal's change that has the session */
+    uint64_t begun_by_ms; /* Begun is to be said when that is written, at the latest then; 0: it has been */
     uint64_t clock;
     uint32_t members;           /* of the clique that a worker leads, itself included; at least 1 */
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */

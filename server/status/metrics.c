@@ -125,8 +125,11 @@ char *psd_metrics_text(struct psd *d)
     one(f, "psd_updates_applied_total", "counter", "Exchanges applied by every lane.", labels,
         psd_version(d) - d->resumed_version);
     one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "", psd_version(d));
-    one(f, "psd_lost_updates", "gauge", "Updates after the checkpoint that this psd was resumed from.", "",
-        d->lost_updates);
+    struct psd_lost lost = psd_loss_told(d);
+    gauge(f, "psd_lost_updates",
+          "Updates that were lost when this psd was resumed from a checkpoint, at most; NaN: not known.",
+          lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
+    one(f, "psd_lost_updates_least", "gauge", "The same, at least.", "", lost.least);
     psd_team_metrics(f, d);
     swaps(f, d);
     rejected(f, &t);

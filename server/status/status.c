@@ -71,6 +71,7 @@ static json_t *checkpoint_json(const struct psd *d)
     bool any = v->last_path[0] != 0;
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
+    json_object_set_new(o, "set_aside", psd_json_text(v->aside));
     json_object_set_new(o, "last_path", psd_json_text(v->last_path));
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
@@ -124,11 +125,22 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
     json_object_set_new(o, "updates_dropped", integer(d->cuts.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
-    json_object_set_new(o, "lost_updates", integer(d->lost_updates));
+    struct psd_lost lost = psd_loss_told(d);
+    json_object_set_new(o, "lost_updates", lost.kind != PSD_LOSS_UNKNOWN ? integer(lost.most) : json_null());
+    json_object_set_new(o, "lost_updates_least", integer(lost.least));
+    json_object_set_new(o, "lost_updates_are", json_string(psd_loss_kind_name(lost.kind)));
     json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
     json_object_set_new(o, "resumed_version",
                         d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
     return o;
+}
+
+/* null: the head has not told yet. */
+static json_t *job_json(const struct psd *d)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)d->job);
+    return d->job != 0 ? json_string(text) : json_null();
 }
 
 static json_t *model_json(const struct psd *d)
@@ -197,6 +209,7 @@ static json_t *status_json(struct psd *d)
                                   "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
                                   d->cfg.averaging));
     json_object_set_new(o, "parameters", parameters_json(d));
+    json_object_set_new(o, "job", job_json(d));
     json_object_set_new(o, "generation", integer(d->shared.generation));
     json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));

@@ -343,6 +343,42 @@ START_TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
 }
 END_TEST
 
+/* What it holds is neither deleted nor mixed with what comes. */
+START_TEST(a_used_state_directory_is_resumed_or_set_aside)
+{
+    struct daemon d;
+    struct crew_worker w;
+    char aside[400], path[500], newest[400];
+    start(&d);
+    start_crew(&d, &w, 1, HEARTBEAT_MS);
+    go_on(&w, 1, 5);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    ck_assert(daemon_text(&d, "/status", "checkpoint.last_path", newest, sizeof newest));
+    ck_assert(crew_stop(&w, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+
+    ck_assert_int_eq(daemon_run(&d, NULL, WAIT_S), 3);
+    ck_assert_uint_eq(daemon_logged(&d, "give --resume to go on from it, or --fresh to begin a new job"), 1);
+    ck_assert_int_eq(access(newest, F_OK), 0);
+    ck_assert_int_eq(daemon_start(&d, "--fresh"), 0);
+    ck_assert(daemon_text(&d, "/status", "checkpoint.set_aside", aside, sizeof aside));
+    ck_assert_int_ne(access(newest, F_OK), 0);
+    snprintf(path, sizeof path, "%s%s", aside, strrchr(newest, '/'));
+    ck_assert_int_eq(access(path, F_OK), 0);
+    start_crew(&d, &w, 1, HEARTBEAT_MS);
+    for (int i = 0; i < 5; i++) {
+        go_on(&w, 1, 1);
+        ck_assert(daemon_checkpoint(&d, WAIT_S));
+    }
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert(crew_stop(&w, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0); /* the new job */
+    ck_assert_double_ge(daemon_number(&d, "/status", "center.resumed_version"), 5);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* The one that is slow to come back finds its place: a newcomer that takes any rank gets another. */
 START_TEST(ranks_in_the_checkpoint_are_kept_for_their_workers)
 {
@@ -380,6 +416,7 @@ int main(void)
         a_state_directory_has_one_psd,
         a_port_that_is_taken_ends_psd,
         other_machines_are_not_invited,
+        a_used_state_directory_is_resumed_or_set_aside,
         a_damaged_checkpoint_is_named_and_the_one_before_is_used,
     };
     return suite_run("restart", tests, sizeof tests / sizeof *tests, 500);

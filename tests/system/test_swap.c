@@ -271,6 +271,35 @@ START_TEST(a_swapped_job_outlives_psd)
 }
 END_TEST
 
+/* The file has changed, and psd is killed before anybody has heard of it: the generation that the checkpoint
+ * has is of the method before. */
+START_TEST(workers_take_the_method_that_psd_comes_back_with)
+{
+    static const char *settings[] = {COMMON, "lanes=2", "learning_rate=0.001", NULL};
+    static const char *const pairs[][2] = {{"method: async-sgd\n", "method: hogwild-sgd\n"},
+                                           {"method: hogwild-easgd\n", "method: async-easgd\n"},
+                                           {"method: async-msgd\n", "method: downpour\n"}};
+    for (size_t i = 0; i < ROWS(pairs); i++) {
+        const char *const *pair = pairs[i];
+        struct daemon d;
+        struct crew_worker crew[WORKERS];
+        start(&d, settings, pair[0]);
+        start_crew(&d, crew);
+        assert_go_on(&d, crew, WORKERS, pair[0]);
+        ck_assert(daemon_checkpoint(&d, WAIT_S));
+        write_config(&d, pair[1]);
+        for (int restart = 0; restart < 2; restart++) { /* the second without a checkpoint of it */
+            daemon_stop(&d, SIGKILL, WAIT_S);
+            ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+            assert_go_on(&d, crew, WORKERS, pair[1]);
+            ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 1);
+        }
+        stop_all(crew);
+        daemon_remove(&d);
+    }
+}
+END_TEST
+
 /* Connections, control road included, are reset again and again while methods change: what was on its way is
  * lost, in the middle of the exchange that a swap waits for, or behind it. */
 static void cut_through(const struct daemon *d, const struct crew_worker *crew, struct proxy *proxy)
@@ -471,6 +500,7 @@ int main(void)
         no_update_is_lost_when_lanes_become_whole_and_back,
         every_method_follows_every_other,
         a_swapped_job_outlives_psd,
+        workers_take_the_method_that_psd_comes_back_with,
         no_update_is_lost_when_connections_are_cut_meanwhile,
         a_stopped_worker_takes_the_method_when_it_is_back,
         an_exchange_refused_in_the_middle_holds_nothing_up,

@@ -41,6 +41,81 @@ START_TEST(newest_are_kept)
 }
 END_TEST
 
+/* The other model has another name for its first tensor, which a file has to be read to know the hash of. */
+static void make_other_model(struct psd_snapshot *s)
+{
+    struct ps_error err;
+    char path[256];
+    s->manifest->tensors[0].name[0] = '_';
+    ck_assert_int_eq(psd_checkpoint_write(".", s, UINT32_MAX, path, sizeof path, &err), 0);
+    psd_snapshot_finish(s);
+    ck_assert_int_eq(psd_checkpoint_read(path, 1000, s, &err), 0);
+}
+
+static void write_of(uint64_t job, uint64_t version, uint32_t keep, bool other_model)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    make_snapshot(&s, version, 1);
+    s.job = job;
+    if (other_model)
+        make_other_model(&s);
+    ck_assert_msg(psd_checkpoint_write(".", &s, keep, path, sizeof path, &err) == 0, "%s", err.text);
+    psd_snapshot_finish(&s);
+}
+
+START_TEST(no_other_jobs_files_are_deleted)
+{
+    struct psd_snapshot s;
+    write_of(7, 1, 1, false);
+    for (uint64_t v = 10; v < 13; v++)
+        write_of(8, v, 1, false); /* of the same model */
+    for (uint64_t v = 20; v < 23; v++)
+        write_of(7, v, 1, true); /* of another */
+    ck_assert_int_eq(access("center-000000000001.safetensors", F_OK), 0);
+    ck_assert_int_eq(access("center-000000000012.safetensors", F_OK), 0);
+    ck_assert_int_eq(access("center-000000000022.safetensors", F_OK), 0);
+    ck_assert_int_eq(count_files(), 3);
+    make_snapshot(&s, 2, 1);
+    s.job = 8;
+    psd_checkpoint_forget_after(".", &s); /* going back: what is undone is this job's */
+    psd_snapshot_finish(&s);
+    ck_assert_int_ne(access("center-000000000012.safetensors", F_OK), 0);
+    ck_assert_int_eq(count_files(), 2);
+}
+END_TEST
+
+START_TEST(a_used_directory_asks_what_is_wanted)
+{
+    struct ps_error err;
+    struct psd_snapshot s;
+    char aside[200], again[200] = "", path[300];
+    ck_assert_int_eq(mkdir("state", 0700), 0);
+    ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), 0);
+    ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), 0); /* empty */
+    for (int round = 0; round < 2; round++) {
+        make_snapshot(&s, 34, 1);
+        ck_assert_int_eq(psd_checkpoint_write("state/checkpoints", &s, 1, path, sizeof path, &err), 0);
+        psd_snapshot_finish(&s);
+        ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), -EEXIST);
+        assert_error_says(&err, "state/checkpoints holds 1 checkpoints of a job, the newest of version 34");
+        assert_error_says(&err, "--resume");
+        assert_error_says(&err, "--fresh");
+        ck_assert_int_eq(psd_state_checkpoints("state", true, false, aside, sizeof aside, &err), 0);
+        ck_assert_str_eq(aside, "");
+
+        ck_assert_int_eq(psd_state_checkpoints("state", false, true, aside, sizeof aside, &err), 0);
+        ck_assert_str_ne(aside, again); /* in the same second */
+        strcpy(again, aside);
+        snprintf(path, sizeof path, "%s/center-000000000034.safetensors", aside);
+        ck_assert_int_eq(access(path, F_OK), 0);
+        ck_assert_int_ne(access("state/checkpoints/center-000000000034.safetensors", F_OK), 0);
+    }
+    ck_assert_int_eq(system("rm -r state"), 0);
+}
+END_TEST
+
 /* A run that started anew beside the files of a longer one: its files are the newest all the same. */
 START_TEST(newest_is_by_time)
 {
@@ -108,8 +183,8 @@ START_TEST(failed_write_leaves_the_old_file)
     char path[256];
 
     make_snapshot(&s, 1, 1);
-    ck_assert_int_eq(psd_checkpoint_write("missing", &s, 1, path, sizeof path, &err), -ENOENT);
-    assert_error_says(&err, "missing: ");
+    ck_assert_int_eq(psd_checkpoint_write("missing/deep", &s, 1, path, sizeof path, &err), -ENOENT);
+    assert_error_says(&err, "missing/deep: ");
     write_snapshot(1, 1, 1);
     s.version = 2;
     ck_assert_int_eq(mkdir("center-000000000002.safetensors", 0700), 0); /* rename cannot replace it */
@@ -126,6 +201,25 @@ START_TEST(failed_write_leaves_the_old_file)
     ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, 20, &err), -ENAMETOOLONG);
     ck_assert_int_eq(psd_checkpoint_read("center-000000000001.safetensors", 1000, &back, &err), 0);
     psd_snapshot_finish(&back);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
+/* Somebody has removed it while psd runs. */
+START_TEST(a_directory_that_is_gone_is_made_anew)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    make_snapshot(&s, 1, 1);
+    ck_assert_msg(psd_checkpoint_write("gone", &s, 1, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(access("gone/center-000000000001.safetensors", F_OK), 0);
+    ck_assert_int_eq(unlink("gone/center-000000000001.safetensors"), 0);
+    ck_assert_int_eq(rmdir("gone"), 0);
+    s.evaluated = true;
+    ck_assert_msg(psd_checkpoint_write_best("gone", &s, false, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(unlink("gone/best.safetensors"), 0);
+    ck_assert_int_eq(rmdir("gone"), 0);
     psd_snapshot_finish(&s);
 }
 END_TEST
@@ -281,10 +375,13 @@ int main(void)
     TCase *tc = tcase_create("statedir");
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, newest_are_kept);
+    tcase_add_test(tc, no_other_jobs_files_are_deleted);
+    tcase_add_test(tc, a_used_directory_asks_what_is_wanted);
     tcase_add_test(tc, newest_is_by_time);
     tcase_add_test(tc, damaged_newest_falls_back);
     tcase_add_test(tc, empty_directory_has_none);
     tcase_add_test(tc, failed_write_leaves_the_old_file);
+    tcase_add_test(tc, a_directory_that_is_gone_is_made_anew);
     tcase_add_test(tc, best_is_kept_apart);
     tcase_add_test(tc, best_is_never_lost);
     tcase_add_test(tc, short_write_leaves_nothing);

@@ -68,9 +68,9 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
     ask_chunk(&r, 0, 1, 0, 0, PS_FRAME_ANSWER); /* a replay */
     ask_chunk(&r, 0, 1, 1, 1, PS_FRAME_ANSWER); /* begun, in the other lane */
     ask_chunk(&r, 0, 1, 1, 0, PS_FRAME_ANSWER);
-    ck_assert_uint_lt(psd_exchange_seq(r.shared.whole[0], INC), 1);
+    ck_assert_uint_lt(psd_exchange_seq(r.shared.whole[0], INC, 0), 1);
     ask_chunk(&r, 0, 1, 0, 1, PS_FRAME_ANSWER);
-    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[0], INC), 1);
+    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[0], INC, 0), 1);
     ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_WHOLE);
     ask_chunk(&r, 0, 2, 0, 0, PS_FRAME_ERROR);
     rig_swap(&r, "sgd", NULL);
@@ -81,6 +81,59 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
     ck_assert_uint_eq(reply.f.code, PS__CODE__GENERATION);
     rig_exchange(&r, PS_FRAME_EXCHANGE, 1, INC, 2, x[1], 0);
     assert_center(&r, (const double[]){1, -1});
+    ck_assert_uint_eq(r.shared.version, 2);
+    rig_close(&r);
+}
+END_TEST
+
+/* Sessions that have one slot one after the other; in the second row, numbers that a short name has no room
+ * for.
+ */
+static const struct {
+    uint32_t before, after;
+    uint64_t seq;
+} names[] = {
+    {0x00ffffff, 0x01000000, 1},
+    {0x0001ffff, 0x0005ffff, 1},
+    {0x7fffffff, 0xfffffffe, UINT64_C(0x100000001)},
+    {7, 8, UINT64_C(0xffffffff)},
+};
+
+static void ask_as(struct rig *r, uint32_t incarnation, uint64_t seq, uint32_t lane, uint32_t k, uint8_t kind)
+{
+    struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, 0, incarnation, seq, lane, k);
+    struct reply reply;
+    rig_ask_vector(r, lane, &f, x[0], &reply);
+    ck_assert_msg(reply.f.kind == kind, "kind %u, code %u", reply.f.kind, reply.f.code);
+}
+
+static void exchange_as(struct rig *r, uint32_t incarnation, uint64_t seq)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = 0; k < 2; k++)
+            ask_as(r, incarnation, seq, lane, k, PS_FRAME_ANSWER);
+}
+
+START_TEST(names_tell_every_session_and_exchange_apart)
+{
+    uint32_t before = names[_i].before, after = names[_i].after;
+    uint64_t seq = names[_i].seq;
+    struct rig r;
+    open_job(&r, "add", NULL);
+    rig_admit(&r, 0, before, PSD_PHASE_ACTIVE, false);
+    ask_as(&r, before, seq, 0, 0, PS_FRAME_ANSWER); /* of which nothing more comes */
+    rig_admit(&r, 0, after, PSD_PHASE_ACTIVE, false);
+    exchange_as(&r, after, seq);
+    ck_assert_uint_eq(r.shared.version, 1);
+    ck_assert(psd_exchange_is(r.shared.whole[0], after, seq));
+    ask_as(&r, after, seq + 1, 0, 0, PS_FRAME_ANSWER);
+    ck_assert(psd_lane_has_begun(&r.shared, 0, after, seq + 1));
+    ck_assert(psd_exchange_is_later(r.shared.begun[0], r.shared.whole[0]));
+    rig_shut(&r);
+    ask_as(&r, after, seq + 1, 0, 1, PS_FRAME_ANSWER); /* begun: it is finished */
+    ask_as(&r, after, seq + 1, 1, 0, PS_FRAME_ANSWER);
+    ask_as(&r, after, seq + 1, 1, 1, PS_FRAME_ANSWER);
+    ck_assert(psd_exchange_is(r.shared.whole[0], after, seq + 1));
     ck_assert_uint_eq(r.shared.version, 2);
     rig_close(&r);
 }
@@ -112,8 +165,8 @@ START_TEST(a_round_that_has_begun_is_finished)
         recv_kind(&r, lane, 1, PS_FRAME_ANSWER, 0);
     }
     ask_chunk(&r, 0, 2, 0, 0, PS_FRAME_ERROR);
-    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[0], INC), 1);
-    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[1], INC), 1);
+    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[0], INC, 0), 1);
+    ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[1], INC, 0), 1);
     for (uint32_t lane = 0; lane < LANES; lane++)
         while (rig_heard(&r, lane))
             ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_WHOLE);
@@ -332,6 +385,7 @@ int main(void)
     Suite *suite = suite_create("swap");
     TCase *tcase = tcase_create("swap");
     tcase_add_test(tcase, what_has_begun_is_finished_and_nothing_else);
+    tcase_add_loop_test(tcase, names_tell_every_session_and_exchange_apart, 0, ROWS(names));
     tcase_add_test(tcase, a_round_that_has_begun_is_finished);
     tcase_add_loop_test(tcase, what_waits_for_a_round_is_refused, 0, 2);
     tcase_add_test(tcase, a_serial_answer_is_given);

@@ -1,0 +1,339 @@
+#include "server/psd.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "proto/clock.h"
+#include "proto/log.h"
+
+#define WRITE_S 0.2
+#define SYNC_S  1
+
+/* Where the names of a new job start: a worker of another job must not be taken for one of this job's. Room
+ * for many runs is left above. */
+#define NAMES_MASK 0x3fffffffu
+
+static uint64_t draw(void)
+{
+    uint64_t value = 0;
+    while (value == 0)
+        if (getrandom(&value, sizeof value, GRND_NONBLOCK) < 0)
+            value = ps_now_ns() ^ ps_wall_us() << 20 ^ (uint64_t)getpid() << 48;
+    return value;
+}
+
+int psd_journal_open(struct psd *d, struct ps_error *err)
+{
+    struct psd_journal *j = &d->journal;
+    return psd_job_file_open(d->cfg.state_dir, &j->file, &j->before, &j->has_before, err);
+}
+
+bool psd_journal_is_former(const struct psd *d, uint64_t job)
+{
+    for (size_t i = 0; i < PSD_JOB_FORMER; i++)
+        if (job != 0 && d->journal.wanted.former[i] == job)
+            return true;
+    return false;
+}
+
+/* The directory is another job's from now on. */
+static void remember_former(struct psd_job_record *r, const struct psd_job_record *before, uint64_t job)
+{
+    memcpy(r->former, before->former, sizeof r->former);
+    if (before->job == 0 || before->job == job)
+        return;
+    memmove(r->former + 1, r->former, sizeof r->former - sizeof *r->former);
+    r->former[0] = before->job;
+}
+
+/* Places that may still be taken by who has them. */
+static void keep_places(struct psd *d, const struct psd_job_record *before)
+{
+    uint64_t until_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+    for (uint32_t i = 0; i < before->n_members; i++) {
+        const struct psd_job_member *m = &before->members[i];
+        if (m->client >= d->sessions.n_slots)
+            continue;
+        d->sessions.slots[m->client].awaited = m->incarnation;
+        d->sessions.slots[m->client].was_active = i < before->n_active;
+        d->sessions.slots[m->client].reserved_until_ms = until_ms;
+    }
+}
+
+/* Of a directory that has no such record: the sessions that the checkpoint knows. */
+static void keep_places_of_checkpoint(struct psd *d)
+{
+    for (size_t i = 0; i < d->resumed.n_replay; i++)
+        if (d->resumed.replay[i].client < d->sessions.n_slots)
+            d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
+                psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+}
+
+/* Whether the record is of the job that is resumed. A checkpoint that was copied to another directory begins
+ * a job of its own there: the one that it is of may still run. */
+static bool goes_on_with(const struct psd *d, bool from_checkpoint)
+{
+    const struct psd_job_record *b = &d->journal.before;
+    return d->journal.has_before && b->job != 0 &&
+           (!from_checkpoint || d->resumed.job == 0 || d->resumed.job == b->job ||
+            d->resumed.job == b->origin);
+}
+
+/* Beyond all that may have been given. */
+static uint32_t first_name(const struct psd *d, bool resume, bool from_checkpoint)
+{
+    const struct psd_journal *j = &d->journal;
+    uint64_t first = resume && j->has_before ? j->before.names_to : 0;
+    if (from_checkpoint && d->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK > first)
+        first = d->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK;
+    if (first == 0)
+        first = draw() & NAMES_MASK;
+    return first < UINT32_MAX - PSD_NAMES_BLOCK ? (uint32_t)first : UINT32_MAX;
+}
+
+uint32_t psd_journal_generation(const struct psd *d)
+{
+    const struct psd_job_record *b = &d->journal.before;
+    uint32_t saved = d->resumed.generation;
+    if (d->cfg.servers.count > 1)
+        return saved; /* all of them have to agree */
+    if (!goes_on_with(d, true))
+        return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
+    uint32_t told = b->generation > saved ? b->generation : saved;
+    return told + (b->method != psd_config_method_hash(&d->cfg));
+}
+
+static void take_method(const struct psd *d, struct psd_job_record *r, uint32_t generation)
+{
+    r->generation = generation;
+    r->method = psd_config_method_hash(&d->cfg);
+}
+
+void psd_journal_put_method(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    pthread_mutex_lock(&j->lock);
+    take_method(d, &j->wanted, atomic_load(&d->shared.generation));
+    pthread_mutex_unlock(&j->lock);
+    psd_journal_put(d);
+}
+
+int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
+{
+    struct psd_journal *j = &d->journal;
+    bool from_checkpoint = d->resumed_from[0] != 0;
+    bool same = resume && goes_on_with(d, from_checkpoint);
+    d->job = same ? j->before.job : psd_is_head(d) ? draw() : 0; /* a follower learns it from the head */
+    d->names_before = d->sessions.incarnation = first_name(d, resume, from_checkpoint);
+    if (d->names_before == UINT32_MAX)
+        return ps_fail(err, -ERANGE, "%s: the job has used up its names (2^32 sessions)", d->cfg.state_dir);
+    if (same && from_checkpoint)
+        keep_places(d, &j->before);
+    else if (from_checkpoint)
+        keep_places_of_checkpoint(d);
+    psd_loss_begin(d, same ? &j->before : NULL);
+
+    struct psd_job_record *r = &j->wanted;
+    *r = (struct psd_job_record){
+        .job = d->job, .version = d->resumed_version, .names_to = d->names_before + PSD_NAMES_BLOCK};
+    remember_former(r, &j->before, d->job);
+    take_method(d, r, d->resumed.generation);
+    r->origin = from_checkpoint && d->resumed.job != d->job ? d->resumed.job : 0;
+    j->idle = true;
+    if (same && from_checkpoint) {
+        r->version = j->before.version;
+        r->ended = j->before.ended;
+        r->n_active = j->before.n_active;
+        r->n_members = j->before.n_members;
+        memcpy(r->members, j->before.members, sizeof r->members);
+    }
+    int rc = psd_job_file_write(&j->file, r);
+    if (rc == 0)
+        rc = psd_job_file_sync(&j->file);
+    atomic_store(&j->names_written, r->names_to);
+    return rc == 0 ? 0
+                   : ps_fail(err, rc, "%s/" PSD_JOB_FILE ": cannot write it: %s", d->cfg.state_dir,
+                             strerror(-rc));
+}
+
+/* Whoever takes part, and those of the run before that may still come back. */
+static void list_members(const struct psd *d, struct psd_job_record *r)
+{
+    uint64_t now = psd_loop_now_ms(&d->loop);
+    r->n_members = 0;
+    for (uint32_t i = 0; i < d->sessions.n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_ACTIVE)
+            r->members[r->n_members++] = (struct psd_job_member){i, s->incarnation};
+    }
+    r->n_active = r->n_members;
+    for (uint32_t i = 0; i < d->sessions.n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_VACANT && s->awaited != 0 && now < s->reserved_until_ms)
+            r->members[r->n_members++] = (struct psd_job_member){i, s->awaited};
+    }
+}
+
+void psd_journal_wake(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    if (!j->runs || !j->idle)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->idle = false;
+    j->wanted.ended = 0;
+    pthread_mutex_unlock(&j->lock);
+}
+
+uint64_t psd_journal_put(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    if (!j->runs)
+        return 0;
+    pthread_mutex_lock(&j->lock);
+    if (!j->idle)
+        list_members(d, &j->wanted);
+    j->wanted.job = d->job;
+    uint64_t change = ++j->asked;
+    pthread_cond_signal(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+    return change;
+}
+
+bool psd_journal_has(const struct psd *d, uint64_t change)
+{
+    return atomic_load_explicit(&d->journal.written, memory_order_acquire) >= change;
+}
+
+bool psd_journal_has_names(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    uint32_t given = d->sessions.incarnation, to = atomic_load(&j->names_written);
+    if (to - given <= PSD_NAMES_BLOCK / 2 && j->wanted.names_to == to && to < UINT32_MAX - PSD_NAMES_BLOCK) {
+        pthread_mutex_lock(&j->lock);
+        j->wanted.names_to += PSD_NAMES_BLOCK;
+        pthread_mutex_unlock(&j->lock);
+        psd_journal_put(d);
+    }
+    return given < to;
+}
+
+/* Thread. Its own state. */
+struct writer {
+    struct psd_job_record record;
+    uint64_t change;
+    double synced_s;
+    int failed;
+};
+
+static void log_result(const struct psd *d, struct writer *w, int rc)
+{
+    if (rc < 0 && w->failed == 0)
+        ps_log(PS_LOG_ERROR, "journal.failed",
+               "%s/" PSD_JOB_FILE
+               ": cannot write it: %s; if psd is lost now, what it knows of its workers is as "
+               "old as this",
+               d->cfg.state_dir, strerror(-rc));
+    else if (rc == 0 && w->failed != 0)
+        ps_log(PS_LOG_INFO, "journal.written", "%s/" PSD_JOB_FILE " is written again", d->cfg.state_dir);
+    w->failed = rc;
+}
+
+static void bring_up_to_date(struct psd *d, struct writer *w, uint64_t change, bool idle)
+{
+    struct psd_journal *j = &d->journal;
+    uint64_t version = idle ? w->record.version : atomic_load_explicit(j->version, memory_order_relaxed);
+    bool changed = change != w->change;
+    if (!changed && version == w->record.version && !j->file.unsynced && w->failed == 0)
+        return;
+    w->record.version = version;
+    int rc = psd_job_file_write(&j->file, &w->record);
+    if (rc == 0)
+        atomic_store(&j->names_written, w->record.names_to);
+    w->change = change;
+    if (changed) {
+        atomic_store_explicit(&j->written, change, memory_order_release);
+        uv_async_send(&j->news);
+    }
+    if (rc == 0 && (changed || ps_now_s() - w->synced_s >= SYNC_S)) {
+        rc = psd_job_file_sync(&j->file);
+        w->synced_s = ps_now_s();
+    }
+    log_result(d, w, rc);
+}
+
+static void *run(void *arg)
+{
+    struct psd *d = arg;
+    struct psd_journal *j = &d->journal;
+    struct writer w = {.record = {.job = 0}};
+    bool stop = false;
+    while (!stop) {
+        pthread_mutex_lock(&j->lock);
+        if (!j->stop && j->asked == w.change)
+            ps_cond_wait_until(&j->changed, &j->lock, ps_ns_after(WRITE_S));
+        stop = j->stop;
+        uint64_t change = j->asked, version = w.record.version;
+        bool idle = j->idle;
+        w.record = j->wanted;
+        w.record.version = idle ? j->wanted.version : version;
+        pthread_mutex_unlock(&j->lock);
+        bring_up_to_date(d, &w, change, idle);
+    }
+    return NULL;
+}
+
+/* Who waited for it may be told Begun now. */
+static void on_news(uv_async_t *news)
+{
+    psd_job_tell_begun(news->data);
+}
+
+int psd_journal_start(struct psd *d, struct ps_error *err)
+{
+    struct psd_journal *j = &d->journal;
+    pthread_mutex_init(&j->lock, NULL);
+    ps_cond_init(&j->changed);
+    j->ready = true;
+    j->version = &d->shared.version;
+    j->news.data = d;
+    int rc = -uv_async_init(&d->loop, &j->news, on_news);
+    if (rc == 0)
+        rc = pthread_create(&j->thread, NULL, run, d);
+    j->runs = rc == 0;
+    return rc == 0 ? 0 : ps_fail(err, -rc, "cannot start the journal's thread: %s", strerror(rc));
+}
+
+static void stop_thread(struct psd_journal *j)
+{
+    if (!j->runs)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->stop = true;
+    pthread_cond_signal(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+    pthread_join(j->thread, NULL);
+}
+
+void psd_journal_close(struct psd *d)
+{
+    struct psd_journal *j = &d->journal;
+    bool ran = j->runs;
+    stop_thread(j);
+    if (ran && !j->idle) {
+        list_members(d, &j->wanted);
+        j->wanted.version = psd_version(d);
+        j->wanted.ended = 1;
+        if (psd_job_file_write(&j->file, &j->wanted) == 0)
+            psd_job_file_sync(&j->file);
+    }
+    j->runs = false;
+    psd_job_file_close(&j->file);
+    if (!j->ready)
+        return;
+    pthread_cond_destroy(&j->changed);
+    pthread_mutex_destroy(&j->lock);
+    j->ready = false;
+}

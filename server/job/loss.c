@@ -1,0 +1,103 @@
+#include "server/psd.h"
+
+#include "server/admissions/admissions.h"
+
+static struct psd_part_loss *own_part(struct psd *d)
+{
+    return &d->loss.parts[d->cfg.servers.index];
+}
+
+void psd_loss_begin(struct psd *d, const struct psd_job_record *before)
+{
+    struct psd_loss *l = &d->loss;
+    *l = (struct psd_loss){.has_record = before != NULL};
+    if (d->resumed_from[0] == 0)
+        return;
+    *own_part(d) = (struct psd_part_loss){.resumed = true,
+                                          .exact = before != NULL && before->ended,
+                                          .from = d->resumed_version,
+                                          .reached = before != NULL ? before->version : 0};
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+        l->n_awaited += d->sessions.slots[i].was_active && !d->sessions.slots[i].observer;
+}
+
+static void saw(struct psd_part_loss *p, uint64_t version)
+{
+    if (p->resumed && !p->exact && version > p->reached)
+        p->reached = version;
+}
+
+void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m)
+{
+    struct psd_loss *l = &d->loss;
+    uint32_t n = d->cfg.servers.count;
+    bool awaited = s->awaited == m->incarnation, was_active = s->was_active;
+    s->awaited = 0;
+    s->was_active = false;
+    if (s->observer || (awaited && !was_active)) /* what that one has seen was lost before */
+        return;
+    l->n_awaited -= awaited && l->n_awaited > 0;
+    l->under_way += m->under_way != 0;
+    if (n == 1)
+        saw(own_part(d), m->center_version);
+    for (uint32_t i = 0; n > 1 && i < n; i++) {
+        if (i < m->n_versions)
+            saw(&l->parts[i], m->versions[i]);
+        else
+            l->blind = true;
+    }
+}
+
+void psd_loss_of_server(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact)
+{
+    d->loss.parts[index] =
+        (struct psd_part_loss){.resumed = true, .exact = exact, .from = from, .reached = reached};
+}
+
+void psd_loss_of_server_later(struct psd *d, uint64_t from, uint64_t reached, bool exact)
+{
+    d->loss.later += reached > from ? reached - from : 0;
+    d->loss.later_is_unknown = d->loss.later_is_unknown || !exact;
+}
+
+/* Whose exchange was under way, as far as it is known. */
+static uint64_t cut_short(const struct psd *d)
+{
+    uint64_t n = d->loss.under_way + d->loss.n_awaited;
+    return psd_admission_find(d->cfg.admission)->rounds && n > 1 ? 1 : n;
+}
+
+struct psd_lost psd_loss_told(const struct psd *d)
+{
+    const struct psd_loss *l = &d->loss;
+    struct psd_lost told = {.kind = PSD_LOSS_EXACT};
+    bool resumed = false, exact = true, rounds = psd_admission_find(d->cfg.admission)->rounds;
+    for (uint32_t i = 0; i < d->cfg.servers.count; i++) {
+        const struct psd_part_loss *p = &l->parts[i];
+        uint64_t lost = p->resumed && p->reached > p->from ? p->reached - p->from : 0;
+        told.least = !rounds ? told.least + lost : lost > told.least ? lost : told.least;
+        resumed = resumed || p->resumed;
+        exact = exact && (!p->resumed || p->exact);
+    }
+    told.most = told.least;
+    if (resumed) {
+        uint64_t cut = cut_short(d);
+        told.most += cut;
+        if (!l->has_record || (!exact && (l->n_awaited > 0 || l->blind)))
+            told.kind = PSD_LOSS_UNKNOWN;
+        else if (!exact || cut > 0)
+            told.kind = PSD_LOSS_AT_MOST;
+    }
+    told.least += l->later;
+    told.most += l->later;
+    if (l->later_is_unknown)
+        told.kind = PSD_LOSS_UNKNOWN;
+    return told;
+}
+
+const char *psd_loss_kind_name(enum psd_loss_kind kind)
+{
+    static const char *const names[] = {
+        [PSD_LOSS_EXACT] = "exact", [PSD_LOSS_AT_MOST] = "at most", [PSD_LOSS_UNKNOWN] = "unknown"};
+    return names[kind];
+}
