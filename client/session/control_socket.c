@@ -21,6 +21,11 @@ static void cut_line(char *text)
     text[strcspn(text, "\r\n")] = 0;
 }
 
+bool psc_place_is(const struct psc_place *a, const struct psc_place *b)
+{
+    return strcmp(a->url, b->url) == 0 && strcmp(a->server_key, b->server_key) == 0;
+}
+
 int psc_place_find(const char *server, struct psc_place *place, struct ps_error *err)
 {
     char line[128];

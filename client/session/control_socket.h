@@ -2,6 +2,8 @@
 #ifndef PSC_SESSION_CONTROL_SOCKET_H
 #define PSC_SESSION_CONTROL_SOCKET_H
 
+#include <stdbool.h>
+
 #include "proto/error.h"
 #include "proto/security/curve.h"
 
@@ -11,6 +13,8 @@ struct psc_place {
     unsigned open_mode; /* of the endpoint file, where others may write it; 0: they may not */
 };
 
+/* Whether both are of one server. */
+bool psc_place_is(const struct psc_place *a, const struct psc_place *b);
 /* server: a URL, or "@FILE", an endpoint file, which is read at every call: a restarted server may have
  * another port. -errno with a sentence. */
 int psc_place_find(const char *server, struct psc_place *place, struct ps_error *err);

@@ -101,8 +101,7 @@ static bool has_moved(struct service *v)
     if (now < v->find_ms)
         return false;
     v->find_ms = now + HELLO_WAIT_MS;
-    return psc_place_find(v->c->opt.server, &place, &ignored) == 0 &&
-           (strcmp(place.url, v->found.url) != 0 || strcmp(place.server_key, v->found.server_key) != 0);
+    return psc_place_find(v->c->opt.server, &place, &ignored) == 0 && !psc_place_is(&place, &v->found);
 }
 
 /* A fresh socket and a Hello on it. */

@@ -36,7 +36,7 @@ static int connect_there(struct call *c, struct ps_error *err)
     c->trouble.text[0] = 0;
     if (psc_place_find(c->m->place, &place, &c->trouble) < 0)
         return 0;
-    if (c->line.socket != NULL && memcmp(&place, &c->line.place, sizeof place) == 0)
+    if (c->line.socket != NULL && psc_place_is(&place, &c->line.place))
         return 0;
     switch (psc_line_open(&c->line, c->context, &place, c->proof, &c->trouble)) {
     case PSC_OK:
