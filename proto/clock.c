@@ -58,6 +58,11 @@ void ps_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
+void ps_cond_wake(pthread_cond_t *cond)
+{
+    pthread_cond_broadcast(cond);
+}
+
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
 {
     const struct timespec until = {.tv_sec = (time_t)(until_ns / PS_NS_PER_S),

@@ -27,6 +27,8 @@ void ps_sleep_us(uint64_t us);
 
 /* For ps_cond_wait_until. */
 void ps_cond_init(pthread_cond_t *cond);
+/* Wakes all who wait for it. Nothing else does: who waits by a driven clock has to hear of it. */
+void ps_cond_wake(pthread_cond_t *cond);
 /* As pthread_cond_wait: with the mutex held, and it may return for nothing. -ETIMEDOUT at ps_now_ns of
  * until_ns. */
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns);

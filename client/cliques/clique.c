@@ -17,6 +17,8 @@
 
 #include "proto/thread.h"
 
+#include "proto/clock.h"
+
 struct psc_clique {
     const struct psc_clique_kind *kind; /* NULL: only the sentence */
     void *state;
@@ -149,7 +151,7 @@ static void *communicate(void *arg)
                 note_failure(q, ticket, rc, &err);
         }
         q->finished = ticket;
-        pthread_cond_broadcast(&q->ended);
+        ps_cond_wake(&q->ended);
     }
     pthread_mutex_unlock(&q->lock);
     return NULL;
@@ -184,7 +186,7 @@ static uint64_t put(struct psc_clique *q, const struct psc_collective *op)
 {
     uint64_t ticket = ++q->issued;
     q->slots[ticket % PSC_CLIQUE_MAX_STARTED] = *op;
-    pthread_cond_signal(&q->queued);
+    ps_cond_wake(&q->queued);
     return ticket;
 }
 
@@ -359,7 +361,7 @@ void psc_clique_close(struct psc_clique *q)
     if (q->runs) {
         pthread_mutex_lock(&q->lock);
         q->stop = true;
-        pthread_cond_signal(&q->queued);
+        ps_cond_wake(&q->queued);
         pthread_mutex_unlock(&q->lock);
         pthread_join(q->thread, NULL);
     }

@@ -124,7 +124,7 @@ void psc_group_close(struct psc *c)
     if (k->runs) {
         pthread_mutex_lock(&k->lock);
         k->stop = true;
-        pthread_cond_signal(&k->changed);
+        ps_cond_wake(&k->changed);
         pthread_mutex_unlock(&k->lock);
         pthread_join(k->thread, NULL);
         pthread_cond_destroy(&k->changed);

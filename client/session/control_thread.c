@@ -43,7 +43,7 @@ struct service {
 /* With the lock held: lets everyone who waits look again. */
 static void announce(struct psc *c)
 {
-    pthread_cond_broadcast(&c->shared.changed);
+    ps_cond_wake(&c->shared.changed);
     eventfd_write(c->wake_fd, 1);
 }
 

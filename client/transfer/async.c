@@ -31,7 +31,7 @@ static void finish_oldest(struct psc *c, int rc)
         m->failed_ticket = m->finished;
         m->failed = *s->out;
     }
-    pthread_cond_broadcast(&m->landed);
+    ps_cond_wake(&m->landed);
 }
 
 static void *carry(void *arg)
@@ -99,7 +99,7 @@ uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     s->transfer.patient = true;
     s->own.rc = PSC_OK;
     s->out = out != NULL ? out : &s->own;
-    pthread_cond_signal(&m->queued);
+    ps_cond_wake(&m->queued);
     pthread_mutex_unlock(&m->lock);
     return ticket;
 }
@@ -152,7 +152,7 @@ void psc_mover_stop(struct psc *c)
     eventfd_write(c->wake_fd, 1);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
-    pthread_cond_signal(&m->queued);
+    ps_cond_wake(&m->queued);
     pthread_mutex_unlock(&m->lock);
     pthread_join(m->thread, NULL);
     finish(m);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clock.h"
+
 /* A batch on its way. A thread writes it between claiming it and setting `ready`, the reader reads it from
  * then until it moves `head`. */
 struct slot {
@@ -60,7 +62,7 @@ static struct slot *claim(struct cnn_prefetch *p)
     s->ready = false;
     if (s->n == 0) {
         p->ended = true;
-        pthread_cond_signal(&p->ready);
+        ps_cond_wake(&p->ready);
         return NULL;
     }
     p->tail++;
@@ -95,9 +97,9 @@ static void *run(void *arg)
         pthread_mutex_lock(&p->lock);
         s->ready = true;
         p->n_making--;
-        pthread_cond_signal(&p->ready);
+        ps_cond_wake(&p->ready);
         if (p->n_making == 0)
-            pthread_cond_signal(&p->idle);
+            ps_cond_wake(&p->idle);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -123,7 +125,7 @@ int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, st
     *after = s->after;
     pthread_mutex_lock(&p->lock);
     p->head++;
-    pthread_cond_signal(&p->room);
+    ps_cond_wake(&p->room);
     pthread_mutex_unlock(&p->lock);
     return n;
 }
@@ -145,7 +147,7 @@ void cnn_prefetch_resume(struct cnn_prefetch *p)
     pthread_mutex_lock(&p->lock);
     p->paused = false;
     atomic_store(&p->abandon, false);
-    pthread_cond_broadcast(&p->room);
+    ps_cond_wake(&p->room);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -174,7 +176,7 @@ static void stop_threads(struct cnn_prefetch *p)
     pthread_mutex_lock(&p->lock);
     p->stopping = true;
     atomic_store(&p->abandon, true);
-    pthread_cond_broadcast(&p->room);
+    ps_cond_wake(&p->room);
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < p->n_started; i++)
         pthread_join(p->threads[i].id, NULL);

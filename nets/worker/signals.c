@@ -13,7 +13,7 @@ static void *take_signals(void *arg)
         pthread_mutex_lock(&stop->lock);
         bool second = stop->asked;
         stop->asked = true;
-        pthread_cond_broadcast(&stop->wake);
+        ps_cond_wake(&stop->wake);
         pthread_mutex_unlock(&stop->lock);
         if (second)
             _exit(128 + signal);

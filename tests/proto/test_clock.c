@@ -83,7 +83,7 @@ static void *throw_it(void *arg)
     struct ball *b = arg;
     pthread_mutex_lock(&b->lock);
     b->thrown = true;
-    pthread_cond_signal(&b->cond);
+    ps_cond_wake(&b->cond);
     pthread_mutex_unlock(&b->lock);
     return NULL;
 }

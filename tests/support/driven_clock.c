@@ -32,6 +32,8 @@ struct waiter {
     uint64_t until_ns; /* 0: a free place */
     /* Of one that something else may wake: slices in which nothing has, begun after so many events. */
     bool may_wake;
+    const pthread_cond_t *cond; /* NULL: it waits for none */
+    bool woken;                 /* also between two slices, where the system knows of nobody to wake */
     uint64_t events;
     int quiet_slices;
 };
@@ -106,22 +108,25 @@ static void end_wait(struct waiter *w)
     pthread_cond_broadcast(&changed);
 }
 
-static struct waiter *begin_slices(uint64_t until_ns)
+static struct waiter *begin_slices(uint64_t until_ns, const pthread_cond_t *cond)
 {
     pthread_mutex_lock(&lock);
     struct waiter *w = begin_wait(until_ns, true);
+    w->cond = cond;
     w->events = n_events;
     pthread_mutex_unlock(&lock);
     return w;
 }
 
-/* A slice has gone by in which nothing woke it. */
-static void note_quiet(struct waiter *w)
+/* A slice has gone by in which the system did not wake it. Whether nothing did. */
+static bool note_quiet(struct waiter *w)
 {
     pthread_mutex_lock(&lock);
+    bool quiet = !w->woken;
     w->quiet_slices = w->events == n_events ? w->quiet_slices + 1 : 0;
     w->events = n_events;
     pthread_mutex_unlock(&lock);
+    return quiet;
 }
 
 static void end_slices(struct waiter *w)
@@ -162,14 +167,24 @@ void ps_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
+void ps_cond_wake(pthread_cond_t *cond)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_WAITERS; i++)
+        if (waiters[i].until_ns != 0 && waiters[i].cond == cond)
+            waiters[i].woken = true;
+    pthread_mutex_unlock(&lock);
+    pthread_cond_broadcast(cond);
+}
+
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
 {
-    struct waiter *w = begin_slices(until_ns);
+    struct waiter *w = begin_slices(until_ns, cond);
     int rc = ETIMEDOUT;
     while (rc == ETIMEDOUT && ps_now_ns() < until_ns) {
         struct timespec slice = real_after(SLICE_MS);
-        if ((rc = pthread_cond_timedwait(cond, mutex, &slice)) == ETIMEDOUT)
-            note_quiet(w);
+        if ((rc = pthread_cond_timedwait(cond, mutex, &slice)) == ETIMEDOUT && !note_quiet(w))
+            rc = 0;
     }
     end_slices(w);
     return -rc;
@@ -180,7 +195,7 @@ int ps_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
     if (timeout_ms <= 0)
         return poll(fds, n, timeout_ms);
     uint64_t until_ns = ps_now_ns() + (uint64_t)timeout_ms * ns_per_ms;
-    struct waiter *w = begin_slices(until_ns);
+    struct waiter *w = begin_slices(until_ns, NULL);
     int rc = 0;
     while (rc == 0 && ps_now_ns() < until_ns)
         if ((rc = poll(fds, n, SLICE_MS)) == 0)

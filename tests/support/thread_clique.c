@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "client/cliques/clique.h"
+#include "proto/clock.h"
 
 enum { WAIT_S = 120 }; /* ends a hang, and nothing else */
 
@@ -38,7 +39,7 @@ static bool meet(struct circle *c)
     if (++c->arrived == c->members) {
         c->arrived = 0;
         c->turns++;
-        pthread_cond_broadcast(&c->changed);
+        ps_cond_wake(&c->changed);
     }
     while (c->turns == turn && !c->broken)
         if (pthread_cond_timedwait(&c->changed, &c->lock, &end) == ETIMEDOUT)
@@ -90,7 +91,7 @@ static void give_up(void *state)
     struct circle *c = ((struct seat *)state)->circle;
     pthread_mutex_lock(&c->lock);
     c->broken = true;
-    pthread_cond_broadcast(&c->changed);
+    ps_cond_wake(&c->changed);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -109,7 +109,7 @@ void psc_watchdog_destroy(struct psc_watchdog *w)
         return;
     pthread_mutex_lock(&w->lock);
     w->stop = true;
-    pthread_cond_signal(&w->changed);
+    ps_cond_wake(&w->changed);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 
+#include "proto/clock.h"
+
 /* As ck_assert_msg, but writes nothing when all is well: children that are killed share Check's file. */
 #define must(condition, ...)                                                                                 \
     do {                                                                                                     \
@@ -106,7 +108,7 @@ static void do_task(struct rig_server *s)
     if (s->task != NULL)
         s->task(s, s->task_arg);
     s->task = NULL;
-    pthread_cond_broadcast(&s->done);
+    ps_cond_wake(&s->done);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -263,8 +263,9 @@ START_TEST(what_is_waited_for_wakes_before_its_time)
     ck_assert_int_eq(w.rc, 1);
     waiter_start(&w, FOR_CONDITION);
     pthread_mutex_lock(&w.lock);
+    unit_nap_ms(20); /* it looks up meanwhile, and can go on only when it has been woken */
     w.fds[1] = 0;
-    pthread_cond_signal(&w.cond);
+    ps_cond_wake(&w.cond);
     pthread_mutex_unlock(&w.lock);
     pthread_join(w.thread, NULL);
     ck_assert_int_eq(w.rc, 0);
