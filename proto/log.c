@@ -183,7 +183,7 @@ static void *run_writer(void *arg)
         queue.tail += len;
         if (queue.head == queue.tail) {
             tell_dropped(&told);
-            pthread_cond_broadcast(&queue.changed);
+            ps_cond_wake(&queue.changed);
         }
     }
     return NULL;
@@ -259,7 +259,7 @@ static void enqueue(const char *line, size_t len)
     memcpy(queue.bytes + at, line, straight);
     memcpy(queue.bytes, line + straight, len - straight);
     queue.head += len;
-    pthread_cond_broadcast(&queue.changed);
+    ps_cond_wake(&queue.changed);
 }
 
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)

@@ -56,7 +56,7 @@ static void *ask(void *arg)
     q->found = rc == 0 ? found : NULL;
     q->has_answer = true;
     bool is_given_up = q->is_given_up;
-    pthread_cond_signal(&q->answered);
+    ps_cond_wake(&q->answered);
     pthread_mutex_unlock(&q->lock);
     if (is_given_up)
         question_free(q);

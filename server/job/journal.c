@@ -197,7 +197,7 @@ uint64_t psd_journal_put(struct psd *d)
         list_members(d, &j->wanted);
     j->wanted.job = d->job;
     uint64_t change = ++j->asked;
-    pthread_cond_signal(&j->changed);
+    ps_cond_wake(&j->changed);
     pthread_mutex_unlock(&j->lock);
     return change;
 }
@@ -312,7 +312,7 @@ static void stop_thread(struct psd_journal *j)
         return;
     pthread_mutex_lock(&j->lock);
     j->stop = true;
-    pthread_cond_signal(&j->changed);
+    ps_cond_wake(&j->changed);
     pthread_mutex_unlock(&j->lock);
     pthread_join(j->thread, NULL);
 }
