@@ -6,7 +6,7 @@ if ! python3 -c 'import ctypes' 2>/dev/null; then
     exit 77
 fi
 dir=$(mktemp -d)
-trap 'kill $pid 2>/dev/null; rm -rf "$dir"' EXIT
+trap 'kill $pid 2>/dev/null; wait; rm -rf "$dir"' EXIT
 "$3" --method async-sgd --set learning_rate=1 --set parameters.schedule.warmup_steps=0 --state-dir "$dir/state" \
     --endpoint-file "$dir/endpoint" 2>"$dir/log" &
 pid=$!

@@ -9,7 +9,7 @@ psctl=$(realpath "$3")
 steps=600
 folder=$(mktemp -d)
 cd "$folder"
-trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 
 # await COMMAND...: until it succeeds; a minute at most, which ends a hang
 await() {

@@ -16,15 +16,12 @@ static struct daemon psd;
 static float start[N], g[N], x[N], straight[64][N];
 static char path[160];
 
-static const char *const dynamic[] = {"method=downpour",
-                                      "dynamic_period=true",
-                                      "period=6",
-                                      "learning_rate=0.0625",
-                                      "warmup_steps=0",
-                                      RIG_CUT,
-                                      NULL};
-static const char *const fixed[] = {"method=downpour", "period=6", "learning_rate=0.0625",
-                                    "warmup_steps=0",  RIG_CUT,    NULL};
+static const char *const dynamic[] = {
+    "method=downpour", "dynamic_period=true",   "period=6", "learning_rate=0.0625",
+    "warmup_steps=0",  "limits.silence_s=3600", RIG_CUT,    NULL};
+static const char *const fixed[] = {
+    "method=downpour", "period=6", "learning_rate=0.0625", "warmup_steps=0", "limits.silence_s=3600",
+    RIG_CUT,           NULL};
 
 static void stop_psd(void)
 {
@@ -40,18 +37,32 @@ static void start_psd(const char *const *settings)
     snprintf(path, sizeof path, "%s/worker.state", psd.dir);
 }
 
-/* Its heart does not beat, so that psd says nothing of the period. */
+/* The answer to the beat that tells psd of the transport has come, and the next beat is an hour away: psd
+ * says no more of the period. */
+static void await_silence(struct psc *c)
+{
+    double end_s = test_now_s() + TEST_HANG_S;
+    for (bool answered = false; !answered; test_nap_s(1e-3)) {
+        pthread_mutex_lock(&c->shared.lock);
+        answered = !c->shared.beat_now && c->shared.heard > c->shared.epoch;
+        c->shared.period = 0;
+        pthread_mutex_unlock(&c->shared.lock);
+        ck_assert(test_now_s() < end_s);
+    }
+}
+
 static struct psc *join(void)
 {
     struct psc_options opt;
     struct psc *c;
     psc_options_init(&opt, sizeof opt);
     opt.server = psd.endpoint;
-    opt.heartbeat_ms = 20000;
+    opt.heartbeat_ms = 3600000;
     opt.timeout_ms = 60000;
     memcpy(x, start, sizeof x);
     ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, rig_model, RIG_TENSORS, x) == PSC_OK, "%s",
                   psc_error(c));
+    await_silence(c);
     return c;
 }
 
