@@ -1,4 +1,4 @@
-/* Nesterov's momentum, Zhang et al. 2015 eq. 5-6 and Algorithm 2: v <- delta v - eta g(x + delta v), x <- x +
+/* Nesterov's momentum, Zhang et al. 2015 eq. 7-8 and Algorithm 2: v <- delta v - eta g(x + delta v), x <- x +
  * v. The caller's array holds x + delta v, where the next gradient is wanted; x and v are the library's. */
 #include "client/internal.h"
 

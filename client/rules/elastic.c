@@ -7,7 +7,7 @@
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
-/* x <- x - alpha (x - center): Zhang et al. 2015, eq. 2, with the alpha that the server applied. */
+/* x <- x - alpha (x - center): Zhang et al. 2015, eq. 5, with the alpha that the server applied. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))

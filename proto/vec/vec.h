@@ -32,14 +32,14 @@ struct ps_vec {
     size_t (*first_nonfinite)(const float *x, size_t n);
     /* y <- y + a x */
     void (*axpy)(float *restrict y, const float *restrict x, float a, size_t n);
-    /* x <- x - a (x - center): the worker's half of the elastic exchange, Zhang et al. 2015 eq. 2. */
+    /* x <- x - a (x - center): the worker's half of the elastic exchange, Zhang et al. 2015 eq. 5. */
     void (*elastic)(float *restrict x, const float *restrict center, float a, size_t n);
-    /* v <- delta v - eta g; x <- x + v; at <- x + delta v: Nesterov's step, Zhang et al. 2015 eq. 5-6, g
+    /* v <- delta v - eta g; x <- x + v; at <- x + delta v: Nesterov's step, Zhang et al. 2015 eq. 7-8, g
      * taken at `at`. */
     void (*nesterov)(float *restrict at, float *restrict x, float *restrict v, const float *restrict g,
                      float eta, float delta, size_t n);
     /* The server's half, fused: m holds x and receives the center before; center <- center + a (x - center)
-     * (Zhang et al. 2015 eq. 3). A result that is not finite is not stored. Returns how many were not. */
+     * (Zhang et al. 2015 eq. 6). A result that is not finite is not stored. Returns how many were not. */
     size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
     /* Both halves at once, with the same bits: center <- center + a (x - center), masked and counted
      * likewise, and x <- x - a (x - center before). */

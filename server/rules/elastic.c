@@ -1,4 +1,4 @@
-/* Elastic averaging, Zhang, Choromanska, LeCun 2015, eq. 3 (asynchronous form: Algorithm 1):
+/* Elastic averaging, Zhang, Choromanska, LeCun 2015, eq. 6 (asynchronous form: Algorithm 1):
  * message x, center <- center + alpha (x - center), answered with the center before. */
 #include "server/rules/rules.h"
 

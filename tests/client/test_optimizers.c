@@ -33,7 +33,7 @@ static void step_heavy_ball(double *at, double *x, double *v, double g, double e
     *at += *v;
 }
 
-/* Zhang et al. 2015, eq. 5-6. */
+/* Zhang et al. 2015, eq. 7-8. */
 static void step_nesterov(double *at, double *x, double *v, double g, double eta, double delta)
 {
     *v = delta * *v - eta * g;

@@ -169,10 +169,9 @@ void theory_stability(struct table *table)
                 check_stability(table, workers[i], rates[k], of_bound[m]);
 }
 
-/* Figure 3's run: everything starts at 1000, eta = 0.001, rho = 2.5. "Diverges near step 73,500" (p = 3) and
- * "86,100" (p = 8) is where |center| first passes 10^6 times its start. It swings with a period of some 126
- * rounds, 2 pi / sqrt(eta rho), under an envelope that doubles every 2,200 steps: the first to pass is a
- * peak. */
+/* The setting in which the paper shows ADMM to diverge: everything starts at 1000, eta = 0.001, rho = 2.5.
+ * Looked for is where |center| first passes 10^6 times its start. It swings with a period of some 126 rounds,
+ * 2 pi / sqrt(eta rho), under an envelope that doubles every 2,200 steps: the first to pass is a peak. */
 static const double admm_eta = 0.001, admm_rho = 2.5, x0 = 1000, far = 1e9;
 
 struct crossing {
@@ -200,19 +199,15 @@ static void look_for_crossing(void *arg, uint64_t t, const float *center, const 
         c->step = (double)(t * c->p);
 }
 
-/* In double precision; *step: the first step of any worker, of which psd's center shows only each round's
- * last. */
-static struct crossing admm_crossing(unsigned p, double *step)
+/* In double precision. */
+static struct crossing admm_crossing(unsigned p)
 {
     struct crossing c = {.p = p};
     struct state s = {.center = x0};
     for (unsigned r = 0; r < p; r++)
         s.x[r] = x0;
-    *step = 0;
     for (uint64_t t = 0; c.step == 0; t++) {
         admm_step(&s, (unsigned)(t % p), p, admm_eta, admm_rho);
-        if (fabs(s.center) > far && *step == 0)
-            *step = (double)(t + 1);
         if (fabs(s.center) > far && (t + 1) % p == 0)
             c.step = (double)(t + 1);
     }
@@ -252,15 +247,12 @@ static void run_crossing(const struct settings *settings, struct crossing *c, ui
     free(stops);
 }
 
-static void check_admm(struct table *table, unsigned p, double stated)
+static void check_admm(struct table *table, unsigned p)
 {
     struct settings settings;
     struct crossing admm = {.p = p}, easgd = {.p = p};
-    double first, expected = admm_crossing(p, &first).step;
+    double expected = admm_crossing(p).step;
     uint64_t round = (uint64_t)expected / p, rounds = round + 100;
-    table_near(table, stated, first, (struct tolerance){1, 50, "steps"},
-               "admm p=%u passes 1e9 in double precision, step", p);
-
     settings_init(&settings, "admm");
     settings_add(&settings, "learning_rate=%.17g", admm_eta);
     settings_add(&settings, "rho=%.17g", admm_rho);
@@ -281,6 +273,6 @@ static void check_admm(struct table *table, unsigned p, double stated)
 
 void theory_admm(struct table *table)
 {
-    check_admm(table, 3, 73500);
-    check_admm(table, 8, 86100);
+    check_admm(table, 3);
+    check_admm(table, 8);
 }

@@ -1,4 +1,4 @@
-/* Synchronous EASGD, Zhang et al. 2015, eq. 2-3, on noisy quadratics.
+/* Synchronous EASGD, Zhang et al. 2015, eq. 5-6, on noisy quadratics.
  *
  *     x_i(t+1) = x_i(t) - eta g_i(x_i(t)) - alpha (x_i(t) - c(t))
  *     c(t+1)   = c(t) + alpha sum_i (x_i(t) - c(t))

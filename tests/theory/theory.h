@@ -7,7 +7,7 @@
 
 #include "tests/theory/report.h"
 
-/* Zhang, Choromanska, LeCun 2015, eq. 2-3 and their closed forms; p = 1, 2, 4, 8. */
+/* Zhang, Choromanska, LeCun 2015, eq. 5-6 and their closed forms; p = 1, 2, 4, 8. */
 void theory_sync(struct table *table);
 /* Their Corollary 7.1: the variance that is left, at p = 64. */
 void theory_asymptotic(struct table *table);

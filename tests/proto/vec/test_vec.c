@@ -208,7 +208,7 @@ START_TEST(kernels_compute_what_they_say_at_every_length_and_alignment)
 }
 END_TEST
 
-/* at, x and v by g: Zhang et al. 2015, eq. 5-6. Values are below 8; each result is at most five roundings
+/* at, x and v by g: Zhang et al. 2015, eq. 7-8. Values are below 8; each result is at most five roundings
  * away. */
 START_TEST(nesterov_computes_what_it_says)
 {

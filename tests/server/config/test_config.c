@@ -286,6 +286,38 @@ START_TEST(codecs_are_those_that_there_are)
 }
 END_TEST
 
+/* As a word of its own. */
+static bool has_word(const char *text, const char *word)
+{
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+    size_t len = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += len)
+        if ((at == text || strchr(inside, at[-1]) == NULL) &&
+            (at[len] == 0 || strchr(inside, at[len]) == NULL))
+            return true;
+    return false;
+}
+
+#define assert_names(text, table)                                                                            \
+    for (size_t i = 0; (table)[i].name != NULL; i++)                                                         \
+    ck_assert_msg(has_word(text, (table)[i].name), "configs/psd.yaml does not name %s of " #table,           \
+                  (table)[i].name)
+
+START_TEST(manual_names_every_method_and_part)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(PSD_CONFIGS "/psd.yaml", "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_lt(fread(text, 1, sizeof text - 1, f), sizeof text - 1);
+    fclose(f);
+    assert_names(text, ps_methods);
+    assert_names(text, ps_rules);
+    assert_names(text, ps_admissions);
+    assert_names(text, ps_optimizers);
+    assert_names(text, ps_averagings);
+}
+END_TEST
+
 START_TEST(manual_gives_every_key_its_default)
 {
     struct psd_config cfg, defaults;
@@ -437,6 +469,7 @@ int main(void)
     tcase_add_test(tc, good_file_is_read);
     tcase_add_test(tc, empty_file_is_the_defaults);
     tcase_add_test(tc, codecs_are_those_that_there_are);
+    tcase_add_test(tc, manual_names_every_method_and_part);
     tcase_add_test(tc, manual_gives_every_key_its_default);
     tcase_add_test(tc, admissions_are_those_of_both_ends);
     tcase_add_test(tc, set_changes_one_key);

@@ -34,7 +34,7 @@ static float rate_eta(const struct psd_move *move)
     return move->eta;
 }
 
-/* Zhang, Choromanska, LeCun 2015, eq. 3; answered with the center before. The difference and the product
+/* Zhang, Choromanska, LeCun 2015, eq. 6; answered with the center before. The difference and the product
  * round. */
 static void apply_elastic(const struct psd_move *move, struct value *v)
 {
