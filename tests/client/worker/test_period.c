@@ -40,7 +40,20 @@ static void start_psd(const char *const *settings)
     snprintf(path, sizeof path, "%s/worker.state", psd.dir);
 }
 
-/* Its heart does not beat, so that psd says nothing of the period. */
+/* The first heartbeat tells psd which road was taken. Its answer brings a period. */
+static void await_alive(struct psc *c)
+{
+    bool answered = false;
+    for (double end = unit_now_s() + UNIT_HANG_S; !answered;) {
+        ck_assert_msg(unit_now_s() < end, "the first heartbeat is not answered");
+        unit_nap_ms(1);
+        pthread_mutex_lock(&c->shared.lock);
+        answered = c->shared.heard >= 2; /* a Welcome, and that answer */
+        pthread_mutex_unlock(&c->shared.lock);
+    }
+}
+
+/* Its heart beats no more, so that psd says nothing of the period. */
 static struct psc *join(void)
 {
     struct psc_options opt;
@@ -52,6 +65,7 @@ static struct psc *join(void)
     memcpy(x, start, sizeof x);
     ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, rig_model, RIG_TENSORS, x) == PSC_OK, "%s",
                   psc_error(c));
+    await_alive(c);
     return c;
 }
 
