@@ -148,7 +148,7 @@ struct psc_metrics {
     double loss;
     double accuracy; /* of the training batches since the last report, 0 to 1 */
     double samples_per_second;
-    double test_loss; /* observers that evaluate the center */
+    double test_loss; /* of observers that evaluate the center; a worker's are NaN, or 0 both */
     double test_accuracy;
     uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
 };
@@ -303,7 +303,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
  * been. Errors as psc_load's, but of the head alone. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
-/* Reports metrics; does not wait for an answer. */
+/* Reports metrics; does not wait for an answer. PSC_EINVAL, and nothing is reported: a worker evaluates the
+ * center, or an observer does before psc_begin. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 
 int psc_rank(const struct psc *c);       /* -1 before psc_open succeeded and for observers */

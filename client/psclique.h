@@ -8,10 +8,11 @@
  * Every member makes the same calls in the same order with the same counts, as with MPI. A clique is used
  * from one thread at a time. What was started (psc_..._start) goes on in a thread of the clique's own; its
  * arrays are the library's until psc_clique_wait. A sum is added in one fixed order, and every member ends
- * with the same bits, under any codec. No wait is longer than timeout_ms: when a member is gone or silent for
- * that long, the call fails on every member with PSC_ECLIQUE, psc_clique_error says which, and so does every
- * later call. In a child of fork every call is PSC_EINVAL. With psc_options.clique a clique becomes one
- * client of a psd.
+ * with the same bits, under any codec. When a member is gone, or silent for timeout_ms, the call fails on
+ * every member with PSC_ECLIQUE, psc_clique_error says which, and so does every later call. A member that
+ * computes is not silent: a thread of the ring's own says to its neighbours that the process runs, and the
+ * others' calls wait for it however long it takes. In a child of fork every call is PSC_EINVAL. With
+ * psc_options.clique a clique becomes one client of a psd.
  *
  * Every function returns PSC_OK or a negative PSC_E... of psclient.h. */
 #ifndef PSCLIQUE_H
@@ -38,7 +39,7 @@ struct psc_ring_options {
                            machine, without names in the file system. "tcp://127.0.0.1" */
     uint32_t links;     /* rings side by side, each with a connection and a part of the vector; 1 to 16. 1 */
     uint32_t segment_bytes; /* 4096 to 4 MiB. 131072 */
-    uint32_t timeout_ms;    /* longest silence of a member, at the rendezvous too. 60000 */
+    uint32_t timeout_ms;    /* longest silence of a member's process, longest rendezvous; from 100. 60000 */
     /* As of psc_options, for a rendezvous at a psd that asks who comes. What members then say to each other
      * is neither proved nor encrypted. */
     const char *key_file;

@@ -8,10 +8,11 @@
  * PSC_EUNSUPPORTED. MPI adds in an order of its own; that all members get the same bits is the MPI standard's
  * promise ("receive identical results", section All-Reduce), and that the same call gives the same bits again
  * is its advice, which OpenMPI takes for the same number of members on machines of one kind. MPI cannot give
- * up on a member: when one is silent for timeout_ms while a call waits, the process is ended, after one line
- * on stderr that names the state, with exit code PSC_MPI_EXIT_SILENT; on_silence replaces both. A call that
- * some members make otherwise than the others (another call, count or root), or that one has closed the
- * clique, is found out by a small reduction before each call, and fails with PSC_ECLIQUE at every member. */
+ * up on a member, nor tell computing from silence: when a call waits for timeout_ms, whatever the others do
+ * meanwhile, the process is ended, after one line on stderr that names the state, with exit code
+ * PSC_MPI_EXIT_SILENT; on_silence replaces both. A call that some members make otherwise than the others
+ * (another call, count or root), or that one has closed the clique, is found out by a small reduction before
+ * each call, and fails with PSC_ECLIQUE at every member. */
 #ifndef PSCLIQUE_MPI_H
 #define PSCLIQUE_MPI_H
 
@@ -25,7 +26,7 @@ extern "C" {
 
 struct psc_mpi_options {
     size_t size;         /* set by psc_mpi_options_init */
-    uint32_t timeout_ms; /* longest silence of a member while a call waits for it. 60000 */
+    uint32_t timeout_ms; /* longest wait of a call for a member, its computing included. 60000 */
     /* In a thread of the library, once, with the sentence. If it returns the process lives on, and the call
      * waits as long as MPI does. NULL: one line on stderr, then _exit(PSC_MPI_EXIT_SILENT). */
     void (*on_silence)(void *arg, const char *sentence);

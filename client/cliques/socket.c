@@ -257,6 +257,17 @@ int psc_accept(int listen_fd, int *out)
     return 0;
 }
 
+void psc_keep_alive(int fd, uint32_t silence_ms)
+{
+    enum { ASKS = 4 }; /* the silence, cut in so many; after one of them it asks for the first time */
+    int one = 1, asks = ASKS - 1, apart_s = (int)(silence_ms / 1000 / ASKS);
+    apart_s = apart_s < 1 ? 1 : apart_s;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &apart_s, sizeof apart_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &apart_s, sizeof apart_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &asks, sizeof asks);
+}
+
 int psc_send_all(int fd, const void *bytes, size_t len, double deadline_s, int stop_fd)
 {
     const unsigned char *at = bytes;

@@ -22,6 +22,10 @@ int psc_connect(const char *address, double deadline_s, int stop_fd, int *fd, st
 /* The next connection, ready for segments; of a unix socket only this user's own. -EAGAIN: none now. */
 int psc_accept(int listen_fd, int *fd);
 
+/* Of a tcp connection that may be idle for long: the system asks the other host now and then, and ends the
+ * connection when it has heard nothing for about so long, though never before 3 s. */
+void psc_keep_alive(int fd, uint32_t silence_ms);
+
 /* All of `len` bytes, or an error: -ETIMEDOUT, -ECONNRESET (also at the end of the stream), -ECANCELED,
  * other -errno. */
 int psc_send_all(int fd, const void *bytes, size_t len, double deadline_s, int stop_fd);

@@ -1,6 +1,7 @@
 #include "client/cliques/wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -95,7 +96,7 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
 {
     struct psc_hello h;
     struct cursor c;
-    int rc = open_bytes(&c, bytes, PSC_HELLO_LINK, &h.kind, "hello", err);
+    int rc = open_bytes(&c, bytes, PSC_HELLO_BEAT, &h.kind, "hello", err);
     if (rc < 0)
         return rc;
     get(&c, &h.rank, sizeof h.rank);
@@ -110,7 +111,7 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
         !is_zero(c.from, bytes + PSC_HELLO_BYTES))
         return ps_fail(err, -EPROTO, "a hello whose name or address is not text");
     if (h.members < 1 || h.members > PSC_MAX_MEMBERS || h.rank < -1 || h.rank >= (int32_t)h.members ||
-        (h.kind == PSC_HELLO_LINK && h.rank < 0))
+        (h.kind != PSC_HELLO_JOIN && h.rank < 0))
         return ps_fail(err, -EPROTO, "a hello of rank %d of %u members", h.rank, h.members);
     if (h.links < 1 || h.links > PSC_MAX_LINKS || h.link >= h.links)
         return ps_fail(err, -EPROTO, "a hello of link %u of %u", h.link, h.links);
@@ -183,6 +184,8 @@ int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_e
         return ps_fail(err, -EPROTO, "a segment of call %u and rank %d", h.kind, h.rank);
     if (h.type != PSC_HEAD_SEGMENT && h.bytes != (h.type == PSC_HEAD_NEWS ? PSC_NEWS_BYTES : 0))
         return ps_fail(err, -EPROTO, "a notice of %u bytes", h.bytes);
+    if (h.type == PSC_HEAD_ALIVE && (h.n < PSC_MIN_TIMEOUT_MS || h.n > PSC_MAX_TIMEOUT_MS))
+        return ps_fail(err, -EPROTO, "a beat that bears %" PRIu64 " ms", h.n);
     *out = h;
     return 0;
 }

@@ -1,9 +1,9 @@
 /* wire.h: what members of a ring say to each other, packed and parsed here alone. Little-endian, fixed sizes.
  *
  * A connection begins with a hello and its reply. Over a link of a ring then go segments, a head and its
- * payload each, to the next member. Between two segments a member that has waited for long says for whom
- * (WAITING), and in both directions it says what broke the clique (NEWS), a head and a sentence of
- * PSC_NEWS_BYTES; nothing comes behind that. */
+ * payload each, to the next member, and in both directions what broke the clique (NEWS), a head and a
+ * sentence of PSC_NEWS_BYTES; nothing comes behind that. One more connection carries beats (ALIVE, a head) in
+ * both directions, and NEWS. */
 #ifndef PSC_CLIQUES_WIRE_H
 #define PSC_CLIQUES_WIRE_H
 
@@ -11,17 +11,18 @@
 
 #include "proto/error.h"
 
-enum { PSC_WIRE_VERSION = 1 };
+enum { PSC_WIRE_VERSION = 2 };
 enum { PSC_HELLO_BYTES = 256, PSC_REPLY_BYTES = 672, PSC_HEAD_BYTES = 48, PSC_NEWS_BYTES = 512 };
 enum { PSC_NAME_BYTES = 64, PSC_ADDRESS_BYTES = 128 }; /* with the terminator */
 enum { PSC_MAX_MEMBERS = 1024, PSC_MAX_LINKS = 16 };
+enum { PSC_MIN_TIMEOUT_MS = 100, PSC_MAX_TIMEOUT_MS = 1 << 30 };
 
-enum psc_hello_kind { PSC_HELLO_JOIN = 1, PSC_HELLO_LINK };
+enum psc_hello_kind { PSC_HELLO_JOIN = 1, PSC_HELLO_LINK, PSC_HELLO_BEAT };
 
 struct psc_hello {
     uint8_t kind;
     int32_t rank;   /* of a JOIN: the wanted one, -1: any */
-    uint64_t nonce; /* JOIN: that of the leader's file; LINK: the job's, which only who has met knows */
+    uint64_t nonce; /* JOIN: that of the leader's file; else the job's, which only who has met knows */
     uint32_t members, links, link, segment_bytes;
     char name[PSC_NAME_BYTES];       /* the clique's */
     char address[PSC_ADDRESS_BYTES]; /* where the sender listens */
@@ -49,16 +50,16 @@ struct psc_reply {
 void psc_reply_pack(const struct psc_reply *r, unsigned char *bytes);
 int psc_reply_parse(struct psc_reply *r, const unsigned char *bytes, struct ps_error *err);
 
-enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_WAITING, PSC_HEAD_NEWS };
+enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 
 /* Every segment says which call it belongs to, so that members that call differently find out. */
 struct psc_head {
     uint8_t type;
     uint8_t kind;  /* enum psc_collective_kind */
     uint8_t codec; /* its id; 0 where there is none */
-    int32_t rank;  /* SEGMENT: root of the call; WAITING: who is waited for; NEWS: who said it first */
+    int32_t rank;  /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
     uint64_t seq;  /* calls of this clique so far */
-    uint64_t n;    /* of the call */
+    uint64_t n;    /* of the call; ALIVE: how long a silence the sender bears, in ms */
     uint32_t hop;  /* of the segment: which hop round the ring, and which piece of the block */
     uint32_t index;
     uint32_t bytes; /* of what follows; a segment's may be 0 */

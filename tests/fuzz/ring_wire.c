@@ -18,7 +18,7 @@ static void try_hello(const unsigned char *bytes)
     promise(strlen(h.name) < PSC_NAME_BYTES && strlen(h.address) < PSC_ADDRESS_BYTES);
     promise(h.members >= 1 && h.members <= PSC_MAX_MEMBERS && h.rank >= -1 && h.rank < (int32_t)h.members);
     promise(h.links >= 1 && h.links <= PSC_MAX_LINKS && h.link < h.links);
-    promise(h.kind == PSC_HELLO_JOIN || (h.kind == PSC_HELLO_LINK && h.rank >= 0));
+    promise(h.kind == PSC_HELLO_JOIN || (h.kind <= PSC_HELLO_BEAT && h.rank >= 0));
     psc_hello_pack(&h, again);
     promise(memcmp(again, bytes, sizeof again) == 0);
 }
@@ -50,7 +50,8 @@ static void try_head(const unsigned char *bytes)
     }
     promise(h.type >= PSC_HEAD_SEGMENT && h.type <= PSC_HEAD_NEWS && h.kind <= PSC_BARRIER);
     promise(h.rank >= 0 && h.rank < PSC_MAX_MEMBERS);
-    promise(h.type != PSC_HEAD_WAITING || h.bytes == 0);
+    promise(h.type != PSC_HEAD_ALIVE ||
+            (h.bytes == 0 && h.n >= PSC_MIN_TIMEOUT_MS && h.n <= PSC_MAX_TIMEOUT_MS));
     promise(h.type != PSC_HEAD_NEWS || h.bytes == PSC_NEWS_BYTES);
     psc_head_pack(&h, again);
     promise(memcmp(again, bytes, sizeof again) == 0);

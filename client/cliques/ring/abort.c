@@ -1,6 +1,7 @@
 /* What goes wrong in a ring, and how everybody hears of it: whoever notices first says so to both neighbours,
  * and each of them says it on, so that it runs round both ways and gets past a place where one way is
- * clogged. The way back carries nothing else and is always free. */
+ * clogged. The way back carries nothing else and is always free. By the beat it gets past members that
+ * compute; over the links it comes before their end, which would say less. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -26,8 +27,6 @@ const char *psc_call_name(uint8_t kind)
 static void finish_segment(struct psc_ring_link *l, double deadline)
 {
     const struct psc_flow *f = &l->out;
-    if (l->notice_left > 0)
-        psc_send_all(l->next, l->notice + PSC_HEAD_BYTES - l->notice_left, l->notice_left, deadline, -1);
     if (!f->loaded || f->done == 0)
         return;
     size_t in_payload = f->done > PSC_HEAD_BYTES ? f->done - PSC_HEAD_BYTES : 0;
@@ -40,6 +39,7 @@ static void tell(struct psc_ring *r)
 {
     unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     double deadline = ps_now_s() + news_s;
+    psc_beat_tell(&r->beat, r->err);
     psc_head_pack(
         &(struct psc_head){
             .type = PSC_HEAD_NEWS, .rank = (int32_t)r->rank, .seq = r->seq, .bytes = PSC_NEWS_BYTES},
@@ -99,7 +99,7 @@ int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
                                  psc_ring_next(r));
         return take_news(r, l->next, NULL, 0);
     }
-    if (psc_flow_ended(&l->out) && l->notice_left == 0) { /* it may have had all and gone */
+    if (psc_flow_ended(&l->out)) { /* it may have had all and gone */
         l->next_quiet = true;
         return 0;
     }
@@ -170,34 +170,15 @@ int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l)
         return psc_ring_fail(r, "rank %u sent %s", psc_ring_prev(r), why.text);
     if (theirs.type == PSC_HEAD_NEWS)
         return take_news(r, l->prev, l->in.payload, l->in.done - PSC_HEAD_BYTES);
-    if (theirs.type == PSC_HEAD_SEGMENT) {
-        psc_head_parse(&ours, l->in.head, NULL);
-        return disagree(r, &theirs, &ours);
-    }
-    if (theirs.seq == r->seq && theirs.rank < (int32_t)r->members && theirs.rank != (int32_t)r->rank &&
-        r->blamed != (uint32_t)theirs.rank) {
-        r->blamed = (uint32_t)theirs.rank;
-        r->beat_s = ps_now_s(); /* pass it on */
-    }
-    return 0;
+    if (theirs.type != PSC_HEAD_SEGMENT)
+        return psc_ring_fail(r, "rank %u sent a beat over a link", psc_ring_prev(r));
+    psc_head_parse(&ours, l->in.head, NULL);
+    return disagree(r, &theirs, &ours);
 }
 
-void psc_ring_say_waiting(struct psc_ring *r)
+int psc_ring_take_beat_news(struct psc_ring *r)
 {
-    struct psc_ring_link *l = &r->link[0];
-    if (psc_flow_ended(&l->out) || l->notice_left > 0 || (l->out.loaded && l->out.done > 0))
-        return;
-    psc_head_pack(&(struct psc_head){.type = PSC_HEAD_WAITING, .rank = (int32_t)r->blamed, .seq = r->seq},
-                  l->notice);
-    l->notice_left = PSC_HEAD_BYTES;
-}
-
-int psc_ring_send_notice(struct psc_ring *r, struct psc_ring_link *l)
-{
-    ssize_t k = send(l->next, l->notice + PSC_HEAD_BYTES - l->notice_left, l->notice_left,
-                     MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (k < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : psc_ring_lost(r, psc_ring_next(r), -errno);
-    l->notice_left -= (size_t)k;
-    return 0; /* no progress of the call: silence still counts */
+    psc_beat_take_news(&r->beat, r->err);
+    tell(r);
+    return PSC_ECLIQUE;
 }

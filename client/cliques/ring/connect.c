@@ -1,4 +1,5 @@
-/* Connects a ring: each member calls the next one, once for each link, and lets the previous one in. Who
+/* Connects a ring: each member calls the next one, once for each link and once for the beat, and lets the
+ * previous one in. Who
  * calls must know the job's number, which only those have who met, and agree on everything. */
 #include <errno.h>
 #include <inttypes.h>
@@ -9,14 +10,27 @@
 #include "client/cliques/rendezvous/pending_peers.h"
 #include "client/cliques/ring/ring.h"
 
-static struct psc_hello hello_of(const struct psc_ring *r, uint32_t link)
+/* Connection i to the next member: the links, then the beat's. */
+static int *next_end(struct psc_ring *r, uint32_t i)
 {
-    struct psc_hello h = {.kind = PSC_HELLO_LINK,
+    return i < r->links ? &r->link[i].next : &r->beat.peer[PSC_BEAT_NEXT].fd;
+}
+
+/* Where what came with this hello belongs. */
+static int *prev_end(struct psc_ring *r, const struct psc_hello *h)
+{
+    return h->kind == PSC_HELLO_LINK ? &r->link[h->link].prev : &r->beat.peer[PSC_BEAT_PREV].fd;
+}
+
+static struct psc_hello hello_of(const struct psc_ring *r, uint32_t i)
+{
+    bool beat = i == r->links;
+    struct psc_hello h = {.kind = beat ? PSC_HELLO_BEAT : PSC_HELLO_LINK,
                           .rank = (int32_t)r->rank,
                           .nonce = r->job,
                           .members = r->members,
                           .links = r->links,
-                          .link = link,
+                          .link = beat ? 0 : i,
                           .segment_bytes = r->segment_bytes};
     memcpy(h.name, r->name, sizeof h.name);
     return h;
@@ -26,11 +40,11 @@ static int call_next(struct psc_ring *r, const char *next, double deadline_s, st
 {
     unsigned char bytes[PSC_HELLO_BYTES];
     struct ps_error why;
-    for (uint32_t i = 0; i < r->links; i++) {
+    for (uint32_t i = 0; i <= r->links; i++) {
         struct psc_hello h = hello_of(r, i);
-        int rc = psc_connect(next, deadline_s, r->stop_fd, &r->link[i].next, &why);
+        int rc = psc_connect(next, deadline_s, r->stop_fd, next_end(r, i), &why);
         psc_hello_pack(&h, bytes);
-        if (rc == 0 && (rc = psc_send_all(r->link[i].next, bytes, sizeof bytes, deadline_s, r->stop_fd)) < 0)
+        if (rc == 0 && (rc = psc_send_all(*next_end(r, i), bytes, sizeof bytes, deadline_s, r->stop_fd)) < 0)
             ps_fail(&why, rc, "%s: %s", next, strerror(-rc));
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, is gone: %s", r->name,
@@ -40,10 +54,10 @@ static int call_next(struct psc_ring *r, const char *next, double deadline_s, st
 }
 
 /* What is wrong with a hello, in a sentence; "": nothing. */
-static void judge(const struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
+static void judge(struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
 {
     why->text[0] = 0;
-    if (h->kind != PSC_HELLO_LINK || h->nonce != r->job) {
+    if (h->kind == PSC_HELLO_JOIN || h->nonce != r->job) {
         ps_fail(why, 0, "the clique %s here is complete, and this is none of its members", r->name);
     } else if (h->members != r->members || h->links != r->links || h->segment_bytes != r->segment_bytes ||
                strncmp(h->name, r->name, sizeof h->name) != 0 || h->rank != (int32_t)psc_ring_prev(r)) {
@@ -52,15 +66,16 @@ static void judge(const struct psc_ring *r, const struct psc_hello *h, struct ps
                 "who awaits rank %u, has %u, %u, %u and %s",
                 h->rank, h->members, h->links, h->segment_bytes, h->name, r->rank, psc_ring_prev(r),
                 r->members, r->links, r->segment_bytes, r->name);
-    } else if (r->link[h->link].prev >= 0) {
-        ps_fail(why, 0, "link %u of rank %d is here already", h->link, h->rank);
+    } else if (*prev_end(r, h) >= 0) {
+        ps_fail(why, 0, "%s %u of rank %d is here already", h->kind == PSC_HELLO_LINK ? "link" : "beat",
+                h->link, h->rank);
     }
 }
 
 static int let_prev_in(struct psc_ring *r, struct psc_porch *porch, double deadline_s, struct ps_error *err)
 {
     unsigned char bytes[PSC_REPLY_BYTES];
-    for (uint32_t come = 0; come < r->links;) {
+    for (uint32_t come = 0; come <= r->links;) {
         struct psc_hello h;
         struct ps_error why;
         int fd, rc = psc_porch_wait(porch, deadline_s, &fd, &h);
@@ -70,11 +85,11 @@ static int let_prev_in(struct psc_ring *r, struct psc_porch *porch, double deadl
         judge(r, &h, &why);
         if (why.text[0] != 0) {
             psc_turn_away(fd, h.nonce == r->job ? PSC_REPLY_REFUSED : PSC_REPLY_AGAIN, why.text);
-            if (h.kind == PSC_HELLO_LINK && h.nonce == r->job) /* one of us, and not as we are */
+            if (h.kind != PSC_HELLO_JOIN && h.nonce == r->job) /* one of us, and not as we are */
                 return ps_fail(err, PSC_ECLIQUE, "clique %s: %s", r->name, why.text);
             continue;
         }
-        r->link[h.link].prev = fd;
+        *prev_end(r, &h) = fd;
         come++;
         psc_reply_pack(&(struct psc_reply){.kind = PSC_REPLY_WELCOME, .rank = h.rank}, bytes);
         psc_send_all(fd, bytes, sizeof bytes, deadline_s, r->stop_fd); /* if not, the first call says so */
@@ -85,10 +100,10 @@ static int let_prev_in(struct psc_ring *r, struct psc_porch *porch, double deadl
 static int hear_welcome(struct psc_ring *r, double deadline_s, struct ps_error *err)
 {
     unsigned char bytes[PSC_REPLY_BYTES];
-    for (uint32_t i = 0; i < r->links; i++) {
+    for (uint32_t i = 0; i <= r->links; i++) {
         struct psc_reply reply;
         struct ps_error why;
-        int rc = psc_recv_all(r->link[i].next, bytes, sizeof bytes, deadline_s, r->stop_fd);
+        int rc = psc_recv_all(*next_end(r, i), bytes, sizeof bytes, deadline_s, r->stop_fd);
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, is gone: %s", r->name,
                            psc_ring_next(r), strerror(-rc));
@@ -98,6 +113,16 @@ static int hear_welcome(struct psc_ring *r, double deadline_s, struct ps_error *
                            psc_ring_next(r), rc < 0 ? why.text : reply.text);
     }
     return PSC_OK;
+}
+
+/* A path that ends without a word, as that of a link which a firewall has forgotten: the beat does not take
+ * it, and would go on. */
+static void watch_paths(const struct psc_ring *r)
+{
+    for (uint32_t i = 0; i < r->links; i++) {
+        psc_keep_alive(r->link[i].next, r->timeout_ms);
+        psc_keep_alive(r->link[i].prev, r->timeout_ms);
+    }
 }
 
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
@@ -111,5 +136,7 @@ int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double de
     if (rc == PSC_OK)
         rc = hear_welcome(r, deadline_s, err);
     psc_porch_finish(&porch);
+    if (rc == PSC_OK)
+        watch_paths(r);
     return rc;
 }

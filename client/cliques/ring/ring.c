@@ -62,7 +62,7 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
         (rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
         (rc = number("links", opt->links, 1, PSC_MAX_LINKS, err)) != PSC_OK ||
         (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK ||
-        (rc = number("timeout_ms", opt->timeout_ms, 100, 1u << 30, err)) != PSC_OK)
+        (rc = number("timeout_ms", opt->timeout_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK)
         return rc;
     if (opt->rank < -1 || opt->rank >= (int32_t)opt->members)
         return ps_fail(err, PSC_EINVAL, "ring: rank is %d; allowed are 0 to %u, and -1 for any", opt->rank,
@@ -84,7 +84,8 @@ static void give_up(void *state)
 static void destroy(void *state)
 {
     struct psc_ring *r = state;
-    int fds[2 * PSC_MAX_LINKS];
+    int fds[2 * PSC_MAX_LINKS + PSC_BEAT_WAYS];
+    psc_beat_stop(&r->beat);
     for (uint32_t i = 0; i < r->links; i++) {
         fds[2 * i] = r->link[i].next;
         fds[2 * i + 1] = r->link[i].prev;
@@ -92,7 +93,10 @@ static void destroy(void *state)
         free(r->link[i].staging);
         free(r->link[i].store);
     }
-    psc_close_gently(fds, 2 * r->links, r->broken ? farewell_s : 0);
+    for (uint32_t i = 0; i < PSC_BEAT_WAYS; i++)
+        fds[2 * r->links + i] = r->beat.peer[i].fd;
+    psc_close_gently(fds, 2 * r->links + PSC_BEAT_WAYS, r->broken ? farewell_s : 0);
+    psc_beat_finish(&r->beat);
     if (r->stop_fd >= 0)
         close(r->stop_fd);
     free(r);
@@ -125,6 +129,7 @@ static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_err
     r->links = opt->links;
     r->segment_bytes = opt->segment_bytes;
     r->timeout_ms = opt->timeout_ms;
+    psc_beat_init(&r->beat);
     bool whole = true;
     for (uint32_t i = 0; i < r->links; i++) {
         struct psc_ring_link *l = &r->link[i];
@@ -139,6 +144,19 @@ static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_err
     ps_fail(err, PSC_ESYSTEM, "no memory or no descriptors for a ring: %s", strerror(errno));
     destroy(r);
     return NULL;
+}
+
+/* The ring is connected. */
+static int start_beat(struct psc_ring *r, struct ps_error *err)
+{
+    struct psc_beat *b = &r->beat;
+    b->name = r->name;
+    b->rank = r->rank;
+    b->timeout_ms = r->timeout_ms;
+    b->news_fd = r->stop_fd;
+    b->peer[PSC_BEAT_NEXT].rank = psc_ring_next(r);
+    b->peer[PSC_BEAT_PREV].rank = psc_ring_prev(r);
+    return psc_beat_start(b, err);
 }
 
 /* Finds the others and connects to them. */
@@ -178,6 +196,8 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
     }
     close(m.listen_fd);
     explicit_bzero(&proof, sizeof proof);
+    if (rc == PSC_OK)
+        rc = start_beat(r, err);
     /* Once round: nobody returns before all are connected. */
     return rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
 }

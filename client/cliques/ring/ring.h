@@ -3,13 +3,14 @@
  * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
  * where they come from. A link carries its own part of the vector. ring.c opens and closes, connect.c
  * connects, progress.c runs a collective, schedule.c knows which segment comes when and moves bytes,
- * abort.c tells the others what broke. */
+ * abort.c tells the others what broke, beat.c tells computing from silence. */
 #ifndef PSC_CLIQUES_RING_RING_H
 #define PSC_CLIQUES_RING_RING_H
 
 #include <stdbool.h>
 
 #include "client/cliques/clique.h"
+#include "client/cliques/ring/beat.h"
 #include "client/cliques/socket.h"
 #include "client/cliques/wire.h"
 
@@ -52,17 +53,16 @@ struct psc_ring_link {
     unsigned char *bounce, *staging;       /* a segment each */
     unsigned char *store;                  /* encoded blocks on their way round: two for each hop */
     size_t store_bytes, slot_bytes;
-    unsigned char notice[PSC_HEAD_BYTES]; /* WAITING, while it is being sent */
-    size_t notice_left;
 };
 
 struct psc_ring {
     char name[PSC_NAME_BYTES];
     uint32_t members, rank, links, segment_bytes, timeout_ms;
     uint64_t job;
-    int stop_fd; /* an eventfd: give_up */
+    int stop_fd; /* an eventfd: give_up, or news that the beat has brought */
     bool broken;
     struct psc_ring_link link[PSC_MAX_LINKS];
+    struct psc_beat beat;
 
     /* Of the collective that runs. */
     const struct psc_collective *op;
@@ -71,8 +71,10 @@ struct psc_ring {
     size_t unit_bytes, segment_units;
     bool plain; /* values travel as they lie in memory */
     struct psc_schedule schedule;
-    double moved_s, beat_s; /* when bytes last moved; when the next WAITING is due */
-    uint32_t blamed;        /* who is waited for, as far as is known */
+    /* Bytes have gone to the next member, come from the previous one, since the last wait; when they did, as
+     * a wait noted it. So what moves reads no clock. */
+    bool moved[PSC_BEAT_WAYS];
+    double moved_s[PSC_BEAT_WAYS];
     struct ps_error *err;
 };
 
@@ -114,13 +116,11 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...) __attribute__((forma
 /* The same for a connection to member `rank` that ended with -errno `rc`: what the others have said of it
  * comes first. */
 int psc_ring_lost(struct psc_ring *r, uint32_t rank, int rc);
-/* A head that is not the segment's that was due: a notice (0: go on) or a disagreement (negative). */
+/* A head that is not the segment's that was due: news or a disagreement. PSC_ECLIQUE. */
 int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l);
 /* The next member's connection is readable: only news come from there. */
 int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l);
-/* Says to the next member for whom this one waits. */
-void psc_ring_say_waiting(struct psc_ring *r);
-/* What is left of a notice. As psc_flow_out. */
-int psc_ring_send_notice(struct psc_ring *r, struct psc_ring_link *l);
+/* The beat has brought news. PSC_ECLIQUE. */
+int psc_ring_take_beat_news(struct psc_ring *r);
 
 #endif

@@ -205,7 +205,7 @@ static bool may_receive(const struct psc_ring *r, const struct psc_ring_link *l)
 
 bool psc_flow_wants_out(struct psc_ring *r, struct psc_ring_link *l)
 {
-    return l->notice_left > 0 || (!psc_flow_ended(&l->out) && (l->out.loaded || may_send(r, l)));
+    return !psc_flow_ended(&l->out) && (l->out.loaded || may_send(r, l));
 }
 
 bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l)
@@ -256,8 +256,6 @@ int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l)
     struct psc_flow *f = &l->out;
     struct iovec v[2];
     struct msghdr m = {.msg_iov = v};
-    if (l->notice_left > 0)
-        return psc_ring_send_notice(r, l);
     if (psc_flow_ended(f) || (!f->loaded && !may_send(r, l)))
         return 0;
     if (!f->loaded)
@@ -283,33 +281,16 @@ static void land(struct psc_ring *r, struct psc_flow *f)
         r->op->codec->add(floats_at(r, f->span), f->payload, f->span.count);
 }
 
-/* The head that came is another than the due one. Behind a notice go on: what came with it lies where the
- * payload was to be, and is the beginning of what follows. */
-static int set_aside(struct psc_ring *r, struct psc_ring_link *l)
-{
-    struct psc_flow *f = &l->in;
-    size_t extra = f->done - PSC_HEAD_BYTES, head;
-    int rc = psc_ring_odd_head(r, l);
-    if (rc < 0)
-        return rc;
-    head = extra < PSC_HEAD_BYTES ? extra : PSC_HEAD_BYTES;
-    memcpy(l->arrived, f->payload, head);
-    memmove(f->payload, f->payload + head, extra - head);
-    f->done = extra;
-    return 0;
-}
-
 int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->in;
     struct iovec v[2];
     struct msghdr m = {.msg_iov = v};
-    int rc;
     if (psc_flow_ended(f) || (!f->loaded && !may_receive(r, l)))
         return 0;
     if (!f->loaded)
         load_in(r, l);
-    bool knows_head = f->done >= PSC_HEAD_BYTES, noticed = false;
+    bool knows_head = f->done >= PSC_HEAD_BYTES;
     m.msg_iovlen = (size_t)vectors_of(f, l->arrived, v);
     ssize_t k = recvmsg(l->prev, &m, MSG_DONTWAIT);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
@@ -317,14 +298,11 @@ int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)
     if (k <= 0)
         return psc_ring_lost(r, psc_ring_prev(r), k < 0 ? -errno : -ECONNRESET);
     f->done += (size_t)k;
-    while (!knows_head && f->done >= PSC_HEAD_BYTES && memcmp(l->arrived, f->head, PSC_HEAD_BYTES) != 0) {
-        if ((rc = set_aside(r, l)) < 0)
-            return rc;
-        noticed = true;
-    }
+    if (!knows_head && f->done >= PSC_HEAD_BYTES && memcmp(l->arrived, f->head, PSC_HEAD_BYTES) != 0)
+        return psc_ring_odd_head(r, l);
     if (f->done == PSC_HEAD_BYTES + f->bytes) {
         land(r, f);
         advance(r, f, r->schedule.in_begin, r->schedule.in_end);
     }
-    return noticed && f->done == 0 ? 0 : 1; /* a notice alone is no progress: silence still counts */
+    return 1;
 }

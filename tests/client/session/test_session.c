@@ -284,6 +284,39 @@ START_TEST(report_reaches_the_status_page)
 }
 END_TEST
 
+/* psd does not hear it, so the caller is told. */
+START_TEST(an_evaluation_is_an_observers_that_has_begun)
+{
+    struct psc *a = worker(-1), *b;
+    struct psc_metrics m = {.size = sizeof m, .loss = 0.5, .test_loss = NAN, .test_accuracy = 1};
+    ck_assert_int_eq(psc_report(a, &m), PSC_EINVAL);
+    assert_says(psc_error(a), "psc_report: test_loss and test_accuracy are of observers");
+    m.test_accuracy = NAN;
+    assert_ok(a, psc_report(a, &m));
+    assert_ok(a, psc_report(a, &(struct psc_metrics){.size = sizeof m, .loss = 0.25}));
+    for (double end = unit_now_s() + UNIT_HANG_S;
+         daemon_number(&psd, "/workers", "workers.0.loss") != 0.25;) {
+        ck_assert_msg(unit_now_s() < end, "a worker's report does not come");
+        unit_nap_ms(5);
+    }
+    ck_assert_uint_eq(daemon_logged(&psd, "it is not heard"), 0);
+    m.test_accuracy = 0.75;
+    assert_ok(b, join(&b, PSC_OBSERVER, -1));
+    ck_assert_int_eq(psc_report(b, &m), PSC_EINVAL);
+    assert_says(psc_error(b), "come after psc_begin");
+    assert_ok(b, psc_begin(b, model, 2, y));
+    m.test_loss = 0.125;
+    assert_ok(b, psc_report(b, &m));
+    for (double end = unit_now_s() + UNIT_HANG_S;
+         daemon_number(&psd, "/status", "evaluation.test_accuracy") != 0.75;) {
+        ck_assert_msg(unit_now_s() < end, "an observer's report does not come");
+        unit_nap_ms(5);
+    }
+    psc_close(b);
+    psc_close(a);
+}
+END_TEST
+
 START_TEST(draining_is_told_and_no_error)
 {
     struct psc *c = worker(-1), *late;
@@ -341,6 +374,7 @@ int main(void)
     tcase_add_test(tc, push_sets_what_others_pull);
     tcase_add_test(tc, info_tells_what_happened);
     tcase_add_test(tc, report_reaches_the_status_page);
+    tcase_add_test(tc, an_evaluation_is_an_observers_that_has_begun);
     tcase_add_loop_test(tc, server_that_comes_back_with_another_method_is_followed, 0, 2);
     tcase_add_test(tc, draining_is_told_and_no_error);
     suite_add_tcase(suite, tc);

@@ -1,0 +1,10 @@
+/* clients.h: psbench clients. What many clients cost one psd on its control road. */
+#ifndef TEST_BENCH_CLIENTS_CLIENTS_H
+#define TEST_BENCH_CLIENTS_CLIENTS_H
+
+/* Options: see bench_clients_help. Prints to stdout; errors go to stderr. Exit code: 0, 1 failed, 2 usage. */
+int bench_clients(int argc, char **argv);
+
+extern const char bench_clients_help[];
+
+#endif
