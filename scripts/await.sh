@@ -38,11 +38,16 @@ client_ended() { # NAME STATUS
     ((client_left[client] > 0)) || left=$((left - 1))
 }
 
+fail_server() { # NAME STATUS
+    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint is not written"
+    fail_child "$1" "$2"
+}
+
 # An evaluator is no part of the job; a server is.
 other_ended() { # NAME STATUS
     case $1:$2 in
     psd-*:0) servers_ended=true ;;
-    psd-*) fail_child "$1" "$2" ;;
+    psd-*) fail_server "$1" "$2" ;;
     evaluator:0) evaluator_pid= ;;
     evaluator:*)
         evaluator_pid=
@@ -92,8 +97,15 @@ checkpoint_now() {
 
 # In good order as far as there is time: psd tells the workers, and saves the center. clean_up does the rest.
 end_early() { # STATUS
+    local said status=0
     trap 'exit 130' HUP INT TERM
-    ((servers == 0)) || [[ ! -s $run_dir/endpoint ]] || ask_head "$job_grace" drain >>"$run_dir/psctl.log" || true
+    if ((servers > 0)) && [[ -s $run_dir/endpoint ]]; then
+        said=$(tell_head "$job_grace" drain 2>&1) || status=$?
+    fi
+    if ((status != 0 && status != psctl_unreachable)); then
+        say "$said"
+        (($1 != 0)) || exit 1
+    fi
     exit "$1"
 }
 
@@ -110,7 +122,11 @@ wait_for_end() { # NAME-PATTERN SECONDS: of children that have been told; their 
         wait "$pid" || status=$?
         name=${child[$pid]}
         unset "child[$pid]"
-        [[ $name == evaluator ]] || ((status == 0)) || fail_child "$name" "$status"
+        ((status == 0)) || case $name in
+        evaluator) say "the evaluator ended with status $status (see $run_dir/evaluator.log): its last look at the center may be missing" ;;
+        psd-*) fail_server "$name" "$status" ;;
+        *) fail_child "$name" "$status" ;;
+        esac
     done
 }
 

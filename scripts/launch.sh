@@ -265,12 +265,16 @@ wait_for_endpoint() {
 }
 
 # psctl, where the head is.
-ask_head() { # SECONDS COMMAND...
+tell_head() { # SECONDS COMMAND...
     local seconds=$1
     shift
     backend_on "${hosts[0]}" psctl
     timeout "$((seconds + 10))" "${place[@]}" env -C "$run_dir" "$psctl_program" --socket state-0/psd.sock \
-        --timeout "$seconds" "$@" 2>>"$run_dir/psctl.log"
+        --timeout "$seconds" "$@"
+}
+
+ask_head() { # SECONDS COMMAND...
+    tell_head "$@" 2>>"$run_dir/psctl.log"
 }
 
 # -- clients --------------------------------------------------------------------------------------------------------------

@@ -408,6 +408,17 @@ static void settle(struct psd *d)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
+/* Whether the center is saved, by every server of the job. */
+static int check_end(struct psd *d)
+{
+    struct ps_error why;
+    int rc = psd_saver_check_end(d, &d->end);
+    if (rc < 0 || d->saver.last != PSD_LAST_WRITTEN || psd_team_check_saved(d, &why) == 0)
+        return rc;
+    return ps_fail(&d->end, -EIO,
+                   "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
+}
+
 static void tear_down(struct psd *d)
 {
     settle(d);
@@ -420,8 +431,10 @@ static void tear_down(struct psd *d)
     psd_journal_close(d);
     psd_zap_close(&d->auth.data);
     psd_roads_close(d);
-    if (d->http != NULL)
+    if (d->http != NULL) {
+        psd_tell_end(d);
         psd_http_destroy(d->http);
+    }
     psd_control_close(d);
     psd_follow_close(d);
     uv_run(&d->loop, UV_RUN_NOWAIT);
@@ -489,6 +502,14 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
+        settle(d);
+        if (d->history.dropped > 0)
+            ps_log(PS_LOG_WARN, "history.lacks", "history.jsonl lacks %" PRIu64 " lines of this run",
+                   d->history.dropped);
+        if (!again->due && check_end(d) < 0) {
+            ps_log(PS_LOG_ERROR, "stop.unsaved", "%s", d->end.text);
+            code = code == PSD_EXIT_OK ? PSD_EXIT_UNSAVED : code;
+        }
         ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(d),
                again->due ? ", and begins again" : "");
     }

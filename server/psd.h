@@ -70,9 +70,19 @@ struct psd_saved_versions {
     uint64_t versions[PSD_MAX_SAVED];
 };
 
+/* The checkpoint with which the job ends. */
+enum psd_last_save {
+    PSD_LAST_NONE, /* it is not due yet, or there is no center */
+    PSD_LAST_DUE,
+    PSD_LAST_WRITTEN,
+    PSD_LAST_FAILED,
+};
+
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
+    bool is_last; /* of the write under way: the job ends with it */
+    enum psd_last_save last;
     uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
@@ -117,7 +127,8 @@ struct psd_history {
     uv_work_t work;
     bool writing;
     int rc;           /* of the write that is over: -errno */
-    uint64_t dropped; /* lines that found no room, in this run of psd: the disk stands still */
+    uint64_t n_lost;  /* lines that it has not written */
+    uint64_t dropped; /* lines that are not in the file, in this run of psd */
     uint64_t last_version, last_ms;
     uint64_t last_stale_sum, last_stale_count;
 };
@@ -242,6 +253,7 @@ struct psd {
     struct psd_nonfinite nonfinite;
     const char *stop_met;   /* the condition of `stop` that was; NULL: none */
     char drain_reason[256]; /* "" : not draining */
+    struct ps_error end;    /* why the job has not ended well; "" : it has, or it has not ended */
     struct psd_http *http;
     int state_lock; /* state_dir.h */
     struct psd_timer tick;
@@ -270,6 +282,7 @@ enum {
     PSD_EXIT_BIND = 4,
     PSD_EXIT_CHECKPOINT = 5,
     PSD_EXIT_SERVERS = 6,
+    PSD_EXIT_UNSAVED = 7,
     PSD_EXIT_SYSTEM = 1
 };
 
@@ -381,6 +394,9 @@ void psd_saver_take(struct psd *d, uint64_t round);
 /* What the head ordered; -EAGAIN: one is being written, or there is no center. */
 int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
                     uint64_t evaluated_version);
+/* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
+ */
+int psd_saver_check_end(const struct psd *d, struct ps_error *err);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */
@@ -434,6 +450,8 @@ void psd_history_add(struct psd *d, const char *event);
 
 /* server/status/status.c, server/status/metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];
+/* Answers those who wait for psd's end: it ends now, and d->end says whether well. */
+void psd_tell_end(struct psd *d);
 char *psd_metrics_text(struct psd *d);
 
 /* Whether this is server 0; whether it has others to lead. */

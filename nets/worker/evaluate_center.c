@@ -91,7 +91,7 @@ int cnn_evaluate(struct cnn_job *job, bool drained)
     struct evaluation e = {.job = job, .started = ps_now_s()};
     int rc = cnn_scorer_open(&e.scorer, job);
     if (rc == CNN_EXIT_OK)
-        rc = loop(&e, drained);
+        rc = cnn_scorer_end(&e.scorer, loop(&e, drained));
     cnn_scorer_close(&e.scorer);
     return rc;
 }

@@ -118,6 +118,7 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     m.note = (Ps__Note *)(uintptr_t)note;
     m.version = psd_version(d);
     m.saved_number = f->saved_number;
+    m.unsaved = f->unsaved;
     m.saved_version = d->saver.last_version;
     m.stop = f->stop;
     if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
@@ -207,6 +208,8 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     if (s == NULL)
         return;
     f->ordered = s->number;
+    if (s->last && d->center_whole)
+        d->saver.last = PSD_LAST_DUE;
     if (psd_saver_order(d, s->what, n->a, s->accuracy, s->evaluated_version) == 0)
         return;
     if (s->last) {
@@ -214,8 +217,9 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
         f->has_waiting = true;
         return;
     }
-    ps_log(PS_LOG_WARN, "checkpoint.skipped",
-           "the one before is still being written, or there is no center yet");
+    snprintf(f->unsaved, sizeof f->unsaved, "%s",
+             d->center_whole ? "the one before is still being written" : "there is no center yet");
+    ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
     f->saved_number = s->number;
 }
 
@@ -230,6 +234,8 @@ void psd_follow_saved(struct psd *d)
         psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
         return;
     f->saved_number = f->ordered;
+    snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
+             d->saver.rc < 0 ? d->saver.error.text : "");
     send_news(d, NULL, 0, false);
 }
 
@@ -405,6 +411,7 @@ static void stop_alone(struct psd *d)
 {
     struct psd_follow *f = &d->follow;
     d->state = PSD_STATE_STOPPING;
+    d->saver.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
     if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0) < 0 && d->saver.busy) {

@@ -196,6 +196,25 @@ bool psd_team_has_saved(const struct psd *d)
     return true;
 }
 
+int psd_team_check_saved(const struct psd *d, struct ps_error *err)
+{
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        bool settled = s->saved_number >= d->team.snapshots;
+        char newest[40] = "none that the head knows of";
+        if (d->team.snapshots == 0 || (settled && s->unsaved[0] == 0))
+            continue;
+        if (s->saved_version != 0)
+            snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
+        return ps_fail(err, -EIO, "server %u (%s): %s; its newest checkpoint: %s", i, s->name,
+                       settled   ? s->unsaved
+                       : s->here ? "it has not said that its part is written"
+                                 : "it is lost, and has not written its part",
+                       newest);
+    }
+    return 0;
+}
+
 static bool is_behind(const struct psd *d, const uint64_t *after)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
@@ -340,6 +359,7 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     psd_outbox_taken(&s->orders, m->taken, s->heard_ms);
     s->version = m->version;
     s->saved_number = m->saved_number;
+    snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
         s->saved_version = m->saved_version;
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->team.snapshots % PSD_MAX_SAVED] =

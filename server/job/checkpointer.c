@@ -38,6 +38,7 @@ static void prepare(struct psd *d, unsigned what)
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
+    v->is_last = v->last == PSD_LAST_DUE && (what & PSD_SAVE_NEWEST) != 0;
     v->keep = how_many_stay(d);
     v->what = what;
     v->lanes_left = d->n_own;
@@ -57,6 +58,8 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
     struct psd_saver *v = &d->saver;
     if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
+    if (d->state == PSD_STATE_STOPPING)
+        v->last = PSD_LAST_DUE;
     if (v->busy || psd_swap_is_closing(d)) {
         v->again |= what;
         return 0;
@@ -144,6 +147,8 @@ static void log_failed(struct psd_saver *v, const struct ps_error *err)
 static void newest_written(struct psd *d)
 {
     struct psd_saver *v = &d->saver;
+    if (v->is_last)
+        v->last = v->rc < 0 ? PSD_LAST_FAILED : PSD_LAST_WRITTEN;
     if (v->rc < 0) {
         log_failed(v, &v->error);
         return;
@@ -246,6 +251,32 @@ void psd_saver_snapped(struct psd *d)
         v->best_rc = ps_fail(&v->best_error, -ENOMEM, "no memory to write the best checkpoint");
         written(&v->work, 0);
     }
+}
+
+/* What there is to go on from. */
+static void name_newest(const struct psd *d, char *text, size_t size)
+{
+    const struct psd_saver *v = &d->saver;
+    if (v->last_path[0] != 0)
+        snprintf(text, size, "version %" PRIu64 ", %s", v->last_version, v->last_path);
+    else if (d->resumed_from[0] != 0)
+        snprintf(text, size, "version %" PRIu64 ", %s", d->resumed_version, d->resumed_from);
+    else
+        snprintf(text, size, "none");
+}
+
+int psd_saver_check_end(const struct psd *d, struct ps_error *err)
+{
+    const struct psd_saver *v = &d->saver;
+    char newest[500];
+    if (v->last == PSD_LAST_DUE || v->last == PSD_LAST_FAILED) {
+        name_newest(d, newest, sizeof newest);
+        return ps_fail(err, -EIO,
+                       "the last checkpoint is not written, and what the center has gained since the one "
+                       "before it is lost: %.300s; the one before it: %.400s",
+                       v->last == PSD_LAST_DUE ? "psd was told to end before it was" : v->error.text, newest);
+    }
+    return 0;
 }
 
 void psd_saver_check_due(struct psd *d)

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/log.h"
@@ -101,12 +102,32 @@ static double mean_loss(const struct psd *d)
     return n > 0 ? sum / n : NAN;
 }
 
+static uint64_t count_lines(const char *text, size_t n)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* A write that failed may have left the beginning of a line: the file ends with whole ones. */
+static void cut_torn_line(struct psd_history *h, size_t at)
+{
+    struct stat st;
+    size_t torn = 0;
+    while (torn < at && h->written[at - torn - 1] != '\n')
+        torn++;
+    if (torn > 0 && fstat(h->fd, &st) == 0 && ftruncate(h->fd, st.st_size - (off_t)torn) < 0)
+        h->rc = -errno;
+}
+
 /* Pool thread. */
 static void write_lines(uv_work_t *work)
 {
     struct psd_history *h = &((struct psd *)work->data)->history;
     size_t at = 0;
     h->rc = 0;
+    h->n_lost = 0;
     while (at < h->n_written && h->rc == 0) {
         ssize_t n = write(h->fd, h->written + at, h->n_written - at);
         if (n > 0)
@@ -114,6 +135,10 @@ static void write_lines(uv_work_t *work)
         else if (n == 0 || errno != EINTR)
             h->rc = n == 0 ? -ENOSPC : -errno;
     }
+    if (h->rc == 0)
+        return;
+    h->n_lost = count_lines(h->written + at, h->n_written - at);
+    cut_torn_line(h, at);
 }
 
 static void start_write(struct psd *d);
@@ -126,6 +151,7 @@ static void written(uv_work_t *work, int status)
     h->writing = false;
     if (h->rc < 0)
         ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
+    h->dropped += h->n_lost;
     if (h->n_bytes > 0)
         start_write(d);
 }

@@ -368,6 +368,7 @@ void psd_job_fail(struct psd *d, int code, const char *why)
         return;
     ps_log(PS_LOG_ERROR, "job.failed", "%s", why);
     d->exit_code = code;
+    ps_fail(&d->end, 0, "%s", why);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
             psd_control_error(d, &d->sessions.slots[i], PS__CODE__DRAINING, true, why);

@@ -216,6 +216,26 @@ ends
 none_left
 compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTERM: the center is not saved"
 
+# A file where the checkpoints were: they cannot be written any more.
+spoil_checkpoints() { # NAME
+    rm -r "$folder/$1/state-0/checkpoints" && touch "$folder/$1/state-0/checkpoints"
+}
+
+background unsaved-term --workers 2 --method async-easgd -- "${endless[@]}"
+spoil_checkpoints unsaved-term
+kill -TERM "$psrun_pid"
+ends
+{ ((status == 130)) && says 'the last checkpoint is not written'; } || fail "SIGTERM, no save: status $status"
+none_left
+
+background unsaved --workers 2 --method async-easgd -- "${endless[@]}"
+spoil_checkpoints unsaved
+"$PSD_BUILD/server/ctl/psctl" --socket "$folder/unsaved/state-0/psd.sock" --timeout 120 drain >>"$folder/out" 2>&1 &&
+    fail "no save: psctl drain ended with 0"
+ends
+{ ((status == 1)) && says 'psd-0 has not saved the center'; } || fail "no save: status $status"
+none_left
+
 background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
 kill -USR1 "$psrun_pid"
 within 120 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
