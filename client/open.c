@@ -360,32 +360,6 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     return rc;
 }
 
-int psc_report(struct psc *c, const struct psc_metrics *m)
-{
-    struct psc_metrics metrics = {sizeof metrics,
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  0};
-    int rc = psc_check_process(c, "psc_report");
-    if (rc != PSC_OK)
-        return rc;
-    if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
-        return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
-    if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||
-        !c->service_runs)
-        return rc;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.report = metrics;
-    c->shared.report.samples_per_second *= c->group.size; /* members keep step */
-    c->shared.has_report = true;
-    pthread_mutex_unlock(&c->shared.lock);
-    psc_service_poke(c);
-    return PSC_OK;
-}
-
 void psc_close(struct psc *c)
 {
     if (c == NULL || psc_check_process(c, "psc_close") != PSC_OK)

@@ -151,6 +151,8 @@ struct psc_metrics {
     double test_loss; /* observers that evaluate the center */
     double test_accuracy;
     uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
+    const float
+        *vector; /* observers: [n_floats], what was scored, for best.safetensors; NULL: it is not kept */
 };
 
 struct psc_info {
@@ -303,7 +305,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
  * been. Errors as psc_load's, but of the head alone. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
-/* Reports metrics; does not wait for an answer. */
+/* Reports metrics; does not wait for an answer. With test_loss, test_accuracy and the vector it waits,
+ * timeout_ms at most, until the server has said whether they are the best yet (checkpoint.keep_best), and if
+ * so until it has the vector. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 
 int psc_rank(const struct psc *c);       /* -1 before psc_open succeeded and for observers */

@@ -147,6 +147,8 @@ static void on_tick(struct psd_timer *timer)
         psd_membership_joined(d); /* those who were expected may have had their time */
     psd_swap_check(d);
     psd_saver_check_due(d);
+    psd_saver_check_vector(d, d->state == PSD_STATE_STOPPING &&
+                                  (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
     psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
@@ -465,6 +467,7 @@ static const struct psd_hooks hooks = {
     .welcome_all = psd_hello_again,
     .saved = psd_follow_saved,
     .save_others = psd_team_save,
+    .others_saved = psd_team_has_saved,
     .command_remote = psd_team_tell,
     .complete = complete,
 };

@@ -41,6 +41,7 @@ static int evaluate_center(struct evaluation *e)
     int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
     if (rc != CNN_EXIT_OK)
         return rc;
+    m.vector = e->job->x;
     psc_report(e->job->psc,
                &m); /* a lost report is no reason to stop; the next pull learns of a lost server */
     return CNN_EXIT_OK;

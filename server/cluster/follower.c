@@ -202,6 +202,15 @@ static bool take_members(struct psd *d, const Ps__Note *n, struct psd_note *note
     return psd_note_members(n->members, d->sessions.n_slots, m);
 }
 
+static int order_snapshot(struct psd *d, const Ps__Snapshot *s, uint64_t round)
+{
+    struct psd_evaluation e = {.accuracy = s->accuracy,
+                               .version = s->evaluated_version,
+                               .client = s->client,
+                               .incarnation = s->incarnation};
+    return psd_saver_order(d, s->what, round, &e);
+}
+
 static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
 {
     struct psd_follow *f = &d->follow;
@@ -210,7 +219,7 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     f->ordered = s->number;
     if (s->last && d->center_whole)
         d->saver.last = PSD_LAST_DUE;
-    if (psd_saver_order(d, s->what, n->a, s->accuracy, s->evaluated_version) == 0)
+    if (order_snapshot(d, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -230,8 +239,7 @@ void psd_follow_saved(struct psd *d)
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again &&
-        psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
+    if (again && order_snapshot(d, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
@@ -278,6 +286,7 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         }
         break;
     case PSD_NOTE_END:
+    case PSD_NOTE_KEEP: /* no more of it */
     case PSD_NOTE_HOLD:
     case PSD_NOTE_GO:
     case PSD_NOTE_LATE:
@@ -412,9 +421,10 @@ static void stop_alone(struct psd *d)
     struct psd_follow *f = &d->follow;
     d->state = PSD_STATE_STOPPING;
     d->saver.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
+    psd_saver_check_vector(d, true);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
-    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0) < 0 && d->saver.busy) {
+    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, NULL) < 0 && d->saver.busy) {
         f->waiting = (Ps__Snapshot)PS__SNAPSHOT__INIT;
         f->waiting.what = PSD_SAVE_NEWEST;
         f->has_waiting = true;
@@ -428,6 +438,7 @@ void psd_follow_tick(struct psd *d)
     char why[700];
     bool stopping =
         f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
+    psd_saver_check_vector(d, false);
     if (stopping && d->state != PSD_STATE_STOPPING)
         stop_alone(d);
     if (stopping && !d->saver.busy)
@@ -459,7 +470,7 @@ static void heed(struct psd *d, const struct psd_note *note)
 {
     struct psd_follow *f = &d->follow;
     if (note->kind == PSD_NOTE_SNAPPED) {
-        psd_saver_snapped(d);
+        psd_saver_snapped(d, note->a != 0);
     } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
                ++f->lanes_filled == d->center->own_used) {
         d->state = PSD_STATE_READY;

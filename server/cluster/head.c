@@ -162,6 +162,8 @@ void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_
 {
     if (!psd_has_team(d) || note->kind == PSD_NOTE_SNAPSHOT || note->kind == PSD_NOTE_STOP)
         return; /* those have Orders of their own */
+    if (note->kind == PSD_NOTE_KEEP && note->p != NULL)
+        return; /* so has this */
     if (note->kind == PSD_NOTE_SLICE && note->p != NULL && d->center->resumed != NULL)
         return; /* they have resumed theirs */
     if (note->kind == PSD_NOTE_ADMIT && note->b == 0)
@@ -266,7 +268,9 @@ static void drop_letter(struct psd_team *t, struct psd_letter **at)
 static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_bytes, int what)
 {
     struct psd_team *t = &d->team;
-    bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN, behind = false;
+    bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN ||
+                 what == PS__TO_CLIENT__WHAT_REPORTED,
+         behind = false;
     if (what == PS__TO_CLIENT__WHAT_ALIVE)
         return false;
     for (struct psd_letter **at = &t->letters; *at != NULL;) {

@@ -331,7 +331,7 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
         released(d);
         break;
     case PSD_NOTE_SNAPPED:
-        psd_saver_snapped(d);
+        psd_saver_snapped(d, note->a != 0);
         break;
     case PSD_NOTE_HELD:
         psd_membership_held(d, lane, note->a);

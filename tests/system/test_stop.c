@@ -116,7 +116,8 @@ static struct psc *open_client(const struct daemon *d, enum psc_kind kind)
 
 static void report(struct psc *c, double accuracy, uint64_t version)
 {
-    struct psc_metrics m = {sizeof m, NAN, NAN, NAN, 1 - accuracy, accuracy, version};
+    static const float scored[FLOATS];
+    struct psc_metrics m = {sizeof m, NAN, NAN, NAN, 1 - accuracy, accuracy, version, scored};
     ck_assert_int_ge(psc_report(c, &m), 0);
 }
 
