@@ -171,8 +171,15 @@ end_one() { # PID
     unset "child[$1]"
 }
 
+# Who joins later, or is in a queue, waits for the next servers here instead of asking for these.
+forget_endpoint() {
+    rm -f "$run_dir/endpoint"
+}
+
 run_job() {
-    trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"' EXIT
+    trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"
+        [[ -z ${PSRUN_SUBMITTED-} ]] || echo "$status" >"$PSRUN_SUBMITTED/exit"' EXIT
+    ((servers == 0)) || at_end+=(forget_endpoint)
     trap 'say "interrupted: the job ends"; end_early 130' HUP INT TERM
     trap checkpoint_now USR1
     trap : PIPE # who reads psrun's lines may die; the job goes on
@@ -184,6 +191,7 @@ run_job() {
         say "psd is ready: psctl --socket $run_dir/state-0/psd.sock top    (on ${hosts[0]})"
     elif [[ -n $join_dir ]]; then
         wait_for_endpoint
+        find_guest_key
     fi
     started_s=$EPOCHREALTIME
     start_clients
@@ -200,14 +208,15 @@ run_job() {
 
 # psrun again, in a job; here it waits for that, and cancels it when it is told to end itself.
 submit() {
-    local id word end
-    [[ -z $join_dir ]] || bad_option "--join outside an allocation" "psrun --join in a job script (scripts/$backend)"
-    : "${run_dir:=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}}"
-    mkdir -p "$run_dir"
-    run_dir=$(realpath "$run_dir")
+    local id word end where=()
+    if [[ -n $join_dir ]]; then # which the servers may make later
+        run_dir=$join_dir/submitted-$job_id
+    fi
+    make_run_folder
+    [[ -n $join_dir ]] || where=(--run-dir "$run_dir")
     {
-        printf '#!/bin/bash\n# Written by psrun; %s runs it.\nPSRUN_SUBMITTED=1 exec' "$backend"
-        printf ' %q' "$scripts/psrun" --run-dir "$run_dir" --backend "$backend" "${given[@]}"
+        printf '#!/bin/bash\n# Written by psrun; %s runs it.\nPSRUN_SUBMITTED=%q exec' "$backend" "$run_dir"
+        printf ' %q' "$scripts/psrun" "${where[@]}" --backend "$backend" "${given[@]}"
         echo
     } >"$run_dir/job.sh"
     rm -f "$run_dir/exit"
