@@ -221,6 +221,13 @@ static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 {
     int rc = read_checkpoint(d, version, err);
+    struct psd_best best;
+    if (rc == -ENOENT && psd_checkpoint_read_best(d->saver.directory, &best, NULL) == 0)
+        return ps_fail(
+            err, -ENOENT,
+            "%s holds best.safetensors alone, which has the vector that scored best and nothing else to "
+            "go on from: begin a new job with it (psd(8) has an example), or with --fresh another",
+            d->saver.directory);
     if (rc == -ENOENT && version == UINT64_MAX) {
         ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
                d->saver.directory);
@@ -499,7 +506,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             announce(d);
         uv_run(&d->loop, UV_RUN_DEFAULT);
         if (d->evaluation.fresh)
-            psd_history_add(d, NULL);
+            psd_history_add(d);
         code = d->exit_code;
         *again = d->again;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);

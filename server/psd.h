@@ -113,6 +113,16 @@ struct psd_saver {
     int rc;
 };
 
+/* What a record of the history may tell of; the later ones outlive the others where memory is full. */
+enum psd_event {
+    PSD_EVENT_NONE,
+    PSD_EVENT_END,
+    PSD_EVENT_JOIN,
+    PSD_EVENT_CHECKPOINT,
+    PSD_EVENT_METHOD,
+    PSD_EVENT_DRAIN
+};
+
 /* One line of history.jsonl. */
 struct psd_record {
     double t_s; /* unix */
@@ -120,7 +130,8 @@ struct psd_record {
     uint32_t workers;
     double updates_per_s, staleness, loss, test_loss, test_accuracy; /* NaN: not known */
     double center_norm, distance; /* ‖x̃‖, the largest ‖x − x̃‖ */
-    const char *event; /* why the job drains, in its one record; NULL in the others. Of struct psd */
+    enum psd_event kind;
+    char *event; /* the sentence, owned by the history; NULL: none */
 };
 
 struct psd_history {
@@ -135,6 +146,7 @@ struct psd_history {
     uint64_t n_lost;  /* lines that it has not written */
     uint64_t dropped; /* lines that are not in the file, in this run of psd */
     uint64_t last_version, last_ms;
+    uint64_t last_t_ms; /* unix, of the newest record */
     uint64_t last_stale_sum, last_stale_count;
 };
 
@@ -455,8 +467,11 @@ void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
 /* Whether lines wait for the disk: not to be closed then, but for a failed write. */
 bool psd_history_is_writing(const struct psd *d);
-/* A record at once, of an event (may be NULL; must live as long as d). */
-void psd_history_add(struct psd *d, const char *event);
+/* A record at once. */
+void psd_history_add(struct psd *d);
+/* The same, of an event. */
+void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* server/status/status.c, server/status/metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];

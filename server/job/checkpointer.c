@@ -93,7 +93,7 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
     struct psd_saver *v = &d->saver;
     if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
-    if (d->state == PSD_STATE_STOPPING)
+    if (d->state == PSD_STATE_STOPPING && (what & PSD_SAVE_NEWEST) != 0)
         v->last = PSD_LAST_DUE;
     if (v->busy || psd_swap_is_closing(d) || (what == PSD_SAVE_BEST && !d->hooks.others_saved(d))) {
         v->again |= what;
@@ -203,6 +203,7 @@ static void newest_written(struct psd *d)
     v->last_version = d->center->snapshot.version;
     v->last_unix_s = d->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
+    psd_history_tell(d, PSD_EVENT_CHECKPOINT, "checkpoint of version %" PRIu64, v->last_version);
     if (psd_is_head(d) && !d->center->admission->rounds) /* there the round's answers have */
         psd_control_save(d, v->last_version);
 }
@@ -222,9 +223,8 @@ static void best_written(struct psd *d)
         ps_log(PS_LOG_INFO, "checkpoint.best",
                "test accuracy %.4f at version %" PRIu64 ": the vector that was scored is kept as %s",
                e->accuracy, e->version, v->best_path);
-        if (d->state == PSD_STATE_READY && psd_is_head(d) &&
-            v->saved.n == 0) /* nothing else here could be resumed */
-            v->again |= PSD_SAVE_NEWEST;
+        psd_history_tell(d, PSD_EVENT_CHECKPOINT, "best so far: test accuracy %.4f at version %" PRIu64,
+                         e->accuracy, e->version);
     }
     v->better.accuracy = NAN;
 }

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,6 +40,8 @@ void psd_history_close(struct psd *d)
 {
     if (d->history.fd >= 0)
         close(d->history.fd);
+    for (size_t i = 0; i < d->history.n; i++)
+        free(d->history.records[i].event);
     free(d->history.records);
     free(d->history.lines);
     free(d->history.written);
@@ -47,6 +51,12 @@ bool psd_history_is_writing(const struct psd *d)
 {
     return d->history.writing;
 }
+
+static const char *const kinds[] = {[PSD_EVENT_END] = "end",
+                                    [PSD_EVENT_JOIN] = "join",
+                                    [PSD_EVENT_CHECKPOINT] = "checkpoint",
+                                    [PSD_EVENT_METHOD] = "method",
+                                    [PSD_EVENT_DRAIN] = "drain"};
 
 json_t *psd_json_record(const struct psd_record *r)
 {
@@ -61,18 +71,21 @@ json_t *psd_json_record(const struct psd_record *r)
     json_object_set_new(o, "test_accuracy", psd_json_number(r->test_accuracy));
     json_object_set_new(o, "center_norm", psd_json_number(r->center_norm));
     json_object_set_new(o, "distance", psd_json_number(r->distance));
-    if (r->event != NULL)
-        json_object_set_new(o, "event", json_string(r->event));
+    if (r->event != NULL) {
+        json_object_set_new(o, "event", psd_json_text(r->event));
+        json_object_set_new(o, "event_kind", json_string(kinds[r->kind]));
+    }
     return o;
 }
 
-/* A job of a month still fits: when memory is full, every second record goes. Its evaluation and its event,
- * which are few, move to the record before it when that has none. */
+/* A job of a month still fits: when memory is full, every second record goes. Its evaluation, which is rare,
+ * moves to the record before it when that has none, and its event, when that has none that matters as much.
+ */
 static void thin(struct psd_history *h)
 {
     size_t kept = 0;
     for (size_t i = 0; i < h->n; i++) {
-        const struct psd_record *r = &h->records[i];
+        struct psd_record *r = &h->records[i];
         if (i % 2 == 0) {
             h->records[kept++] = *r;
             continue;
@@ -82,8 +95,13 @@ static void thin(struct psd_history *h)
             before->test_accuracy = r->test_accuracy;
             before->test_loss = r->test_loss;
         }
-        if (before->event == NULL)
+        if (before->kind < r->kind) {
+            free(before->event);
             before->event = r->event;
+            before->kind = r->kind;
+        } else {
+            free(r->event);
+        }
     }
     h->n = kept;
 }
@@ -215,19 +233,24 @@ static double recent_staleness(struct psd *d)
 }
 
 /* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
- * never jumps: records stay in order and intervals true, whatever is done to the system's time. */
-static double now_s(const struct psd *d)
+ * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two records
+ * have the same: who asks for those after one misses none. */
+static double next_t_s(struct psd *d)
 {
-    return (double)(d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3;
+    struct psd_history *h = &d->history;
+    uint64_t ms = d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms;
+    h->last_t_ms = ms > h->last_t_ms ? ms : h->last_t_ms + 1;
+    return (double)h->last_t_ms / 1e3;
 }
 
-void psd_history_add(struct psd *d, const char *event)
+/* Takes the event. */
+static void add(struct psd *d, enum psd_event kind, char *event)
 {
     struct psd_history *h = &d->history;
     uint64_t now_ms = psd_loop_now_ms(&d->loop), version = psd_version(d);
     bool fresh = d->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
     struct psd_record r = {
-        .t_s = now_s(d),
+        .t_s = next_t_s(d),
         .version = version,
         .workers = psd_sessions_count(&d->sessions, false),
         .updates_per_s =
@@ -238,6 +261,7 @@ void psd_history_add(struct psd *d, const char *event)
         .test_accuracy = fresh ? d->evaluation.accuracy : NAN,
         .center_norm = psd_stats_center_norm(d),
         .distance = largest_distance(d),
+        .kind = kind,
         .event = event,
     };
     d->evaluation.fresh = false;
@@ -251,10 +275,28 @@ void psd_history_add(struct psd *d, const char *event)
     append(d, &r);
 }
 
+void psd_history_add(struct psd *d)
+{
+    add(d, PSD_EVENT_NONE, NULL);
+}
+
+void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+{
+    char *event = NULL;
+    va_list ap;
+    if (d->history.max == 0)
+        return; /* it is not open */
+    va_start(ap, fmt);
+    int n = vasprintf(&event, fmt, ap);
+    va_end(ap);
+    if (n >= 0)
+        add(d, kind, event);
+}
+
 void psd_history_tick(struct psd *d)
 {
     const struct psd_history *h = &d->history;
     if (psd_loop_now_ms(&d->loop) - h->last_ms >= EVERY_MS &&
         (psd_version(d) != h->last_version || d->evaluation.fresh))
-        psd_history_add(d, NULL);
+        psd_history_add(d);
 }
