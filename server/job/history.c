@@ -233,8 +233,8 @@ static double recent_staleness(struct psd *d)
 }
 
 /* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
- * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two records
- * have the same: who asks for those after one misses none. */
+ * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two
+ * records have the same: who asks for those after one misses none. */
 static double next_t_s(struct psd *d)
 {
     struct psd_history *h = &d->history;
