@@ -99,7 +99,12 @@ struct psc_shared {
     bool send_begin, send_leave, stop;
     bool has_report;
     struct psc_metrics report;
-    bool has_nonfinite; /* a vector was refused: the server is to be told */
+    bool keeps_best;         /* the server may want the vector behind an evaluation */
+    uint64_t report_offer;   /* of `report`: the number of the vector that it offers; 0: none */
+    uint64_t n_offers;       /* so far */
+    uint64_t answered_offer; /* the last one that the server has answered */
+    bool offer_wanted;       /* how */
+    bool has_nonfinite;      /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t revivals;     /* times that the server came back from a checkpoint */

@@ -1,7 +1,6 @@
 /* Opening, joining and leaving. */
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,53 +358,6 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc == PSC_OK)
         set_out(c, x);
     return rc;
-}
-
-/* The server hears an evaluation from observers that have begun, and from nobody else. Zeros are what a
- * worker leaves in a struct that it fills by name: they become NaN. */
-static int check_evaluation(struct psc *c, struct psc_metrics *m)
-{
-    bool says = !isnan(m->test_loss) || !isnan(m->test_accuracy);
-    if (c->opt.kind == PSC_OBSERVER)
-        return !says || c->begun
-                   ? PSC_OK
-                   : psc_fail(
-                         c, PSC_EINVAL,
-                         "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
-                         "NaN");
-    if (says && (m->test_loss != 0 || m->test_accuracy != 0))
-        return psc_fail(
-            c, PSC_EINVAL,
-            "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
-            "a worker's are NaN");
-    m->test_loss = m->test_accuracy = __builtin_nan("");
-    return PSC_OK;
-}
-
-int psc_report(struct psc *c, const struct psc_metrics *m)
-{
-    struct psc_metrics metrics = {sizeof metrics,
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  __builtin_nan(""),
-                                  0};
-    int rc = psc_check_process(c, "psc_report");
-    if (rc != PSC_OK)
-        return rc;
-    if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
-        return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
-    if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||
-        (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->service_runs)
-        return rc;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.report = metrics;
-    c->shared.report.samples_per_second *= c->group.size; /* members keep step */
-    c->shared.has_report = true;
-    pthread_mutex_unlock(&c->shared.lock);
-    psc_service_poke(c);
-    return PSC_OK;
 }
 
 void psc_close(struct psc *c)

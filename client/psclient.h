@@ -151,6 +151,8 @@ struct psc_metrics {
     double test_loss; /* of observers that evaluate the center; a worker's are NaN, or 0 both */
     double test_accuracy;
     uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
+    const float
+        *vector; /* observers: [n_floats], what was scored, for best.safetensors; NULL: it is not kept */
 };
 
 struct psc_info {
@@ -303,8 +305,10 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
  * been. Errors as psc_load's, but of the head alone. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
-/* Reports metrics; does not wait for an answer. PSC_EINVAL, and nothing is reported: a worker evaluates the
- * center, or an observer does before psc_begin. */
+/* Reports metrics; does not wait for an answer. With test_loss, test_accuracy and the vector it waits,
+ * timeout_ms at most, until the server has said whether they are the best yet (checkpoint.keep_best), and if
+ * so until it has the vector. PSC_EINVAL, and nothing is reported: a worker evaluates the center, or an
+ * observer does before psc_begin. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 
 int psc_rank(const struct psc *c);       /* -1 before psc_open succeeded and for observers */

@@ -38,11 +38,16 @@ client_ended() { # NAME STATUS
     ((client_left[client] > 0)) || left=$((left - 1))
 }
 
+fail_server() { # NAME STATUS
+    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint is not written"
+    fail_child "$1" "$2"
+}
+
 # An evaluator is no part of the job; a server is.
 other_ended() { # NAME STATUS
     case $1:$2 in
     psd-*:0) servers_ended=true ;;
-    psd-*) fail_child "$1" "$2" ;;
+    psd-*) fail_server "$1" "$2" ;;
     evaluator:0) evaluator_pid= ;;
     evaluator:*)
         evaluator_pid=
@@ -92,8 +97,15 @@ checkpoint_now() {
 
 # In good order as far as there is time: psd tells the workers, and saves the center. clean_up does the rest.
 end_early() { # STATUS
+    local said status=0
     trap 'exit 130' HUP INT TERM
-    ((servers == 0)) || [[ ! -s $run_dir/endpoint ]] || ask_head "$job_grace" drain >>"$run_dir/psctl.log" || true
+    if ((servers > 0)) && [[ -s $run_dir/endpoint ]]; then
+        said=$(tell_head "$job_grace" drain 2>&1) || status=$?
+    fi
+    if ((status != 0 && status != psctl_unreachable)); then
+        say "$said"
+        (($1 != 0)) || exit 1
+    fi
     exit "$1"
 }
 
@@ -110,7 +122,11 @@ wait_for_end() { # NAME-PATTERN SECONDS: of children that have been told; their 
         wait "$pid" || status=$?
         name=${child[$pid]}
         unset "child[$pid]"
-        [[ $name == evaluator ]] || ((status == 0)) || fail_child "$name" "$status"
+        ((status == 0)) || case $name in
+        evaluator) say "the evaluator ended with status $status (see $run_dir/evaluator.log): its last look at the center may be missing" ;;
+        psd-*) fail_server "$name" "$status" ;;
+        *) fail_child "$name" "$status" ;;
+        esac
     done
 }
 
@@ -155,8 +171,15 @@ end_one() { # PID
     unset "child[$1]"
 }
 
+# Who joins later, or is in a queue, waits for the next servers here instead of asking for these.
+forget_endpoint() {
+    rm -f "$run_dir/endpoint"
+}
+
 run_job() {
-    trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"' EXIT
+    trap 'status=$?; clean_up; [[ -z $job_end_file ]] || echo "$status" >"$job_end_file"
+        [[ -z ${PSRUN_SUBMITTED-} ]] || echo "$status" >"$PSRUN_SUBMITTED/exit"' EXIT
+    ((servers == 0)) || at_end+=(forget_endpoint)
     trap 'say "interrupted: the job ends"; end_early 130' HUP INT TERM
     trap checkpoint_now USR1
     trap : PIPE # who reads psrun's lines may die; the job goes on
@@ -168,6 +191,7 @@ run_job() {
         say "psd is ready: psctl --socket $run_dir/state-0/psd.sock top    (on ${hosts[0]})"
     elif [[ -n $join_dir ]]; then
         wait_for_endpoint
+        find_guest_key
     fi
     started_s=$EPOCHREALTIME
     start_clients
@@ -184,14 +208,15 @@ run_job() {
 
 # psrun again, in a job; here it waits for that, and cancels it when it is told to end itself.
 submit() {
-    local id word end
-    [[ -z $join_dir ]] || bad_option "--join outside an allocation" "psrun --join in a job script (scripts/$backend)"
-    : "${run_dir:=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}}"
-    mkdir -p "$run_dir"
-    run_dir=$(realpath "$run_dir")
+    local id word end where=()
+    if [[ -n $join_dir ]]; then # which the servers may make later
+        run_dir=$join_dir/submitted-$job_id
+    fi
+    make_run_folder
+    [[ -n $join_dir ]] || where=(--run-dir "$run_dir")
     {
-        printf '#!/bin/bash\n# Written by psrun; %s runs it.\nPSRUN_SUBMITTED=1 exec' "$backend"
-        printf ' %q' "$scripts/psrun" --run-dir "$run_dir" --backend "$backend" "${given[@]}"
+        printf '#!/bin/bash\n# Written by psrun; %s runs it.\nPSRUN_SUBMITTED=%q exec' "$backend" "$run_dir"
+        printf ' %q' "$scripts/psrun" "${where[@]}" --backend "$backend" "${given[@]}"
         echo
     } >"$run_dir/job.sh"
     rm -f "$run_dir/exit"

@@ -7,6 +7,7 @@ hosts=()            # that are used, in the allocation's order
 place=()            # a backend's answer: what runs the command behind it elsewhere
 members=1           # workers of a client
 is_psworker=false   # else the workers are a program of the user's own
+start_end=          # until when servers of another psrun are waited for; empty: there are none
 endpoint=           # file that says where the head of the servers is; empty: there are none
 job_id=$$-$RANDOM   # marks what this psrun has started
 started_s=
@@ -95,17 +96,39 @@ find_backend() {
     [[ -n $protection ]] || { protection=curve && backend_is_loopback && protection=none; } || true
 }
 
+# Where psrun lies, and what each link that leads to it lies in: an install has its programs beside one of these.
+psrun_folders() {
+    local file=${BASH_SOURCE[-1]} folder
+    while true; do
+        folder=$(cd "$(dirname "$file")" && pwd) || return 0
+        echo "$folder"
+        [[ -L $file ]] || break
+        file=$(readlink "$file")
+        [[ $file == /* ]] || file=$folder/$file
+    done
+    echo "$root/../../bin"
+}
+
+find_program() { # NAME
+    local folder
+    while read -r folder; do
+        if [[ -x $folder/$1 && -f $folder/$1 ]]; then
+            echo "$folder/$1"
+            return
+        fi
+    done < <(psrun_folders)
+    type -P "$1" || die "there is no $1 beside psrun, nor on PATH"
+}
+
 # Those that were built, else of the tree that psrun lies in, else installed ones.
 find_programs() {
-    local name
     if [[ -n ${PSD_BUILD-} || -f $root/meson.build ]]; then
         job_build
         psd_program=$build/server/psd psctl_program=$build/server/ctl/psctl psworker_program=$build/nets/worker/psworker
     else
-        for name in psd psctl psworker; do
-            type -P "$name" >/dev/null || die "there is no $name on PATH"
-        done
-        psd_program=$(type -P psd) psctl_program=$(type -P psctl) psworker_program=$(type -P psworker)
+        psd_program=$(find_program psd)
+        psctl_program=$(find_program psctl)
+        psworker_program=$(find_program psworker)
     fi
     psd_program=$(realpath "$psd_program") psctl_program=$(realpath "$psctl_program")
     psworker_program=$(realpath "$psworker_program")
@@ -160,19 +183,51 @@ check_resumed() {
         die "$run_dir has checkpoints of servers ${has[*]}, and none of ${lacks[*]}: the map of shards has a gap"
 }
 
+# The folder that is asked for, or one that no other psrun has, even in the same second.
+make_run_folder() {
+    local name k
+    if [[ -n $run_dir ]]; then
+        mkdir -p "$run_dir"
+    else
+        name=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}
+        run_dir=$name
+        mkdir -p "$PWD/run"
+        for ((k = 2; k < 1000; k++)); do
+            ! mkdir "$run_dir" 2>/dev/null || break
+            [[ -e $run_dir ]] || die "the run folder $run_dir cannot be made"
+            run_dir=$name-$k
+        done
+    fi
+    run_dir=$(realpath "$run_dir")
+}
+
+# The job's servers may not run yet, and may make the folder themselves.
+join_folder() {
+    start_end=$((SECONDS + start_timeout))
+    [[ -d $join_dir ]] || say "$join_dir is not there yet: waiting for the servers to make it, $start_timeout s at most"
+    until [[ -d $join_dir ]]; do
+        ((SECONDS < start_end)) ||
+            die "--join: there is no folder $join_dir, and the servers have not made it within $start_timeout s (--start-timeout)"
+        sleep 0.2
+    done
+    join_dir=$(realpath "$join_dir")
+    endpoint=$join_dir/endpoint
+    run_dir=$join_dir/join-$job_id
+    mkdir -p "$run_dir"
+}
+
+# What the servers have made before they write their endpoint file.
+find_guest_key() {
+    [[ -n $key_file ]] || { [[ ! -e $join_dir/keys/guest ]] || key_file=$join_dir/keys/guest; }
+    [[ -z $key_file ]] || check_key "$key_file"
+}
+
 prepare_folder() {
     if [[ -n $join_dir ]]; then
-        join_dir=$(realpath "$join_dir")
-        endpoint=$join_dir/endpoint
-        run_dir=$join_dir/join-$job_id
-        [[ -n $key_file ]] || { [[ ! -e $join_dir/keys/guest ]] || key_file=$join_dir/keys/guest; }
-        [[ -z $key_file ]] || check_key "$key_file"
-        mkdir -p "$run_dir"
+        join_folder
         return
     fi
-    : "${run_dir:=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}}"
-    mkdir -p "$run_dir"
-    run_dir=$(realpath "$run_dir")
+    make_run_folder
     ((servers == 0)) || endpoint=$run_dir/endpoint
     if [[ -e $run_dir/psrun.job ]]; then
         "$resume" || die "$run_dir holds a run already: choose another folder, or go on with --resume"
@@ -256,7 +311,7 @@ check_servers() {
 }
 
 wait_for_endpoint() {
-    local end=$((SECONDS + start_timeout))
+    local end=${start_end:-$((SECONDS + start_timeout))}
     until [[ -s $endpoint ]]; do
         check_servers
         ((SECONDS < end)) || die "the endpoint file $endpoint has not appeared within $start_timeout s (--start-timeout)"
@@ -265,12 +320,16 @@ wait_for_endpoint() {
 }
 
 # psctl, where the head is.
-ask_head() { # SECONDS COMMAND...
+tell_head() { # SECONDS COMMAND...
     local seconds=$1
     shift
     backend_on "${hosts[0]}" psctl
     timeout "$((seconds + 10))" "${place[@]}" env -C "$run_dir" "$psctl_program" --socket state-0/psd.sock \
-        --timeout "$seconds" "$@" 2>>"$run_dir/psctl.log"
+        --timeout "$seconds" "$@"
+}
+
+ask_head() { # SECONDS COMMAND...
+    tell_head "$@" 2>>"$run_dir/psctl.log"
 }
 
 # -- clients --------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ static const char usage[] =
     "  --version, --help\n"
     "\n"
     "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken or used,\n"
-    "      4 cannot bind, 5 bad checkpoint, 6 other servers missing\n";
+    "      4 cannot bind, 5 bad checkpoint, 6 other servers missing,\n"
+    "      7 the last checkpoint is not written\n";
 
 enum {
     OPT_CONFIG = 256,

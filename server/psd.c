@@ -147,6 +147,8 @@ static void on_tick(struct psd_timer *timer)
         psd_membership_joined(d); /* those who were expected may have had their time */
     psd_swap_check(d);
     psd_saver_check_due(d);
+    psd_saver_check_vector(d, d->state == PSD_STATE_STOPPING &&
+                                  (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
     psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
@@ -219,6 +221,13 @@ static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 {
     int rc = read_checkpoint(d, version, err);
+    struct psd_best best;
+    if (rc == -ENOENT && psd_checkpoint_read_best(d->saver.directory, &best, NULL) == 0)
+        return ps_fail(
+            err, -ENOENT,
+            "%s holds best.safetensors alone, which has the vector that scored best and nothing else to "
+            "go on from: begin a new job with it (psd(8) has an example), or with --fresh another",
+            d->saver.directory);
     if (rc == -ENOENT && version == UINT64_MAX) {
         ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
                d->saver.directory);
@@ -408,6 +417,17 @@ static void settle(struct psd *d)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
+/* Whether the center is saved, by every server of the job. */
+static int check_end(struct psd *d)
+{
+    struct ps_error why;
+    int rc = psd_saver_check_end(d, &d->end);
+    if (rc < 0 || d->saver.last != PSD_LAST_WRITTEN || psd_team_check_saved(d, &why) == 0)
+        return rc;
+    return ps_fail(&d->end, -EIO,
+                   "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
+}
+
 static void tear_down(struct psd *d)
 {
     settle(d);
@@ -420,8 +440,10 @@ static void tear_down(struct psd *d)
     psd_journal_close(d);
     psd_zap_close(&d->auth.data);
     psd_roads_close(d);
-    if (d->http != NULL)
+    if (d->http != NULL) {
+        psd_tell_end(d);
         psd_http_destroy(d->http);
+    }
     psd_control_close(d);
     psd_follow_close(d);
     uv_run(&d->loop, UV_RUN_NOWAIT);
@@ -452,6 +474,7 @@ static const struct psd_hooks hooks = {
     .welcome_all = psd_hello_again,
     .saved = psd_follow_saved,
     .save_others = psd_team_save,
+    .others_saved = psd_team_has_saved,
     .command_remote = psd_team_tell,
     .complete = complete,
 };
@@ -483,12 +506,20 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             announce(d);
         uv_run(&d->loop, UV_RUN_DEFAULT);
         if (d->evaluation.fresh)
-            psd_history_add(d, NULL);
+            psd_history_add(d);
         code = d->exit_code;
         *again = d->again;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
+        settle(d);
+        if (d->history.dropped > 0)
+            ps_log(PS_LOG_WARN, "history.lacks", "history.jsonl lacks %" PRIu64 " lines of this run",
+                   d->history.dropped);
+        if (!again->due && check_end(d) < 0) {
+            ps_log(PS_LOG_ERROR, "stop.unsaved", "%s", d->end.text);
+            code = code == PSD_EXIT_OK ? PSD_EXIT_UNSAVED : code;
+        }
         ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(d),
                again->due ? ", and begins again" : "");
     }

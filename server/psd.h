@@ -56,7 +56,9 @@ struct psd_control {
 struct psd_evaluation {
     double loss, accuracy; /* NaN: none yet */
     uint64_t version;
-    bool fresh; /* not in the history yet */
+    bool fresh;                   /* not in the history yet */
+    uint64_t offer;               /* the vector that was scored may be had, by this number; 0: not */
+    uint32_t client, incarnation; /* from whom */
 };
 
 /* What a snapshot is written as. */
@@ -70,15 +72,28 @@ struct psd_saved_versions {
     uint64_t versions[PSD_MAX_SAVED];
 };
 
+/* The checkpoint with which the job ends. */
+enum psd_last_save {
+    PSD_LAST_NONE, /* it is not due yet, or there is no center */
+    PSD_LAST_DUE,
+    PSD_LAST_WRITTEN,
+    PSD_LAST_FAILED,
+};
+
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
 struct psd_saver {
     bool busy;
-    uint32_t keep;                /* of the write under way: newest that stay */
-    uint64_t round;               /* of a snapshot under merged rounds: after how many */
-    unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
-    struct psd_best best;         /* on disk; accuracy NaN: none */
-    struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
-    bool best_is_other;           /* the file that is there is another job's */
+    bool is_last; /* of the write under way: the job ends with it */
+    enum psd_last_save last;
+    uint32_t keep;                          /* of the write under way: newest that stay */
+    uint64_t round;                         /* of a snapshot under merged rounds: after how many */
+    unsigned what, again;                   /* PSD_SAVE_…: under way; asked for while busy */
+    struct psd_best best;                   /* on disk; accuracy NaN: none */
+    struct psd_evaluation better;           /* whose vector comes or is written; accuracy NaN: none */
+    struct psd_evaluation next;             /* better still, to come after it; accuracy NaN: none */
+    uint64_t asked_ms;                      /* when the vector was asked for */
+    bool lacks;                             /* not all of it has come */
+    bool best_is_other;                     /* the file that is there is another job's */
     char best_path[400], best_written[400]; /* "" : none; of the write under way, the pool thread's */
     struct ps_error best_error;
     int best_rc;
@@ -98,6 +113,16 @@ struct psd_saver {
     int rc;
 };
 
+/* What a record of the history may tell of; the later ones outlive the others where memory is full. */
+enum psd_event {
+    PSD_EVENT_NONE,
+    PSD_EVENT_END,
+    PSD_EVENT_JOIN,
+    PSD_EVENT_CHECKPOINT,
+    PSD_EVENT_METHOD,
+    PSD_EVENT_DRAIN
+};
+
 /* One line of history.jsonl. */
 struct psd_record {
     double t_s; /* unix */
@@ -105,7 +130,8 @@ struct psd_record {
     uint32_t workers;
     double updates_per_s, staleness, loss, test_loss, test_accuracy; /* NaN: not known */
     double center_norm, distance; /* ‖x̃‖, the largest ‖x − x̃‖ */
-    const char *event; /* why the job drains, in its one record; NULL in the others. Of struct psd */
+    enum psd_event kind;
+    char *event; /* the sentence, owned by the history; NULL: none */
 };
 
 struct psd_history {
@@ -117,8 +143,10 @@ struct psd_history {
     uv_work_t work;
     bool writing;
     int rc;           /* of the write that is over: -errno */
-    uint64_t dropped; /* lines that found no room, in this run of psd: the disk stands still */
+    uint64_t n_lost;  /* lines that it has not written */
+    uint64_t dropped; /* lines that are not in the file, in this run of psd */
     uint64_t last_version, last_ms;
+    uint64_t last_t_ms; /* unix, of the newest record */
     uint64_t last_stale_sum, last_stale_count;
 };
 
@@ -193,10 +221,11 @@ struct psd_hooks {
     void (*proved_server)(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
     /* job/, cluster/: Welcome, to everybody who has a session. */
     void (*welcome_all)(struct psd *d);
-    /* job/: the checkpoint is written, or failed; the other servers write theirs; a lane elsewhere is told,
-     * or all of them where lane is NULL. */
+    /* job/: the checkpoint is written, or failed; the other servers write theirs, and have; a lane elsewhere
+     * is told, or all of them where lane is NULL. */
     void (*saved)(struct psd *d);
     void (*save_others)(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
+    bool (*others_saved)(const struct psd *d);
     void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
     /* cluster/: all servers are here, clients may come. */
     void (*complete)(struct psd *d);
@@ -242,6 +271,7 @@ struct psd {
     struct psd_nonfinite nonfinite;
     const char *stop_met;   /* the condition of `stop` that was; NULL: none */
     char drain_reason[256]; /* "" : not draining */
+    struct ps_error end;    /* why the job has not ended well; "" : it has, or it has not ended */
     struct psd_http *http;
     int state_lock; /* state_dir.h */
     struct psd_timer tick;
@@ -270,6 +300,7 @@ enum {
     PSD_EXIT_BIND = 4,
     PSD_EXIT_CHECKPOINT = 5,
     PSD_EXIT_SERVERS = 6,
+    PSD_EXIT_UNSAVED = 7,
     PSD_EXIT_SYSTEM = 1
 };
 
@@ -352,6 +383,8 @@ void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason
 void psd_control_error(struct psd *d, const struct psd_session *s, uint32_t code, bool fatal,
                        const char *sentence);
 void psd_control_drain(struct psd *d, const char *reason);
+/* Whether the vector that s has offered is wanted. */
+void psd_control_reported(struct psd *d, struct psd_session *s, uint64_t offer, bool wanted);
 /* Asks every worker to save its part beside the center's checkpoint of this version. */
 void psd_control_save(struct psd *d, uint64_t version);
 
@@ -374,21 +407,26 @@ int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer
 
 /* server/job/checkpointer.c */
 int psd_saver_start(struct psd *d,
-                    struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
-void psd_saver_snapped(struct psd *d);     /* one lane has copied */
+                    struct ps_error *err);         /* -EAGAIN: no center yet; asks for one more when busy */
+void psd_saver_snapped(struct psd *d, bool lacks); /* one lane has copied, or has what it waited for */
 /* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
 void psd_saver_take(struct psd *d, uint64_t round);
-/* What the head ordered; -EAGAIN: one is being written, or there is no center. */
-int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
-                    uint64_t evaluated_version);
+/* What the head ordered; -EAGAIN: one is being written, or there is no center. e: of the best, or NULL. */
+int psd_saver_order(struct psd *d, unsigned what, uint64_t round, const struct psd_evaluation *e);
+/* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
+ */
+int psd_saver_check_end(const struct psd *d, struct ps_error *err);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */
 const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash);
-/* An evaluation came: saves the center when it is the best so far and checkpoint.keep_best. */
 /* What was put off while the method changed. */
 void psd_saver_go_on(struct psd *d);
+/* An evaluation came: its vector is asked for when it is the best so far and checkpoint.keep_best. Who offers
+ * one is told whether it is wanted, now or when lanes can take it. */
 void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e);
+/* Gives up a vector that does not come; now: also one that might still. On every tick. */
+void psd_saver_check_vector(struct psd *d, bool now);
 /* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
 void psd_saver_find_best(struct psd *d);
 
@@ -429,11 +467,16 @@ void psd_history_close(struct psd *d);
 void psd_history_tick(struct psd *d);
 /* Whether lines wait for the disk: not to be closed then, but for a failed write. */
 bool psd_history_is_writing(const struct psd *d);
-/* A record at once, of an event (may be NULL; must live as long as d). */
-void psd_history_add(struct psd *d, const char *event);
+/* A record at once. */
+void psd_history_add(struct psd *d);
+/* The same, of an event. */
+void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* server/status/status.c, server/status/metrics.c: what the status socket answers. */
 extern const struct psd_http_route psd_routes[];
+/* Answers those who wait for psd's end: it ends now, and d->end says whether well. */
+void psd_tell_end(struct psd *d);
 char *psd_metrics_text(struct psd *d);
 
 /* Whether this is server 0; whether it has others to lead. */

@@ -199,6 +199,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->landed_seq = m->welcome->landed_seq;
     s->workers = m->welcome->workers;
     s->job = m->welcome->job;
+    s->keeps_best = m->welcome->keeps_best;
     s->center_version = m->welcome->center_version; /* a restart may have set it back */
     s->state = PSC_STATE_JOINED;
     s->waiting_chunks = 0;
@@ -280,6 +281,15 @@ static void on_save(struct service *v, const Ps__ToClient *m)
     pthread_mutex_unlock(&v->c->shared.lock);
 }
 
+static void on_reported(struct service *v, const Ps__ToClient *m)
+{
+    pthread_mutex_lock(&v->c->shared.lock);
+    v->c->shared.answered_offer = m->reported->offer;
+    v->c->shared.offer_wanted = m->reported->wanted;
+    announce(v->c);
+    pthread_mutex_unlock(&v->c->shared.lock);
+}
+
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
     wait_for_welcome(v); /* it is there, and answers as fast as it can */
@@ -346,7 +356,7 @@ static void (*const handlers[])(struct service *v, const Ps__ToClient *m) = {
     [PS__TO_CLIENT__WHAT_BEGUN] = on_begun,         [PS__TO_CLIENT__WHAT_ALIVE] = on_alive,
     [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,         [PS__TO_CLIENT__WHAT_ERROR] = on_error,
     [PS__TO_CLIENT__WHAT_SAVE] = on_save,           [PS__TO_CLIENT__WHAT_ELSEWHERE] = on_elsewhere,
-    [PS__TO_CLIENT__WHAT_CHALLENGE] = on_challenge,
+    [PS__TO_CLIENT__WHAT_CHALLENGE] = on_challenge, [PS__TO_CLIENT__WHAT_REPORTED] = on_reported,
 };
 
 static void receive(struct service *v)
@@ -382,7 +392,8 @@ static void send_begin(struct service *v, const struct ps_manifest *manifest, ui
         end_session(v->c, rc, err.text);
 }
 
-static void send_report(struct service *v, const struct psc_metrics *r, uint32_t client, uint32_t incarnation)
+static void send_report(struct service *v, const struct psc_metrics *r, uint64_t offer, uint32_t client,
+                        uint32_t incarnation)
 {
     Ps__Report report = PS__REPORT__INIT;
     report.client = client;
@@ -393,6 +404,7 @@ static void send_report(struct service *v, const struct psc_metrics *r, uint32_t
     report.test_loss = r->test_loss;
     report.test_accuracy = r->test_accuracy;
     report.center_version = r->center_version;
+    report.offer = offer;
     send_message(v, PS__TO_SERVER__WHAT_REPORT, &report);
 }
 
@@ -421,6 +433,7 @@ static bool obey(struct service *v)
     uint64_t nonfinite_clock = s->nonfinite_clock, nonfinite_index = s->nonfinite_index;
     const struct ps_manifest *manifest = s->manifest;
     struct psc_metrics metrics = s->report;
+    uint64_t offer = s->report_offer;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
     if (begin)
         s->send_begin = false;
@@ -433,7 +446,7 @@ static bool obey(struct service *v)
     if (begin)
         send_begin(v, manifest, client, incarnation);
     if (report)
-        send_report(v, &metrics, client, incarnation);
+        send_report(v, &metrics, offer, client, incarnation);
     if (nonfinite)
         send_nonfinite(v, nonfinite_clock, nonfinite_index, client, incarnation);
     if (leave) {

@@ -41,6 +41,7 @@ static int evaluate_center(struct evaluation *e)
     int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
     if (rc != CNN_EXIT_OK)
         return rc;
+    m.vector = e->job->x;
     psc_report(e->job->psc,
                &m); /* a lost report is no reason to stop; the next pull learns of a lost server */
     return CNN_EXIT_OK;
@@ -91,7 +92,7 @@ int cnn_evaluate(struct cnn_job *job, bool drained)
     struct evaluation e = {.job = job, .started = ps_now_s()};
     int rc = cnn_scorer_open(&e.scorer, job);
     if (rc == CNN_EXIT_OK)
-        rc = loop(&e, drained);
+        rc = cnn_scorer_end(&e.scorer, loop(&e, drained));
     cnn_scorer_close(&e.scorer);
     return rc;
 }

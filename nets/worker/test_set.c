@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "nets/worker/progress.h"
 #include "proto/log.h"
@@ -89,6 +91,50 @@ static void write_json(FILE *out, double t, const char *vector, const struct psc
     fflush(out);
 }
 
+/* By the descriptor: what stdio cannot write it keeps, or not. A line that is not written whole is not there
+ * at all. */
+static int append(int fd, const char *line, size_t len)
+{
+    struct stat before;
+    size_t at = 0;
+    int rc = fstat(fd, &before) == 0 ? 0 : -errno;
+    while (rc == 0 && at < len) {
+        ssize_t n = write(fd, line + at, len - at);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            rc = n == 0 ? -ENOSPC : -errno;
+    }
+    if (rc < 0 && at > 0 && ftruncate(fd, before.st_size) < 0)
+        return -errno;
+    return rc;
+}
+
+static void write_history(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
+{
+    char *line = NULL;
+    size_t len = 0;
+    FILE *text = open_memstream(&line, &len);
+    if (text != NULL)
+        write_json(text, t, vector, m);
+    int rc = text != NULL && fclose(text) == 0 ? append(fileno(s->history), line, len) : -ENOMEM;
+    free(line);
+    if (rc == 0)
+        return;
+    s->lacks = true;
+    ps_log(PS_LOG_ERROR, "history.failed", "--history %s: a line is not written: %s", s->job->args->history,
+           strerror(-rc));
+}
+
+int cnn_scorer_end(const struct cnn_scorer *s, int rc)
+{
+    if (rc != CNN_EXIT_OK || !s->lacks)
+        return rc;
+    ps_log(PS_LOG_ERROR, "history.lacks", "--history %s lacks lines that could not be written",
+           s->job->args->history);
+    return CNN_EXIT_INTERNAL;
+}
+
 static void tell(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
 {
     if (s->job->args->json) {
@@ -99,7 +145,7 @@ static void tell(struct cnn_scorer *s, const char *vector, double t, const struc
         fflush(stdout);
     }
     if (s->history != NULL)
-        write_json(s->history, t, vector, m);
+        write_history(s, vector, t, m);
 }
 
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m)

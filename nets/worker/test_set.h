@@ -10,12 +10,15 @@ struct cnn_scorer {
     uint8_t *labels;
     uint64_t n;
     FILE *history; /* NULL: none */
+    bool lacks;    /* a line of it could not be written */
 };
 
 /* Loads the test set and opens the history. An enum cnn_exit, having logged why. Close it whatever came
  * back. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);
+/* What rc, an enum cnn_exit, becomes where the history lacks lines. */
+int cnn_scorer_end(const struct cnn_scorer *s, int rc);
 
 /* Fills m's test_loss and test_accuracy with those of x, which is called `vector`, prints them and appends
  * them to the history. t: seconds since the start. An enum cnn_exit. */

@@ -84,8 +84,8 @@ static struct cnn_place place_of(const struct training *t)
     return place;
 }
 
-/* A state that cannot be saved is worth a line, not the training. */
-static void save(struct training *t)
+/* A state that cannot be saved is worth a line, not the training; the last one is worth the exit status. */
+static int save(struct training *t)
 {
     const char *path = t->job->args->state;
     struct cnn_place place = place_of(t);
@@ -94,6 +94,7 @@ static void save(struct training *t)
         ps_log(PS_LOG_WARN, "state.not_saved", "%s (%s)", psc_error(t->job->psc), psc_result_name(rc));
     else
         ps_log(PS_LOG_INFO, "state.saved", "%s: after %" PRIu64 " steps", path, t->step);
+    return rc;
 }
 
 /* Saves when psd has written a checkpoint since the last time. */
@@ -294,17 +295,21 @@ static void say_end(struct training *t, const char *how)
     cnn_progress_end(&t->progress, &s, how);
 }
 
-/* What an overlapped step has started lands, and the state is saved. */
-static void leave_well(struct training *t)
+/* What an overlapped step has started lands, and the state is saved. An enum cnn_exit. */
+static int leave_well(struct training *t)
 {
     if (t->step == 0)
-        return;
+        return CNN_EXIT_OK;
     int rc = psc_wait(t->job->psc, PSC_ALL);
     if (rc < 0)
         ps_log(PS_LOG_WARN, "train.last_exchange", "the last exchange did not complete: %s",
                psc_error(t->job->psc));
-    if (t->job->args->state != NULL)
-        save(t);
+    if (t->job->args->state == NULL || save(t) >= 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "state.lost",
+           "--state: the last state of this worker is not saved: a resume begins from the one before it, if "
+           "there is one");
+    return CNN_EXIT_INTERNAL;
 }
 
 /* Without a server: the test set, when it is time. An enum cnn_exit. */
@@ -345,8 +350,11 @@ static int loop(struct training *t, bool drained)
             break;
     }
     if (rc >= 0 && failed == CNN_EXIT_OK) {
-        leave_well(t);
+        int unsaved = leave_well(t);
         failed = examine(t, true);
+        failed = failed != CNN_EXIT_OK ? failed : unsaved;
+        if (examines(t))
+            failed = cnn_scorer_end(&t->exam.scorer, failed);
     }
     if (drained) {
         ps_log(PS_LOG_INFO, "train.drained", "the server is draining: stopped after %" PRIu64 " steps",

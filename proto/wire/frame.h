@@ -28,6 +28,7 @@ enum ps_frame_kind {
     PS_FRAME_OFFER = 4,    /* as SET, from the worker whose offer psd took, before the job has begun */
     PS_FRAME_PUSH = 5,     /* payload: the rule's message; answered without payload */
     PS_FRAME_ADD = 6,      /* payload: x - start, whatever the rule; answered with the center after */
+    PS_FRAME_KEEP = 7, /* payload: the vector that was scored, from an observer; answered without payload */
     PS_FRAME_ANSWER = 16,
     PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
 };

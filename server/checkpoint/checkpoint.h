@@ -5,9 +5,10 @@
  * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
  * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
  * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks, psd.moves and psd.replay (JSON),
- * psd.test_accuracy and psd.evaluated_version (best only), psd.job (16 hex digits; files of before have
- * none), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex): a change of
- * any byte is found. Works on one snapshot at a time; no thread of its own. */
+ * psd.test_accuracy and psd.evaluated_version (best only), psd.bare (best only: it has the vector that was
+ * scored, and nothing that a job could go on from; files of before have none), psd.job (16 hex digits; files
+ * of before have none), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex):
+ * a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -57,6 +58,7 @@ struct psd_snapshot {
     uint64_t *lane_moves; /* [lanes], owned: how often the rule has moved the values, since its state began */
     struct psd_replay_entry *replay;
     size_t n_replay;
+    bool bare;                  /* the center alone, with nothing to go on from */
     bool evaluated;             /* saved for its evaluation: the two below are set */
     double test_accuracy;       /* 0 to 1 */
     uint64_t evaluated_version; /* that was evaluated; `version` may be some exchanges newer */
@@ -106,7 +108,7 @@ int psd_checkpoint_read(const char *path, uint64_t max_floats, struct psd_snapsh
                         struct ps_error *err);
 
 /* Reads the newest readable checkpoint of the directory: newest by psd.saved_at, then by version;
- * best.safetensors is one of them, taken when it is the newest. Each damaged one met on the way is reported
+ * best.safetensors is passed by where it is bare. Each damaged one met on the way is reported
  * through `skipped` (may be NULL). -ENOENT: there is no checkpoint file; -EBADMSG: there are, and none is
  * readable; others (no permission, beyond max_floats) end the search.
  */

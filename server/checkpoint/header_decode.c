@@ -537,6 +537,7 @@ static int decode_evaluation(const struct decoder *d)
     char *end;
     int rc;
 
+    s->bare = json_object_get(d->metadata, "psd.bare") != NULL;
     if (json_object_get(d->metadata, "psd.test_accuracy") == NULL)
         return 0;
     if ((rc = get_text(d, "psd.test_accuracy", &text)) < 0 ||

@@ -225,6 +225,8 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
     bad = bad || add_parts(m, s) < 0 ||
           add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
           add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;
+    if (s->bare)
+        bad = bad || add_number(m, "psd.bare", 1) < 0;
     if (s->evaluated)
         bad = bad || add_number(m, "psd.evaluated_version", s->evaluated_version) < 0 ||
               json_object_set_new(m, "psd.test_accuracy", json_sprintf("%.9f", s->test_accuracy)) < 0;

@@ -142,6 +142,7 @@ struct found {
     uint64_t manifest_hash; /* 0 when it is damaged */
     uint64_t job;           /* 0 when it is damaged, or does not say */
     bool readable;          /* its header is whole and fits the file's size */
+    bool bare;              /* of a readable one: nothing to go on from */
 };
 
 /* center-<12 to 20 digits>.safetensors */
@@ -191,6 +192,7 @@ static void look_at(const char *dir, struct found *f)
         f->version = s.version; /* the best one's name has none */
         f->manifest_hash = s.manifest->hash;
         f->job = s.job;
+        f->bare = s.bare;
         psd_snapshot_finish(&s);
         close(fd);
     } else if (stat(path, &st) == 0) {
@@ -383,6 +385,17 @@ int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_er
     return rc;
 }
 
+/* Those that a job goes on from, in their order; how many. The best one without the rest of a checkpoint is
+ * for a new job, which has it under another name. */
+static size_t drop_bare(struct found *files, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!files[i].bare || strcmp(files[i].name, best) != 0)
+            files[kept++] = files[i];
+    return kept;
+}
+
 int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_snapshot *out, char *path,
                                size_t size, void (*skipped)(const char *sentence), struct ps_error *err)
 {
@@ -393,8 +406,10 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
 
     if (rc < 0)
         return rc;
-    rc = n == 0 ? ps_fail(err, -ENOENT, "%s: no checkpoint (%s*%s) to resume from", dir, prefix, suffix)
-                : -EBADMSG;
+    size_t n_full = drop_bare(files, n);
+    rc = n_full == 0 ? ps_fail(err, -ENOENT, "%s: no checkpoint (%s*%s) to resume from", dir, prefix, suffix)
+                     : -EBADMSG;
+    n = n_full;
     for (size_t i = 0; i < n && rc == -EBADMSG; i++) {
         if ((rc = join(path, size, dir, files[i].name, &why)) == 0)
             rc = psd_checkpoint_read(path, max_floats, out, &why);
@@ -420,8 +435,8 @@ int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_
         return rc;
     rc = ps_fail(err, -ENOENT, "%s: no readable checkpoint of version %" PRIu64, dir, version);
     for (size_t i = 0; i < n && (rc == -ENOENT || rc == -EBADMSG); i++)
-        if (files[i].readable && files[i].version == version &&
-            (rc = join(path, size, dir, files[i].name, err)) == 0)
+        if (files[i].readable && !(files[i].bare && strcmp(files[i].name, best) == 0) &&
+            files[i].version == version && (rc = join(path, size, dir, files[i].name, err)) == 0)
             rc = psd_checkpoint_read(path, max_floats, out, err);
     free(files);
     return rc;

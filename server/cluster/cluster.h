@@ -66,7 +66,8 @@ struct psd_server {
     bool reached_exactly;  /* else it may have been more */
     uint64_t saved[PSD_MAX_SAVED]; /* versions, in no order */
     uint32_t n_saved;
-    uint64_t saved_number, saved_version; /* as its last News had them */
+    uint64_t saved_number, saved_version; /* as its last News had them, as is the next */
+    char unsaved[200];                    /* why that one is not written; "" : it is */
 };
 
 struct psd_letter;
@@ -113,6 +114,8 @@ bool psd_team_keeps_up(const struct psd *d);
 void psd_team_tick(struct psd *d);
 /* Whether every server that is here has settled the last snapshot. */
 bool psd_team_has_saved(const struct psd *d);
+/* Whether all other servers have written their part of it. -EIO with a sentence: who has not, and why. */
+int psd_team_check_saved(const struct psd *d, struct ps_error *err);
 /* The job has ended: tells the others, and again and again whether they know, or have had their time. */
 bool psd_team_dismiss(struct psd *d);
 
@@ -136,6 +139,7 @@ struct psd_follow {
     struct psd_members members, cut; /* as told; lanes read them */
     uint32_t lanes_released, lanes_filled;
     uint64_t saved_number, ordered;
+    char unsaved[200];    /* why the snapshot of saved_number is not written; "" : it is */
     Ps__Snapshot waiting; /* ordered while one is being written: the last of the job */
     bool has_waiting;
     char stop[256]; /* why it was asked to stop; "" : it was not */

@@ -118,6 +118,7 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     m.note = (Ps__Note *)(uintptr_t)note;
     m.version = psd_version(d);
     m.saved_number = f->saved_number;
+    m.unsaved = f->unsaved;
     m.saved_version = d->saver.last_version;
     m.stop = f->stop;
     if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
@@ -201,21 +202,33 @@ static bool take_members(struct psd *d, const Ps__Note *n, struct psd_note *note
     return psd_note_members(n->members, d->sessions.n_slots, m);
 }
 
+static int order_snapshot(struct psd *d, const Ps__Snapshot *s, uint64_t round)
+{
+    struct psd_evaluation e = {.accuracy = s->accuracy,
+                               .version = s->evaluated_version,
+                               .client = s->client,
+                               .incarnation = s->incarnation};
+    return psd_saver_order(d, s->what, round, &e);
+}
+
 static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
 {
     struct psd_follow *f = &d->follow;
     if (s == NULL)
         return;
     f->ordered = s->number;
-    if (psd_saver_order(d, s->what, n->a, s->accuracy, s->evaluated_version) == 0)
+    if (s->last && d->center_whole)
+        d->saver.last = PSD_LAST_DUE;
+    if (order_snapshot(d, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
         f->has_waiting = true;
         return;
     }
-    ps_log(PS_LOG_WARN, "checkpoint.skipped",
-           "the one before is still being written, or there is no center yet");
+    snprintf(f->unsaved, sizeof f->unsaved, "%s",
+             d->center_whole ? "the one before is still being written" : "there is no center yet");
+    ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
     f->saved_number = s->number;
 }
 
@@ -226,10 +239,11 @@ void psd_follow_saved(struct psd *d)
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again &&
-        psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
+    if (again && order_snapshot(d, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
+    snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
+             d->saver.rc < 0 ? d->saver.error.text : "");
     send_news(d, NULL, 0, false);
 }
 
@@ -272,6 +286,7 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         }
         break;
     case PSD_NOTE_END:
+    case PSD_NOTE_KEEP: /* no more of it */
     case PSD_NOTE_HOLD:
     case PSD_NOTE_GO:
     case PSD_NOTE_LATE:
@@ -405,9 +420,11 @@ static void stop_alone(struct psd *d)
 {
     struct psd_follow *f = &d->follow;
     d->state = PSD_STATE_STOPPING;
+    d->saver.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
+    psd_saver_check_vector(d, true);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
-    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0) < 0 && d->saver.busy) {
+    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, NULL) < 0 && d->saver.busy) {
         f->waiting = (Ps__Snapshot)PS__SNAPSHOT__INIT;
         f->waiting.what = PSD_SAVE_NEWEST;
         f->has_waiting = true;
@@ -421,6 +438,7 @@ void psd_follow_tick(struct psd *d)
     char why[700];
     bool stopping =
         f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
+    psd_saver_check_vector(d, false);
     if (stopping && d->state != PSD_STATE_STOPPING)
         stop_alone(d);
     if (stopping && !d->saver.busy)
@@ -452,7 +470,7 @@ static void heed(struct psd *d, const struct psd_note *note)
 {
     struct psd_follow *f = &d->follow;
     if (note->kind == PSD_NOTE_SNAPPED) {
-        psd_saver_snapped(d);
+        psd_saver_snapped(d, note->a != 0);
     } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
                ++f->lanes_filled == d->center->own_used) {
         d->state = PSD_STATE_READY;

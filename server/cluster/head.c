@@ -162,6 +162,8 @@ void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_
 {
     if (!psd_has_team(d) || note->kind == PSD_NOTE_SNAPSHOT || note->kind == PSD_NOTE_STOP)
         return; /* those have Orders of their own */
+    if (note->kind == PSD_NOTE_KEEP && note->p != NULL)
+        return; /* so has this */
     if (note->kind == PSD_NOTE_SLICE && note->p != NULL && d->center->resumed != NULL)
         return; /* they have resumed theirs */
     if (note->kind == PSD_NOTE_ADMIT && note->b == 0)
@@ -194,6 +196,25 @@ bool psd_team_has_saved(const struct psd *d)
         if (d->team.servers[i].here && d->team.servers[i].saved_number < d->team.snapshots)
             return false;
     return true;
+}
+
+int psd_team_check_saved(const struct psd *d, struct ps_error *err)
+{
+    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        bool settled = s->saved_number >= d->team.snapshots;
+        char newest[40] = "none that the head knows of";
+        if (d->team.snapshots == 0 || (settled && s->unsaved[0] == 0))
+            continue;
+        if (s->saved_version != 0)
+            snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
+        return ps_fail(err, -EIO, "server %u (%s): %s; its newest checkpoint: %s", i, s->name,
+                       settled   ? s->unsaved
+                       : s->here ? "it has not said that its part is written"
+                                 : "it is lost, and has not written its part",
+                       newest);
+    }
+    return 0;
 }
 
 static bool is_behind(const struct psd *d, const uint64_t *after)
@@ -247,7 +268,9 @@ static void drop_letter(struct psd_team *t, struct psd_letter **at)
 static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_bytes, int what)
 {
     struct psd_team *t = &d->team;
-    bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN, behind = false;
+    bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN ||
+                 what == PS__TO_CLIENT__WHAT_REPORTED,
+         behind = false;
     if (what == PS__TO_CLIENT__WHAT_ALIVE)
         return false;
     for (struct psd_letter **at = &t->letters; *at != NULL;) {
@@ -340,6 +363,7 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     psd_outbox_taken(&s->orders, m->taken, s->heard_ms);
     s->version = m->version;
     s->saved_number = m->saved_number;
+    snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
         s->saved_version = m->saved_version;
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->team.snapshots % PSD_MAX_SAVED] =

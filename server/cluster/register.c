@@ -336,6 +336,7 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
     psd_outbox_empty(&s->orders);
     s->notes = 0;
     s->saved_number = d->team.snapshots; /* of what was ordered before, it owes nothing */
+    s->unsaved[0] = 0;
     s->has_center = m->has_center;
     s->untouched = m->untouched;
     s->manifest_hash = m->manifest_hash;

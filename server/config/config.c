@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/security/munge.h"
@@ -107,6 +108,34 @@ static int check_servers(const struct psd_config *cfg, struct ps_error *err)
                        "allowed is 1",
                        n, cfg->admission);
     return 0;
+}
+
+/* Of the file: a line that is neither blank nor a comment. */
+static bool has_keys(FILE *f)
+{
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    while (!found && getline(&line, &room, f) > 0) {
+        size_t at = strspn(line, " \t\r\n");
+        found = line[at] != 0 && line[at] != '#' && strncmp(line + at, "---", 3) != 0;
+    }
+    free(line);
+    return found;
+}
+
+int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err)
+{
+    FILE *f = source->path != NULL ? fopen(source->path, "re") : NULL;
+    if (f == NULL)
+        return 0; /* reading it says why */
+    bool found = has_keys(f);
+    fclose(f);
+    return found
+               ? 0
+               : ps_fail(err, -EINVAL,
+                         "%s: found no keys; allowed on a reload is a file with one at least, such as method",
+                         source->path);
 }
 
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err)

@@ -99,6 +99,9 @@ struct psd_config_source {
     size_t n;
 };
 
+/* Whether its file has a key at all: one that an editor is just writing has none. -EINVAL with a sentence. */
+int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err);
+
 /* Defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
 /* The same, then psd_config_check. */

@@ -100,7 +100,21 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
-    d->evaluation = (struct psd_evaluation){r->test_loss, r->test_accuracy, r->center_version, true};
+    if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
+        if (s->offer.answered) /* it was lost; else it is still to come */
+            psd_control_reported(d, s, r->offer, s->offer.wanted);
+        return;
+    }
+    s->offer.number = r->offer;
+    s->offer.incarnation = s->incarnation;
+    s->offer.answered = false;
+    d->evaluation = (struct psd_evaluation){.loss = r->test_loss,
+                                            .accuracy = r->test_accuracy,
+                                            .version = r->center_version,
+                                            .fresh = true,
+                                            .offer = r->offer,
+                                            .client = s->client,
+                                            .incarnation = s->incarnation};
     psd_saver_evaluated(d, &d->evaluation);
     psd_stop_check(d);
 }

@@ -102,6 +102,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.resumed = resumed;
     w.job = d->job;
     w.revived = revived;
+    w.keeps_best = d->cfg.checkpoint.keep_best && s->observer;
     w.revival = s->revived ? d->started_unix_ms : 0;
     w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
                                     s->incarnation, 0);

@@ -53,8 +53,10 @@ struct command {
     bool is_text;    /* the answer is text for people already, and has no JSON */
     void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
     int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
-    int (*run)(struct call *call);                        /* instead of one request: all of it */
-    uint32_t timeout_s;                                   /* unless --timeout says otherwise */
+    /* No answer came: exit status; NULL: psd cannot be reached. */
+    int (*unanswered)(const struct call *call, int rc, const struct ps_error *err);
+    int (*run)(struct call *call); /* instead of one request: all of it */
+    uint32_t timeout_s;            /* unless --timeout says otherwise */
     const char *help;
 };
 
@@ -132,17 +134,30 @@ static int wait_checkpoint(struct call *call, const json_t *answer)
     return complain(EXIT_REFUSED, "the checkpoint is not written after %u s (--timeout)", call->timeout_s);
 }
 
-/* Done when nobody listens at the socket any more. */
+/* Whether this is the psd that drains; another may have taken the socket since. */
+static bool still_drains(const struct ctl_reply *reply)
+{
+    json_t *status = json_loadb(reply->body, reply->len_bytes, 0, NULL);
+    const char *state = json_string_value(json_object_get(status, "state"));
+    bool drains = state != NULL && (strcmp(state, "draining") == 0 || strcmp(state, "stopping") == 0);
+    json_decref(status);
+    return drains;
+}
+
+/* psd has said how it ends. Done when it no longer listens at the socket. */
 static int wait_drain(struct call *call, const json_t *answer)
 {
     struct ctl_reply reply;
     (void)answer;
 
     while (left_ms(call) > 0) {
+        bool drains = true;
         int rc = ctl_client_ask(call->client, "GET", "/status", left_ms(call) + 1, &reply, NULL);
-        if (rc == 0)
+        if (rc == 0) {
+            drains = still_drains(&reply);
             free(reply.body);
-        if (rc == -ECONNREFUSED) {
+        }
+        if (rc == -ECONNREFUSED || !drains) {
             if (!call->json)
                 printf("drained\n");
             return EXIT_DONE;
@@ -150,6 +165,16 @@ static int wait_drain(struct call *call, const json_t *answer)
         pause_between_polls();
     }
     return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
+}
+
+static int drain_unanswered(const struct call *call, int rc, const struct ps_error *err)
+{
+    if (rc == -ETIMEDOUT)
+        return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
+    if (rc == -ECONNREFUSED)
+        return complain(EXIT_UNREACHABLE, "%s", err->text);
+    return complain(EXIT_REFUSED, "psd has ended and has not said how: whether the center is saved, its log "
+                                  "says, and what it holds, its state directory");
 }
 
 /* Done when the method that was asked for is in force. */
@@ -256,8 +281,8 @@ static const struct command commands[] = {
      .help = "the job over time: version, updates/s, loss, accuracy"},
     {"checkpoint", "POST", "/checkpoint", .wait = wait_checkpoint, .timeout_s = 60,
      .help = "writes one now; waits for it and prints its path"},
-    {"drain", "POST", "/drain", .wait = wait_drain, .timeout_s = 60,
-     .help = "ends the job in good order; waits until psd is gone"},
+    {"drain", "POST", "/drain?wait=end", .wait = wait_drain, .unanswered = drain_unanswered, .timeout_s = 60,
+     .help = "ends the job in good order; waits until the center is saved and psd is gone"},
     {"reload", "POST", "/reload", .wait = wait_reload, .timeout_s = 60,
      .help = "reads the configuration again; waits until its method is in force"},
     {"evict", "POST", "/evict", .argument = "RANK", .query = "rank", .check = check_rank,
@@ -447,8 +472,10 @@ static int run(struct call *call)
     snprintf(path, sizeof path, "%s%s%s%s%s", command->path, call->argument != NULL ? "?" : "",
              call->argument != NULL ? command->query : "", call->argument != NULL ? "=" : "",
              call->argument != NULL ? call->argument : "");
-    if (ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err) < 0)
-        return complain(EXIT_UNREACHABLE, "%s", err.text);
+    int rc = ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err);
+    if (rc < 0)
+        return command->unanswered != NULL ? command->unanswered(call, rc, &err)
+                                           : complain(EXIT_UNREACHABLE, "%s", err.text);
     json_t *answer = json_loadb(reply.body, reply.len_bytes, 0, NULL);
     if (call->json || (command->is_text && reply.status < 400)) {
         fwrite(reply.body, 1, reply.len_bytes, stdout);

@@ -276,6 +276,9 @@ void ctl_print_history(FILE *out, const json_t *answer)
         fprintf(out, "no history yet: the center has not moved\n");
     else
         ctl_print_table(out, history_columns, N(history_columns), list);
+    json_array_foreach(list, i, record) if (ctl_is_known(record, "event"))
+        fprintf(out, "%s  version %s: %s\n", ctl_get(record, "time").s, ctl_get(record, "center_version").s,
+                ctl_get(record, "event").s);
 }
 
 void ctl_print_evicted(FILE *out, const json_t *answer)

@@ -38,6 +38,8 @@ static void prepare(struct psd *d, unsigned what)
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
+    v->lacks = false;
+    v->is_last = v->last == PSD_LAST_DUE && (what & PSD_SAVE_NEWEST) != 0;
     v->keep = how_many_stay(d);
     v->what = what;
     v->lanes_left = d->n_own;
@@ -48,8 +50,42 @@ static void prepare(struct psd *d, unsigned what)
     s->incarnation = d->sessions.incarnation;
     s->job = d->job;
     s->saved_at_s = ps_wall_us() / 1000000;
-    s->test_accuracy = v->better.accuracy;
-    s->evaluated_version = v->better.version;
+}
+
+/* A vector that comes takes the place of the center in the snapshot; nothing else of that is written. */
+static void ask_for_vector(struct psd *d, const struct psd_evaluation *e)
+{
+    struct psd_saver *v = &d->saver;
+    v->busy = true;
+    v->is_last = v->lacks = false;
+    v->what = PSD_SAVE_BEST;
+    v->lanes_left = d->n_own;
+    v->better = *e;
+    v->asked_ms = psd_loop_now_ms(&d->loop);
+    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_KEEP,
+                                         .client = e->client,
+                                         .incarnation = e->incarnation,
+                                         .p = &d->center->snapshot});
+}
+
+/* The other servers' parts, too. They know before the client does. */
+static void start_best(struct psd *d)
+{
+    struct psd_saver *v = &d->saver;
+    struct psd_evaluation e = v->next;
+    struct psd_session *s = psd_sessions_find(&d->sessions, e.client, e.incarnation);
+    Ps__Snapshot others = PS__SNAPSHOT__INIT;
+    v->next.accuracy = NAN;
+    if (s == NULL)
+        return;
+    others.what = PSD_SAVE_BEST;
+    others.accuracy = e.accuracy;
+    others.evaluated_version = e.version;
+    others.client = e.client;
+    others.incarnation = e.incarnation;
+    ask_for_vector(d, &e);
+    d->hooks.save_others(d, &others, 0);
+    psd_control_reported(d, s, e.offer, true);
 }
 
 static int start(struct psd *d, unsigned what, struct ps_error *err)
@@ -57,11 +93,18 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
     struct psd_saver *v = &d->saver;
     if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
-    if (v->busy || psd_swap_is_closing(d)) {
+    if (d->state == PSD_STATE_STOPPING && (what & PSD_SAVE_NEWEST) != 0)
+        v->last = PSD_LAST_DUE;
+    if (v->busy || psd_swap_is_closing(d) || (what == PSD_SAVE_BEST && !d->hooks.others_saved(d))) {
         v->again |= what;
         return 0;
     }
-    prepare(d, what);
+    if (what == PSD_SAVE_BEST) {
+        start_best(d);
+        return 0;
+    }
+    v->again |= what & PSD_SAVE_BEST;
+    prepare(d, PSD_SAVE_NEWEST);
     if (d->center->admission->rounds) {
         psd_membership_save(d);
         return 0;
@@ -75,22 +118,22 @@ void psd_saver_take(struct psd *d, uint64_t round)
     struct psd_saver *v = &d->saver;
     Ps__Snapshot others = PS__SNAPSHOT__INIT;
     others.what = v->what;
-    others.accuracy = v->better.accuracy;
-    others.evaluated_version = v->better.version;
     others.last = d->state >= PSD_STATE_DRAINING;
     v->round = round;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = round, .p = &d->center->snapshot});
     d->hooks.save_others(d, &others, round);
 }
 
-int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy, uint64_t evaluated_version)
+int psd_saver_order(struct psd *d, unsigned what, uint64_t round, const struct psd_evaluation *e)
 {
     struct psd_saver *v = &d->saver;
     if (!d->center_whole || v->busy)
         return -EAGAIN;
-    v->better.accuracy = accuracy;
-    v->better.version = evaluated_version;
-    prepare(d, what & (PSD_SAVE_NEWEST | PSD_SAVE_BEST));
+    if ((what & PSD_SAVE_BEST) != 0 && e != NULL) {
+        ask_for_vector(d, e);
+        return 0;
+    }
+    prepare(d, PSD_SAVE_NEWEST);
     psd_saver_take(d, round);
     return 0;
 }
@@ -124,10 +167,15 @@ static void write_it(uv_work_t *work)
     struct psd_snapshot *s = &d->center->snapshot;
     s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
     if (v->what & PSD_SAVE_BEST) {
-        s->evaluated = true;
-        v->best_rc = psd_checkpoint_write_best(v->directory, s, v->best_is_other, v->best_written,
+        struct psd_snapshot best = *s;
+        best.version = best.evaluated_version = v->better.version;
+        best.test_accuracy = v->better.accuracy;
+        best.evaluated = best.bare = true;
+        best.n_state = 0;
+        best.has_average = false;
+        best.n_replay = 0;
+        v->best_rc = psd_checkpoint_write_best(v->directory, &best, v->best_is_other, v->best_written,
                                                sizeof v->best_written, &v->best_error);
-        s->evaluated = false;
     }
     if (v->what & PSD_SAVE_NEWEST)
         v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->path, sizeof v->path, &v->error);
@@ -144,6 +192,8 @@ static void log_failed(struct psd_saver *v, const struct ps_error *err)
 static void newest_written(struct psd *d)
 {
     struct psd_saver *v = &d->saver;
+    if (v->is_last)
+        v->last = v->rc < 0 ? PSD_LAST_FAILED : PSD_LAST_WRITTEN;
     if (v->rc < 0) {
         log_failed(v, &v->error);
         return;
@@ -153,6 +203,7 @@ static void newest_written(struct psd *d)
     v->last_version = d->center->snapshot.version;
     v->last_unix_s = d->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
+    psd_history_tell(d, PSD_EVENT_CHECKPOINT, "checkpoint of version %" PRIu64, v->last_version);
     if (psd_is_head(d) && !d->center->admission->rounds) /* there the round's answers have */
         psd_control_save(d, v->last_version);
 }
@@ -161,20 +212,21 @@ static void newest_written(struct psd *d)
 static void best_written(struct psd *d)
 {
     struct psd_saver *v = &d->saver;
-    const struct psd_snapshot *s = &d->center->snapshot;
+    const struct psd_evaluation *e = &v->better;
     if (v->best_rc < 0) {
         log_failed(v, &v->best_error);
     } else {
-        v->best = (struct psd_best){s->test_accuracy, s->evaluated_version, s->version, s->saved_at_s,
+        v->best = (struct psd_best){e->accuracy, e->version, e->version, d->center->snapshot.saved_at_s,
                                     d->center->manifest->hash};
         v->best_is_other = false;
         memcpy(v->best_path, v->best_written, sizeof v->best_path);
         ps_log(PS_LOG_INFO, "checkpoint.best",
-               "test accuracy %.4f at version %" PRIu64 ": version %" PRIu64 " is kept as %s",
-               s->test_accuracy, s->evaluated_version, s->version, v->best_path);
+               "test accuracy %.4f at version %" PRIu64 ": the vector that was scored is kept as %s",
+               e->accuracy, e->version, v->best_path);
+        psd_history_tell(d, PSD_EVENT_CHECKPOINT, "best so far: test accuracy %.4f at version %" PRIu64,
+                         e->accuracy, e->version);
     }
-    if (!(v->again & PSD_SAVE_BEST))
-        v->better.accuracy = NAN;
+    v->better.accuracy = NAN;
 }
 
 static void written(uv_work_t *work, int status)
@@ -232,20 +284,81 @@ static uint64_t version_of_round(const struct psd *d)
     return d->center->admission->merges && d->saver.round > 0 && now > d->saver.round ? d->saver.round : now;
 }
 
-void psd_saver_snapped(struct psd *d)
+/* What has come of it is not written: the snapshot is free again. */
+static void give_up_vector(struct psd *d)
 {
     struct psd_saver *v = &d->saver;
+    ps_log(PS_LOG_WARN, "checkpoint.best",
+           "test accuracy %.4f at version %" PRIu64
+           ": the vector that was scored has not come whole, and is not kept",
+           v->better.accuracy, v->better.version);
+    v->better.accuracy = NAN;
+    v->busy = false;
+    psd_saver_go_on(d);
+    psd_swap_check(d);
+    d->hooks.saved(d);
+}
+
+void psd_saver_snapped(struct psd *d, bool lacks)
+{
+    struct psd_saver *v = &d->saver;
+    v->lacks = v->lacks || lacks;
     if (--v->lanes_left > 0)
         return;
-    if (d->center->admission->rounds)
+    v->rc = v->best_rc = 0;
+    if (v->lacks) {
+        give_up_vector(d);
+        return;
+    }
+    bool newest = (v->what & PSD_SAVE_NEWEST) != 0;
+    if (newest && d->center->admission->rounds)
         d->center->snapshot.version = version_of_round(d);
     v->work.data = d;
-    v->rc = v->best_rc = 0;
-    if (gather_replay(d) < 0 || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {
+    if ((newest && gather_replay(d) < 0) || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {
         v->rc = ps_fail(&v->error, -ENOMEM, "no memory to write a checkpoint");
         v->best_rc = ps_fail(&v->best_error, -ENOMEM, "no memory to write the best checkpoint");
         written(&v->work, 0);
     }
+}
+
+void psd_saver_check_vector(struct psd *d, bool now)
+{
+    struct psd_saver *v = &d->saver;
+    const struct psd_evaluation *e = &v->better;
+    uint64_t limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
+    if (v->again == PSD_SAVE_BEST && !v->busy)
+        psd_saver_go_on(d);
+    if (!v->busy || v->what != PSD_SAVE_BEST || v->lanes_left == 0 || v->lacks)
+        return;
+    bool gone = psd_is_head(d) && psd_sessions_find(&d->sessions, e->client, e->incarnation) == NULL;
+    if (now || gone || psd_loop_now_ms(&d->loop) > v->asked_ms + limit_ms)
+        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_KEEP});
+}
+
+/* What there is to go on from. */
+static void name_newest(const struct psd *d, char *text, size_t size)
+{
+    const struct psd_saver *v = &d->saver;
+    if (v->last_path[0] != 0)
+        snprintf(text, size, "version %" PRIu64 ", %s", v->last_version, v->last_path);
+    else if (d->resumed_from[0] != 0)
+        snprintf(text, size, "version %" PRIu64 ", %s", d->resumed_version, d->resumed_from);
+    else
+        snprintf(text, size, "none");
+}
+
+int psd_saver_check_end(const struct psd *d, struct ps_error *err)
+{
+    const struct psd_saver *v = &d->saver;
+    char newest[500];
+    if (v->last == PSD_LAST_DUE || v->last == PSD_LAST_FAILED) {
+        name_newest(d, newest, sizeof newest);
+        return ps_fail(err, -EIO,
+                       "the last checkpoint is not written, and what the center has gained since the one "
+                       "before it is lost: %.300s; the one before it: %.400s",
+                       v->last == PSD_LAST_DUE ? "psd was told to end before it was" : v->error.text, newest);
+    }
+    return 0;
 }
 
 void psd_saver_check_due(struct psd *d)
@@ -259,16 +372,33 @@ void psd_saver_check_due(struct psd *d)
     psd_saver_start(d, NULL);
 }
 
-/* Evaluations that come while one is being saved wait as one: the best of them. */
+static void answer_offer(struct psd *d, const struct psd_evaluation *e, bool wanted)
+{
+    struct psd_session *s = psd_sessions_find(&d->sessions, e->client, e->incarnation);
+    if (e->offer != 0 && s != NULL)
+        psd_control_reported(d, s, e->offer, wanted);
+}
+
+/* Evaluations that come while something is being saved wait as one: the best of them. */
 void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e)
 {
     struct psd_saver *v = &d->saver;
-    if (!d->cfg.checkpoint.keep_best || !psd_evaluation_counts(d, e) || e->accuracy <= v->best.accuracy ||
-        e->accuracy <= v->better.accuracy)
+    bool best = d->cfg.checkpoint.keep_best && psd_evaluation_counts(d, e) &&
+                !(e->accuracy <= v->best.accuracy) && !(e->accuracy <= v->better.accuracy) &&
+                !(e->accuracy <= v->next.accuracy);
+    if (best && e->offer == 0 && ps_log_allows(&d->control.log_limit, "checkpoint.best", "evaluations"))
+        ps_log(PS_LOG_WARN, "checkpoint.best",
+               "test accuracy %.4f at version %" PRIu64
+               " is not kept: the evaluator does not offer the vector that it has scored",
+               e->accuracy, e->version);
+    if (!best || e->offer == 0 || !d->center_whole) {
+        answer_offer(d, e, false);
         return;
-    v->better = *e;
-    if (start(d, PSD_SAVE_BEST, NULL) < 0)
-        v->better.accuracy = NAN;
+    }
+    if (!isnan(v->next.accuracy))
+        answer_offer(d, &v->next, false);
+    v->next = *e;
+    start(d, PSD_SAVE_BEST, NULL);
 }
 
 void psd_saver_find_best(struct psd *d)
@@ -276,7 +406,7 @@ void psd_saver_find_best(struct psd *d)
     struct psd_saver *v = &d->saver;
     struct psd_best best;
     struct ps_error err;
-    v->best.accuracy = v->better.accuracy = NAN;
+    v->best.accuracy = v->better.accuracy = v->next.accuracy = NAN;
     int rc = psd_checkpoint_read_best(v->directory, &best, &err);
     if (rc == -ENOENT)
         return;

@@ -7,8 +7,11 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/log.h"
@@ -37,6 +40,8 @@ void psd_history_close(struct psd *d)
 {
     if (d->history.fd >= 0)
         close(d->history.fd);
+    for (size_t i = 0; i < d->history.n; i++)
+        free(d->history.records[i].event);
     free(d->history.records);
     free(d->history.lines);
     free(d->history.written);
@@ -46,6 +51,12 @@ bool psd_history_is_writing(const struct psd *d)
 {
     return d->history.writing;
 }
+
+static const char *const kinds[] = {[PSD_EVENT_END] = "end",
+                                    [PSD_EVENT_JOIN] = "join",
+                                    [PSD_EVENT_CHECKPOINT] = "checkpoint",
+                                    [PSD_EVENT_METHOD] = "method",
+                                    [PSD_EVENT_DRAIN] = "drain"};
 
 json_t *psd_json_record(const struct psd_record *r)
 {
@@ -60,18 +71,21 @@ json_t *psd_json_record(const struct psd_record *r)
     json_object_set_new(o, "test_accuracy", psd_json_number(r->test_accuracy));
     json_object_set_new(o, "center_norm", psd_json_number(r->center_norm));
     json_object_set_new(o, "distance", psd_json_number(r->distance));
-    if (r->event != NULL)
-        json_object_set_new(o, "event", json_string(r->event));
+    if (r->event != NULL) {
+        json_object_set_new(o, "event", psd_json_text(r->event));
+        json_object_set_new(o, "event_kind", json_string(kinds[r->kind]));
+    }
     return o;
 }
 
-/* A job of a month still fits: when memory is full, every second record goes. Its evaluation and its event,
- * which are few, move to the record before it when that has none. */
+/* A job of a month still fits: when memory is full, every second record goes. Its evaluation, which is rare,
+ * moves to the record before it when that has none, and its event, when that has none that matters as much.
+ */
 static void thin(struct psd_history *h)
 {
     size_t kept = 0;
     for (size_t i = 0; i < h->n; i++) {
-        const struct psd_record *r = &h->records[i];
+        struct psd_record *r = &h->records[i];
         if (i % 2 == 0) {
             h->records[kept++] = *r;
             continue;
@@ -81,8 +95,13 @@ static void thin(struct psd_history *h)
             before->test_accuracy = r->test_accuracy;
             before->test_loss = r->test_loss;
         }
-        if (before->event == NULL)
+        if (before->kind < r->kind) {
+            free(before->event);
             before->event = r->event;
+            before->kind = r->kind;
+        } else {
+            free(r->event);
+        }
     }
     h->n = kept;
 }
@@ -101,12 +120,32 @@ static double mean_loss(const struct psd *d)
     return n > 0 ? sum / n : NAN;
 }
 
+static uint64_t count_lines(const char *text, size_t n)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* A write that failed may have left the beginning of a line: the file ends with whole ones. */
+static void cut_torn_line(struct psd_history *h, size_t at)
+{
+    struct stat st;
+    size_t torn = 0;
+    while (torn < at && h->written[at - torn - 1] != '\n')
+        torn++;
+    if (torn > 0 && fstat(h->fd, &st) == 0 && ftruncate(h->fd, st.st_size - (off_t)torn) < 0)
+        h->rc = -errno;
+}
+
 /* Pool thread. */
 static void write_lines(uv_work_t *work)
 {
     struct psd_history *h = &((struct psd *)work->data)->history;
     size_t at = 0;
     h->rc = 0;
+    h->n_lost = 0;
     while (at < h->n_written && h->rc == 0) {
         ssize_t n = write(h->fd, h->written + at, h->n_written - at);
         if (n > 0)
@@ -114,6 +153,10 @@ static void write_lines(uv_work_t *work)
         else if (n == 0 || errno != EINTR)
             h->rc = n == 0 ? -ENOSPC : -errno;
     }
+    if (h->rc == 0)
+        return;
+    h->n_lost = count_lines(h->written + at, h->n_written - at);
+    cut_torn_line(h, at);
 }
 
 static void start_write(struct psd *d);
@@ -126,6 +169,7 @@ static void written(uv_work_t *work, int status)
     h->writing = false;
     if (h->rc < 0)
         ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
+    h->dropped += h->n_lost;
     if (h->n_bytes > 0)
         start_write(d);
 }
@@ -189,19 +233,24 @@ static double recent_staleness(struct psd *d)
 }
 
 /* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
- * never jumps: records stay in order and intervals true, whatever is done to the system's time. */
-static double now_s(const struct psd *d)
+ * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two
+ * records have the same: who asks for those after one misses none. */
+static double next_t_s(struct psd *d)
 {
-    return (double)(d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3;
+    struct psd_history *h = &d->history;
+    uint64_t ms = d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms;
+    h->last_t_ms = ms > h->last_t_ms ? ms : h->last_t_ms + 1;
+    return (double)h->last_t_ms / 1e3;
 }
 
-void psd_history_add(struct psd *d, const char *event)
+/* Takes the event. */
+static void add(struct psd *d, enum psd_event kind, char *event)
 {
     struct psd_history *h = &d->history;
     uint64_t now_ms = psd_loop_now_ms(&d->loop), version = psd_version(d);
     bool fresh = d->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
     struct psd_record r = {
-        .t_s = now_s(d),
+        .t_s = next_t_s(d),
         .version = version,
         .workers = psd_sessions_count(&d->sessions, false),
         .updates_per_s =
@@ -212,6 +261,7 @@ void psd_history_add(struct psd *d, const char *event)
         .test_accuracy = fresh ? d->evaluation.accuracy : NAN,
         .center_norm = psd_stats_center_norm(d),
         .distance = largest_distance(d),
+        .kind = kind,
         .event = event,
     };
     d->evaluation.fresh = false;
@@ -225,10 +275,28 @@ void psd_history_add(struct psd *d, const char *event)
     append(d, &r);
 }
 
+void psd_history_add(struct psd *d)
+{
+    add(d, PSD_EVENT_NONE, NULL);
+}
+
+void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+{
+    char *event = NULL;
+    va_list ap;
+    if (d->history.max == 0)
+        return; /* it is not open */
+    va_start(ap, fmt);
+    int n = vasprintf(&event, fmt, ap);
+    va_end(ap);
+    if (n >= 0)
+        add(d, kind, event);
+}
+
 void psd_history_tick(struct psd *d)
 {
     const struct psd_history *h = &d->history;
     if (psd_loop_now_ms(&d->loop) - h->last_ms >= EVERY_MS &&
         (psd_version(d) != h->last_version || d->evaluation.fresh))
-        psd_history_add(d, NULL);
+        psd_history_add(d);
 }

@@ -43,6 +43,8 @@ static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
         psd_journal_wake(d);
     s->recorded = psd_journal_put(d);
     psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
+    psd_history_tell(d, PSD_EVENT_JOIN, "%s joined as %s %u", s->name, s->observer ? "observer" : "rank",
+                     s->client);
     if (s->observer)
         return;
     s->took_part = true;
@@ -237,7 +239,11 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
+    bool was_in = s->state == PSD_SESSION_ACTIVE;
     s->state = PSD_SESSION_VACANT;
+    if (was_in)
+        psd_history_tell(d, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
+                         s->client, why);
     s->took_part = s->took_part && code != PS__CODE__OK;
     s->begun_by_ms = 0;
     s->ended_ms = psd_loop_now_ms(&d->loop);
@@ -331,7 +337,7 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
         released(d);
         break;
     case PSD_NOTE_SNAPPED:
-        psd_saver_snapped(d);
+        psd_saver_snapped(d, note->a != 0);
         break;
     case PSD_NOTE_HELD:
         psd_membership_held(d, lane, note->a);
@@ -368,6 +374,7 @@ void psd_job_fail(struct psd *d, int code, const char *why)
         return;
     ps_log(PS_LOG_ERROR, "job.failed", "%s", why);
     d->exit_code = code;
+    ps_fail(&d->end, 0, "%s", why);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
             psd_control_error(d, &d->sessions.slots[i], PS__CODE__DRAINING, true, why);
@@ -425,7 +432,7 @@ void psd_job_drain(struct psd *d, const char *why)
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
     psd_control_drain(d, why);
     psd_membership_drain(d);
-    psd_history_add(d, d->drain_reason);
+    psd_history_tell(d, PSD_EVENT_DRAIN, "%s", d->drain_reason);
 }
 
 /* The tensor that the value lies in; "" when it is not known. */

@@ -73,6 +73,8 @@ static void finish(struct psd *d)
            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64
            " on",
            generation, d->cfg.method, d->cfg.rule, d->cfg.admission, d->cfg.optimizer, was, psd_version(d));
+    psd_history_tell(d, PSD_EVENT_METHOD, "method %s after %s, generation %u", d->cfg.method, was,
+                     generation);
     if (again)
         psd_reload(d, &(struct ps_error){""});
 }

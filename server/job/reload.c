@@ -39,8 +39,8 @@ static int put_in_force(struct psd *d, struct ps_error *err)
     struct psd_config next;
     struct ps_error warning;
     bool method, others;
-    int rc = psd_config_load(&d->reload.source, &next, err, &warning);
-    if (rc < 0)
+    int rc = psd_config_check_file(&d->reload.source, err);
+    if (rc < 0 || (rc = psd_config_load(&d->reload.source, &next, err, &warning)) < 0)
         return rc;
     if (next.lanes == 0)
         next.lanes = d->cfg.lanes; /* auto is what it was */

@@ -54,6 +54,7 @@ static void release(struct psd_lane *lane)
 {
     while (psd_lane_copy_more(lane)) /* the snapshot keeps what it has begun with */
         ;
+    psd_lane_keep_no_more(lane);
     atomic_store_explicit(&lane->stats.moves, moves_of(lane), memory_order_relaxed);
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = NULL;
@@ -252,6 +253,12 @@ void psd_lane_take_notes(struct psd_lane *lane)
             break;
         case PSD_NOTE_SNAPSHOT:
             psd_rounds_snapshot(lane, note.p, note.a);
+            break;
+        case PSD_NOTE_KEEP:
+            if (note.p != NULL)
+                psd_lane_keep(lane, note.p, note.client, note.incarnation);
+            else
+                psd_lane_keep_no_more(lane);
             break;
         case PSD_NOTE_HOLD:
             psd_rounds_hold(lane);

@@ -223,6 +223,8 @@ struct psd_lane {
         struct psd_snapshot *to; /* under way; NULL: none */
         uint64_t *left;          /* [n_words]: chunks that are still to be copied */
         uint32_t n_left, next;   /* of these; looked at next */
+        bool keeps;              /* they are not copied: a client sends them */
+        uint32_t client, incarnation;
     } snap;
     struct psd_lane_stats stats;
     struct ps_log_limit log_limit;
@@ -255,6 +257,13 @@ void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a);
 /* snapshot.c, lane's thread. Begins a snapshot of the slice and the replay table as they are now; the loop is
  * told when all of it is copied. One at a time. */
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s);
+/* snapshot.c, lane's thread. The slice of the snapshot's center is to be what the client sends; the loop is
+ * told when all of it has come, or there is nothing to come here. Nothing else of the snapshot is touched. */
+void psd_lane_keep(struct psd_lane *lane, struct psd_snapshot *s, uint32_t client, uint32_t incarnation);
+/* What has not come of it is not waited for: the loop is told so. */
+void psd_lane_keep_no_more(struct psd_lane *lane);
+/* Takes a chunk of it; one that nobody waits for is passed by. How many values are not finite. */
+size_t psd_lane_keep_chunk(struct psd_lane *lane, struct psd_arrival *a);
 /* The chunk's values are about to change. */
 void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk);
 /* Copies some more of what no move has copied. Whether something is left. */

@@ -17,8 +17,10 @@ enum psd_note_kind {
                        answered by UNFILLED where FILLED was not said */
     PSD_NOTE_SNAPSHOT, /* p: struct psd_snapshot; a: under rounds, after how many of them; answered by
                           SNAPPED when the lane has copied all of it, which goes on serving meanwhile */
-    PSD_NOTE_HOLD,     /* admissions with members: apply nothing until GO; answered by HELD */
-    PSD_NOTE_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
+    PSD_NOTE_KEEP, /* p: struct psd_snapshot, whose center is to be the vector that client, incarnation sends;
+                      answered by SNAPPED. p NULL: what has not come of it is not waited for */
+    PSD_NOTE_HOLD, /* admissions with members: apply nothing until GO; answered by HELD */
+    PSD_NOTE_MEMBERS, /* p: struct psd_members, valid until the next HOLD is answered */
     PSD_NOTE_GO,
     PSD_NOTE_CUT, /* p: struct psd_members with seqs, whom the round `from` is made of; valid until every lane
                      has said OVER */
@@ -32,7 +34,7 @@ enum psd_note_kind {
     PSD_NOTE_FILLED,   /* every chunk of the slice was offered */
     PSD_NOTE_UNFILLED, /* who offered has ended before; also of a lane without a slice */
     PSD_NOTE_RELEASED,
-    PSD_NOTE_SNAPPED,
+    PSD_NOTE_SNAPPED, /* a: 1 when not all of a vector to keep has come */
     PSD_NOTE_HELD,  /* a: the first round that this lane has not begun; without rounds, the slowest's clock */
     PSD_NOTE_BEGUN, /* under cuts: client, incarnation, a: exchange that has begun here, b: the least rounds
                        behind the values it was made of. The next one of this client when CUT or LATE has

@@ -111,6 +111,16 @@ static void serve_set(struct psd_lane *lane, struct psd_arrival *a)
     psd_lane_answer_nothing(lane, a, 0, 0);
 }
 
+/* The vector behind an evaluation, for the best checkpoint. */
+static void serve_keep(struct psd_lane *lane, struct psd_arrival *a)
+{
+    size_t n_bad = psd_lane_keep_chunk(lane, a);
+    if (n_bad > 0)
+        psd_lane_refuse_values(lane, a, n_bad, a->frame.begin);
+    else
+        psd_lane_answer_nothing(lane, a, 0, 0);
+}
+
 /* The lane has the whole offer and has gone on; the answer to this chunk of it was lost. */
 static void serve_late_offer(struct psd_lane *lane, struct psd_arrival *a)
 {
@@ -158,6 +168,7 @@ static const struct psd_request_kind kinds[] = {
                       .code = PS__CODE__KIND},
     [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_SAY_ADD,
                       .code = PS__CODE__KIND},
+    [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_SAY_KEEP, .code = PS__CODE__KIND},
     [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_SAY_OFFER, .code = PS__CODE__NOT_BEGUN},
 };
 
@@ -173,6 +184,8 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);
     if (rc == 0 && (a->frame.kind == PS_FRAME_ANSWER || a->frame.kind == PS_FRAME_ERROR))
         rc = ps_fail(&err, -EPROTO, "frame kind %u is an answer; a lane takes requests", a->frame.kind);
+    if (rc == 0 && a->frame.kind == PS_FRAME_KEEP)
+        psd_lane_take_notes(lane); /* the loop told of it before it asked the client */
     if (rc != 0)
         code = rc == -EPROTONOSUPPORT ? PS__CODE__VERSION : PS__CODE__MALFORMED;
     else if ((code = psd_lane_check(lane, a, &kinds[a->frame.kind], &err)) != 0) {

@@ -20,9 +20,19 @@ static uint64_t copy_range(const struct psd_lane *lane, struct psd_snapshot *s, 
     return r.count * (1 + center->rule->n_state + s->has_average);
 }
 
-static void say_snapped(struct psd_lane *lane)
+static void say_snapped(struct psd_lane *lane, bool lacks)
 {
-    psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_SNAPPED});
+    psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_SNAPPED, .a = lacks});
+}
+
+/* The chunk is in the snapshot. */
+static void have_chunk(struct psd_lane *lane, uint32_t chunk)
+{
+    lane->snap.left[chunk / 64] &= ~(UINT64_C(1) << (chunk % 64));
+    if (--lane->snap.n_left > 0)
+        return;
+    lane->snap.to = NULL;
+    say_snapped(lane, false);
 }
 
 static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
@@ -31,22 +41,20 @@ static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
     if ((lane->snap.left[chunk / 64] & bit) == 0)
         return 0;
     uint64_t n = copy_range(lane, lane->snap.to, ps_shard_chunk(&lane->center->shard, lane->row, chunk));
-    lane->snap.left[chunk / 64] &= ~bit;
-    if (--lane->snap.n_left == 0) {
-        lane->snap.to = NULL;
-        say_snapped(lane);
-    }
+    have_chunk(lane, chunk);
     return n;
 }
 
 void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk)
 {
-    if (lane->snap.to != NULL)
+    if (lane->snap.to != NULL && !lane->snap.keeps)
         copy_chunk(lane, chunk);
 }
 
 bool psd_lane_copy_more(struct psd_lane *lane)
 {
+    if (lane->snap.keeps)
+        return false;
     for (uint64_t n = 0; lane->snap.to != NULL && n < A_TURN; lane->snap.next++)
         n += copy_chunk(lane, lane->snap.next);
     return lane->snap.to != NULL;
@@ -77,7 +85,16 @@ static void copy_together(struct psd_lane *lane, struct psd_snapshot *s)
     if (lane->center != NULL)
         copy_range(lane, s, ps_shard_slice(&lane->center->cut, lane->index));
     pthread_barrier_wait(&lane->shared->snapshot);
-    say_snapped(lane);
+    say_snapped(lane, false);
+}
+
+static void begin(struct psd_lane *lane, struct psd_snapshot *s, bool keeps)
+{
+    memset(lane->snap.left, 0xff, lane->n_words * sizeof *lane->snap.left);
+    lane->snap.to = s;
+    lane->snap.n_left = lane->n_chunks;
+    lane->snap.next = 0;
+    lane->snap.keeps = keeps;
 }
 
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
@@ -91,11 +108,42 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
     }
     copy_replay(lane);
     if (lane->n_chunks == 0) {
-        say_snapped(lane);
+        say_snapped(lane, false);
         return;
     }
-    memset(lane->snap.left, 0xff, lane->n_words * sizeof *lane->snap.left);
-    lane->snap.to = s;
-    lane->snap.n_left = lane->n_chunks;
-    lane->snap.next = 0;
+    begin(lane, s, false);
+}
+
+void psd_lane_keep(struct psd_lane *lane, struct psd_snapshot *s, uint32_t client, uint32_t incarnation)
+{
+    assert(lane->snap.to == NULL);
+    lane->snap.client = client;
+    lane->snap.incarnation = incarnation;
+    if (lane->center != NULL && lane->n_chunks > 0 && psd_lane_serves(lane, lane->center, client))
+        begin(lane, s, true);
+    else
+        say_snapped(lane, false);
+}
+
+void psd_lane_keep_no_more(struct psd_lane *lane)
+{
+    if (lane->snap.to == NULL || !lane->snap.keeps)
+        return;
+    lane->snap.to = NULL;
+    lane->snap.keeps = false;
+    say_snapped(lane, true);
+}
+
+size_t psd_lane_keep_chunk(struct psd_lane *lane, struct psd_arrival *a)
+{
+    const struct ps_frame *f = &a->frame;
+    uint64_t bit = UINT64_C(1) << (a->chunk % 64);
+    if (lane->snap.to == NULL || !lane->snap.keeps || f->client != lane->snap.client ||
+        f->incarnation != lane->snap.incarnation || (lane->snap.left[a->chunk / 64] & bit) == 0)
+        return 0;
+    size_t n_bad =
+        lane->vec->copy_finite(lane->snap.to->center + f->begin, psd_lane_floats_of(lane, a), f->count);
+    if (n_bad == 0)
+        have_chunk(lane, a->chunk);
+    return n_bad;
 }

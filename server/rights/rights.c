@@ -21,6 +21,7 @@ const struct psd_right psd_rights[PSD_N_MESSAGES] = {
     [PSD_SAY_ADD] = {PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
     /* Also when all of it has come: an answer was lost. */
     [PSD_SAY_OFFER] = {PSD_STAGE_OFFERING | PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
+    [PSD_SAY_KEEP] = {NEVER, PSD_STAGE_ACTIVE, PSD_PROOF_OWNER},
 };
 
 bool psd_role_may_say(enum psd_message m, enum psd_role role, bool observer)

@@ -27,6 +27,7 @@ enum psd_message {
     PSD_SAY_SET,
     PSD_SAY_ADD,
     PSD_SAY_OFFER,
+    PSD_SAY_KEEP, /* the vector behind an evaluation */
     PSD_N_MESSAGES
 };
 

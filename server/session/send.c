@@ -105,6 +105,19 @@ void psd_control_drain(struct psd *d, const char *reason)
             send_session(d, &d->sessions.slots[i], &m);
 }
 
+void psd_control_reported(struct psd *d, struct psd_session *s, uint64_t offer, bool wanted)
+{
+    Ps__Reported reported = PS__REPORTED__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    s->offer.answered = true;
+    s->offer.wanted = wanted;
+    reported.offer = offer;
+    reported.wanted = wanted;
+    m.what_case = PS__TO_CLIENT__WHAT_REPORTED;
+    m.reported = &reported;
+    send_session(d, s, &m);
+}
+
 void psd_control_save(struct psd *d, uint64_t version)
 {
     Ps__Save save = PS__SAVE__INIT;

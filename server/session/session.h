@@ -73,6 +73,11 @@ struct psd_session {
     struct psd_metrics metrics;
     struct psd_session_tempo tempo;
     struct psd_session_step step;
+    struct {
+        uint32_t incarnation; /* whose it is */
+        uint64_t number;      /* 0: none yet */
+        bool answered, wanted;
+    } offer; /* the last vector that it has offered for the best checkpoint */
 };
 
 /* Where it is at the control socket, in id_bytes bytes. */

@@ -52,13 +52,33 @@ void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answe
                                   (json_int_t)d->shared.generation + (d->swap.phase != PSD_SWAP_NONE)));
 }
 
+/* ?wait=end: answered when psd ends, with how; see psd_tell_end. */
 void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    (void)query;
     if (!is_heads(arg, answer))
         return;
+    if (query != NULL && strcmp(query, "end") != 0) {
+        psd_answer_json(answer, 400,
+                        json_pack("{s:s}", "error", "wait: allowed is end, as in POST /drain?wait=end"));
+        return;
+    }
     psd_job_drain(arg, "drain was asked for on the status socket");
-    psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
+    answer->held = query != NULL;
+    if (!answer->held)
+        psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
+}
+
+void psd_tell_end(struct psd *d)
+{
+    const struct psd_saver *v = &d->saver;
+    bool well = d->end.text[0] == 0;
+    json_t *o = well ? json_pack("{s:s, s:I, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
+                                 "checkpoint", psd_json_text(v->last_path))
+                     : json_pack("{s:o}", "error", psd_json_text(d->end.text));
+    char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    psd_http_release(d->http, well ? 200 : 500, body != NULL ? body : "{}");
+    free(body);
+    json_decref(o);
 }
 
 /* arg: a worker's rank, or the client number of an observer (/workers has both). */

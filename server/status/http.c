@@ -93,11 +93,18 @@ struct psd_http {
     struct face faces[2];
     int n_faces;
     int n_open; /* uv handles that are not closed yet */
+    struct request *held;
+    int n_held;
+    int held_status; /* what they are answered; 0: nothing yet */
+    char *held_body;
 };
 
-/* One request on its way in. */
+/* One request on its way in; while it is held, one of a list. */
 struct request {
     size_t body_bytes;
+    struct MHD_Connection *connection;
+    struct psd_http *holder; /* NULL: it is not held */
+    struct request *next, **at;
 };
 
 /* What a browser may do with an answer: scripts, styles, images and requests of this address alone, in no
@@ -190,8 +197,33 @@ static enum MHD_Result answer_not_allowed(const struct face *f, struct MHD_Conne
                        allow);
 }
 
+static enum MHD_Result answer_held(const struct psd_http *h, struct MHD_Connection *c)
+{
+    char *body = h->held_body != NULL ? strdup(h->held_body) : NULL;
+    return answer_with(c, h->held_status, "application/json", body, body != NULL ? strlen(body) : 0, NULL);
+}
+
+/* libmicrohttpd leaves the connection alone until it is resumed, and asks again then. */
+static enum MHD_Result hold(struct psd_http *h, struct request *r, struct MHD_Connection *c)
+{
+    if (h->held_status != 0)
+        return answer_held(h, c);
+    if (h->n_held == PSD_HTTP_MOST_HELD)
+        return answer_json(
+            c, MHD_HTTP_SERVICE_UNAVAILABLE,
+            json_pack("{s:o}", "error", json_sprintf("%d requests wait for the end already", h->n_held)),
+            NULL);
+    *r = (struct request){.connection = c, .holder = h, .next = h->held, .at = &h->held};
+    if (r->next != NULL)
+        r->next->at = &r->next;
+    h->held = r;
+    h->n_held++;
+    MHD_suspend_connection(c);
+    return MHD_YES;
+}
+
 static enum MHD_Result answer_request(const struct face *f, struct MHD_Connection *c, const char *path,
-                                      const char *method)
+                                      const char *method, struct request *request)
 {
     const char *wanted =
         strcmp(method, "HEAD") == 0 ? "GET" : method; /* libmicrohttpd leaves HEAD's body out */
@@ -208,6 +240,8 @@ static enum MHD_Result answer_request(const struct face *f, struct MHD_Connectio
             f->http->arg,
             MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, r->argument != NULL ? r->argument : "arg"),
             &a);
+        if (a.held)
+            return hold(f->http, request, c);
         return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
     }
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
@@ -269,16 +303,23 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         return r->body_bytes <= MAX_BODY_BYTES ? MHD_YES
                                                : MHD_NO; /* a chunked one: no answer is due, close */
     }
-    return answer_request(arg, c, path, method);
+    return r->holder != NULL ? answer_held(r->holder, c) : answer_request(arg, c, path, method, r);
 }
 
 static void on_completed(void *arg, struct MHD_Connection *c, void **state,
                          enum MHD_RequestTerminationCode why)
 {
+    struct request *r = *state;
     (void)arg;
     (void)c;
     (void)why;
-    free(*state);
+    if (r != NULL && r->holder != NULL) {
+        *r->at = r->next;
+        if (r->next != NULL)
+            r->next->at = r->at;
+        r->holder->n_held--;
+    }
+    free(r);
     *state = NULL;
 }
 
@@ -309,8 +350,10 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void close_one(struct psd_http *h)
 {
-    if (--h->n_open == 0)
-        free(h);
+    if (--h->n_open > 0)
+        return;
+    free(h->held_body);
+    free(h);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -330,11 +373,11 @@ static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool re
 
     f->http = h;
     f->read_only = read_only;
-    f->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, f, MHD_OPTION_LISTEN_SOCKET, listen_fd,
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
+    f->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, f,
+                                 MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+                                 on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                 (size_t)MEMORY_BYTES, MHD_OPTION_END);
     if (f->daemon == NULL)
         return ps_fail(err, -ENOMEM, "status server: libmicrohttpd does not start");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -385,10 +428,26 @@ const char *psd_http_address(const struct psd_http *h)
     return h->address;
 }
 
+enum { MOST_RUNS = 100 }; /* of libmicrohttpd, to send what is held: it does so by few steps */
+
+void psd_http_release(struct psd_http *h, int status, const char *body)
+{
+    if (h->held_status != 0)
+        return;
+    h->held_status = status;
+    h->held_body = strdup(body);
+    for (struct request *r = h->held; r != NULL; r = r->next)
+        MHD_resume_connection(r->connection);
+    for (int k = 0; k < MOST_RUNS && h->n_held > 0; k++)
+        for (int i = 0; i < h->n_faces; i++)
+            MHD_run(h->faces[i].daemon);
+}
+
 void psd_http_destroy(struct psd_http *h)
 {
     if (h == NULL)
         return;
+    psd_http_release(h, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"psd ends\"}");
     ps_unix_socket_remove(&h->socket);
     for (int i = 0; i < h->n_faces; i++) {
         uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */

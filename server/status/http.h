@@ -4,7 +4,8 @@
  * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP
  * and for a Host there that is not loopback, 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is
  * GET without the body. Every answer forbids a browser to load or run anything that psd did not serve itself.
- * Connections, their idle time and their memory are bounded. */
+ * Connections, their idle time and their memory are bounded; PSD_HTTP_MOST_HELD of them may wait for an
+ * answer without such a limit, the next is answered 503. */
 #ifndef PSD_STATUS_HTTP_H
 #define PSD_STATUS_HTTP_H
 
@@ -16,11 +17,14 @@
 
 struct psd_http;
 
+#define PSD_HTTP_MOST_HELD 16
+
 struct psd_http_answer {
     int status;               /* 200, 202, 400, 404, 409, 500, 503; preset to 200 */
     const char *content_type; /* static; preset to "application/json" */
     char *body;               /* malloc'ed by the handler, freed by the server; NULL: empty */
     size_t len_bytes;
+    bool held; /* there is no answer yet: psd_http_release gives it */
 };
 
 struct psd_http_route {
@@ -43,6 +47,10 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
 
 /* "tcp://127.0.0.1:PORT" with the port that was bound, or "" without TCP. Valid as long as h. */
 const char *psd_http_address(const struct psd_http *h);
+
+/* What the requests that are held are answered, and all that come from now on and would be: JSON. Sends it as
+ * far as their connections take it at once. */
+void psd_http_release(struct psd_http *h, int status, const char *body);
 
 /* Stops serving, closes its uv handles (asynchronously: run the loop once more) and removes the socket file,
  * if it still is its own. Not from within a handler. NULL is fine. */

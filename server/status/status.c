@@ -68,16 +68,19 @@ static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
 static json_t *checkpoint_json(const struct psd *d)
 {
     const struct psd_saver *v = &d->saver;
+    struct ps_error others = {""};
     bool any = v->last_path[0] != 0;
+    if (v->last_error[0] == 0)
+        psd_team_check_saved(d, &others);
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
     json_object_set_new(o, "set_aside", psd_json_text(v->aside));
     json_object_set_new(o, "last_path", psd_json_text(v->last_path));
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
-    json_object_set_new(o, "last_error", psd_json_text(v->last_error));
+    json_object_set_new(o, "last_error", psd_json_text(v->last_error[0] != 0 ? v->last_error : others.text));
     json_object_set_new(o, "failures", integer(v->failures));
-    json_object_set_new(o, "in_progress", json_boolean(v->busy));
+    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_team_has_saved(d)));
     json_object_set_new(
         o, "best",
         isnan(v->best.accuracy)
@@ -239,6 +242,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
     json_object_set_new(o, "log", log_json());
+    json_object_set_new(o, "history_lines_lost", integer(d->history.dropped));
     json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
     json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
     return o;
@@ -444,7 +448,7 @@ const struct psd_http_route psd_routes[] = {
     {"GET", "/chart.js", psd_page_chart, NULL},
     {"GET", "/icon.svg", psd_page_icon, NULL},
     {"POST", "/checkpoint", psd_post_checkpoint, NULL},
-    {"POST", "/drain", psd_post_drain, NULL},
+    {"POST", "/drain", psd_post_drain, "wait"},
     {"POST", "/evict", psd_post_evict, "rank"},
     {"POST", "/allow", psd_post_allow, "name"},
     {"POST", "/reload", psd_post_reload, NULL},

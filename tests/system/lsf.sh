@@ -93,14 +93,21 @@ within 120 test -s "$folder/trains/exit" || fail "trains: it does not end" psd-*
     says '^center: test accuracy 0\.[6-9]' "$folder/trains/report"; } || fail "trains: not what it should be" psd-*.out
 none_left 120
 
+# The workers run before the servers do, and before there is a folder.
+submit joined workers.bsub 's/--net lenet --batch 64 --epochs 8/--net linear --steps 100/'
+workers=$job
+within 120 says 'is not there yet' "$folder/psd-workers-$workers.out" || fail "joined: the workers do not wait" "$folder/psd-workers-$workers.out"
 submit joined servers.bsub ''
 servers=$job
 within 120 says 'psd is ready' "$folder/psd-servers-$servers.out" || fail "joined: no servers" "$folder/psd-servers-$servers.out"
-submit joined workers.bsub 's/--net lenet --batch 64 --epochs 8/--net linear --steps 100/'
 has_joined() {
-    [[ $(grep -cs '^client-[0-3] *finished' "$folder/psd-workers-$job.out") -eq 4 ]]
+    [[ $(grep -cs '^client-[0-3] *finished' "$folder/psd-workers-$workers.out") -eq 4 ]]
 }
-within 120 has_joined || fail "joined: the workers do not finish" "$folder/psd-workers-$job.out"
+within 120 has_joined || fail "joined: the workers do not finish" "$folder/psd-workers-$workers.out"
+# From outside of any job.
+timeout "$((300 * slow))" "$root/scripts/psrun" --backend lsf --nodes 1 --join "$folder/joined" --workers 2 --data digits -- \
+    psworker --net linear --steps 50 >"$folder/out" 2>&1 || fail "joined from outside: status $?" "$folder/out"
+says '^client-1 *finished' "$folder/out" || fail "joined from outside: no workers" "$folder/out"
 bkill -s TERM "$servers" >/dev/null
 none_left 120
 says checkpoint.written "$folder/joined/psd-0.log" || fail "joined: the center is not saved" "$folder/joined/psd-0.log"

@@ -197,6 +197,37 @@ status=${PIPESTATUS[0]}
     fail "a reader that is gone: status $status"
 none_left
 
+# Two that begin in one second have a folder each.
+name=twins
+mkdir -p "$folder/twins/bin"
+printf '#!/bin/sh\necho 20300101-000000\n' >"$folder/twins/bin/date"
+chmod +x "$folder/twins/bin/date"
+for k in 1 2; do
+    (cd "$folder/twins" && PATH=$folder/twins/bin:$PATH psrun --servers 0 --workers 1 --method sgd --data digits -- psworker --net linear \
+        --steps 2 && exit "$status") || fail "twins: number $k failed"
+done
+[[ -s $folder/twins/run/20300101-000000-sgd/report && -s $folder/twins/run/20300101-000000-sgd-2/report ]] || fail "twins: no two folders"
+
+# Who joins may come before there is a folder, and before the servers have made their keys.
+name=later
+setsid "$root/scripts/psrun" --join "$folder/later" --workers 1 --data digits --start-timeout "$((240 * slow))" -- psworker --net linear \
+    --steps 20 >"$folder/joins.out" 2>&1 </dev/null &
+joins=$!
+started+=("$joins")
+within 120 grep -q 'is not there yet' "$folder/joins.out" || fail "later: it does not wait: $(<"$folder/joins.out")"
+setsid "$root/scripts/psrun" --run-dir "$folder/later" --workers 0 --curve >"$folder/out" 2>&1 </dev/null &
+psrun_pid=$!
+started+=("$psrun_pid")
+within 240 is_gone "$joins" || fail "later: it does not end: $(<"$folder/joins.out")"
+wait "$joins" || fail "later: status $?: $(<"$folder/joins.out")"
+kill -TERM "$psrun_pid"
+ends
+[[ ! -e $folder/later/endpoint ]] || fail "later: the endpoint file of servers that have ended is left"
+none_left
+
+# A clique's sockets, too, find room in a deep folder.
+finishes "$(printf 'cliques-%.0s' {1..25})" --workers 2 --clients 1 --method mpi-sgd -- "${worker[@]}"
+
 # The line that psrun prints is to be copied, however deep the folder lies.
 name=$(printf 'deep-%.0s' {1..40})
 setsid "$root/scripts/psrun" --run-dir "$folder/$name" --workers 0 >"$folder/out" 2>&1 </dev/null &
@@ -215,6 +246,26 @@ ends
 ((status == 130)) || fail "SIGTERM: status $status"
 none_left
 compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTERM: the center is not saved"
+
+# A file where the checkpoints were: they cannot be written any more.
+spoil_checkpoints() { # NAME
+    rm -r "$folder/$1/state-0/checkpoints" && touch "$folder/$1/state-0/checkpoints"
+}
+
+background unsaved-term --workers 2 --method async-easgd -- "${endless[@]}"
+spoil_checkpoints unsaved-term
+kill -TERM "$psrun_pid"
+ends
+{ ((status == 130)) && says 'the last checkpoint is not written'; } || fail "SIGTERM, no save: status $status"
+none_left
+
+background unsaved --workers 2 --method async-easgd -- "${endless[@]}"
+spoil_checkpoints unsaved
+"$PSD_BUILD/server/ctl/psctl" --socket "$folder/unsaved/state-0/psd.sock" --timeout 120 drain >>"$folder/out" 2>&1 &&
+    fail "no save: psctl drain ended with 0"
+ends
+{ ((status == 1)) && says 'psd-0 has not saved the center'; } || fail "no save: status $status"
+none_left
 
 background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
 kill -USR1 "$psrun_pid"

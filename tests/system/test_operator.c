@@ -116,6 +116,67 @@ START_TEST(a_checkpoint_is_as_new_as_promised)
 }
 END_TEST
 
+/* A line of history.jsonl that has both. */
+static bool has_line(const struct daemon *d, const char *one, const char *other)
+{
+    char path[200], line[2000];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/history.jsonl", d->state_dir);
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    while (!found && fgets(line, sizeof line, f) != NULL)
+        found = strstr(line, one) != NULL && strstr(line, other) != NULL;
+    fclose(f);
+    return found;
+}
+
+static const struct {
+    const char *kind, *event;
+} traces[] = {
+    {"join", "joined as rank 0"},
+    {"join", "joined as rank 1"},
+    {"method", "method async-msgd after async-sgd, generation 1"},
+    {"checkpoint", "checkpoint of version "},
+    {"end", "(rank 1): left"},
+};
+
+/* Who came and went, what was saved, and which method was in force from when on. */
+START_TEST(what_happens_to_a_job_is_in_its_history)
+{
+    struct daemon d;
+    struct crew_worker stays, goes;
+    static char text[1 << 16];
+    static const char *const nothing[] = {NULL};
+    ck_assert_int_eq(daemon_prepare(&d, NULL, nothing), 0);
+    FILE *f = fopen(d.config, "we");
+    ck_assert(f != NULL && fputs("method: async-sgd\n", f) >= 0 && fclose(f) == 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    join(&d, &stays, 0);
+    join(&d, &goes, 1);
+    f = fopen(d.config, "we");
+    ck_assert(f != NULL && fputs("method: async-msgd\n", f) >= 0 && fclose(f) == 0);
+    ck_assert_msg(psctl(&d, "reload", text, sizeof text) == 0, "psctl reload: %s", text);
+    ck_assert_int_eq(psctl(&d, "checkpoint", text, sizeof text), 0);
+    ck_assert(crew_stop(&goes, WAIT_S));
+    ck_assert(daemon_workers_become(&d, 1));
+    ck_assert_int_eq(psctl(&d, "history", text, sizeof text), 0);
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++)
+        ck_assert_msg(strstr(text, traces[i].event) != NULL, "psctl history lacks '%s':\n%s", traces[i].event,
+                      text);
+    ck_assert(crew_stop(&stays, WAIT_S));
+    ck_assert_int_eq(psctl(&d, "drain", text, sizeof text), 0);
+    daemon_wait_exit(&d, WAIT_S);
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        char kind[60];
+        snprintf(kind, sizeof kind, "\"event_kind\":\"%s\"", traces[i].kind);
+        ck_assert_msg(has_line(&d, kind, traces[i].event), "history.jsonl lacks %s, %s", kind,
+                      traces[i].event);
+    }
+    ck_assert(has_line(&d, "\"event_kind\":\"drain\"", "drain was asked for"));
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(bad_evictions_are_refused_by_psd)
 {
     static const char *const paths[] = {"/evict",        "/evict?rank=",           "/evict?arg=-1",
@@ -308,6 +369,7 @@ int main(void)
     const TTest *const tests[] = {
         an_evicted_worker_is_told_why_and_may_come_back,
         bad_evictions_are_refused_by_psd,
+        what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN

@@ -30,7 +30,7 @@ static void begin_crew(const struct daemon *d, struct crew_worker *w)
     ck_assert(crew_joined(w, WAIT_S));
 }
 
-/* The last line of history.jsonl names the reason. */
+/* A line of history.jsonl names the reason. */
 static void check_history(const struct daemon *d, const char *reason)
 {
     char path[200], line[2000], last[2000] = "";
@@ -38,7 +38,7 @@ static void check_history(const struct daemon *d, const char *reason)
     FILE *f = fopen(path, "re");
     ck_assert_ptr_nonnull(f);
     while (fgets(line, sizeof line, f) != NULL)
-        if (strstr(line, "\"event\"") != NULL)
+        if (strstr(line, "\"event_kind\":\"drain\"") != NULL)
             strcpy(last, line);
     fclose(f);
     ck_assert_msg(strstr(last, reason) != NULL, "'%s' is not in '%s'", reason, last);
@@ -116,7 +116,8 @@ static struct psc *open_client(const struct daemon *d, enum psc_kind kind)
 
 static void report(struct psc *c, double accuracy, uint64_t version)
 {
-    struct psc_metrics m = {sizeof m, NAN, NAN, NAN, 1 - accuracy, accuracy, version};
+    static const float scored[FLOATS];
+    struct psc_metrics m = {sizeof m, NAN, NAN, NAN, 1 - accuracy, accuracy, version, scored};
     ck_assert_int_ge(psc_report(c, &m), 0);
 }
 

@@ -419,6 +419,8 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
         const char *config, *says;
     } rows[] = {
         {"method: async-sdg\n", "async-sdg"},
+        {"", "found no keys"}, /* as an editor leaves it for a moment */
+        {"# method: eamsgd\n", "found no keys"},
         {"method: [\n", "psd.yaml:"},
         {"method: async-sgd\nparameters: {period: 4}\n", "parameters.period"},
         {"method: async-sgd\nparameters: {learning_rate: 1}\nwindow_chunks: 5\n", "window_chunks"},

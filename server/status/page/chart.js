@@ -6,6 +6,14 @@ const MARGIN = {left: 58, right: 12, top: 10, bottom: 36}; /* pixels: room for t
 const MOST_DOTS = 100, MOST_LARGE = 25;                    /* more points than this are a line only; small dots */
 const SMOOTH = 40;                                         /* a smoothed point is the mean of this part of all */
 
+/* Events, as psd names their kinds: those that matter more later. An event of no known kind matters most. */
+const EVENTS = ["end", "join", "checkpoint", "method", "drain"];
+
+function weight(r) {
+    if (typeof r.event !== "string") return -1;
+    return EVENTS.includes(r.event_kind) ? EVENTS.indexOf(r.event_kind) : EVENTS.length;
+}
+
 function node(parent, name, attributes, text) {
     const made = parent.namespaceURI === SVG || name === "svg" ? document.createElementNS(SVG, name)
                                                                : document.createElement(name);
@@ -280,7 +288,7 @@ class Chart {
         for (const r of this.records) {
             if (typeof r.event !== "string") continue;
             const x = s.x(r.t).toFixed(1);
-            const line = node(this.svg, "line", {class: "event", x1: x, x2: x, y1: s.top, y2: s.bottom});
+            const line = node(this.svg, "line", {class: `event ${EVENTS[weight(r)] || ""}`, x1: x, x2: x, y1: s.top, y2: s.bottom});
             node(line, "title", {}, r.event);
         }
     }

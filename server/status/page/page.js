@@ -41,7 +41,7 @@ async function ask(path) {
     }
 }
 
-/* Every second record goes, as in psd; its evaluation and event move to the one before, if that has none. The newest
+/* Every second record goes, as in psd; its evaluation moves to the one before, if that has none, and its event, if that has none as weighty. The newest
  * stays: the next question asks for what is after it. */
 function thin(records) {
     const kept = [];
@@ -53,7 +53,7 @@ function thin(records) {
         const before = kept[kept.length - 1];
         if (!known(before.test_accuracy))
             [before.test_accuracy, before.test_loss] = [r.test_accuracy, r.test_loss];
-        before.event = before.event || r.event;
+        if (weight(r) > weight(before)) [before.event, before.event_kind] = [r.event, r.event_kind];
     });
     return kept;
 }

@@ -55,6 +55,7 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
                                   .welcome_all = welcome_all,
                                   .saved = saved,
                                   .save_others = psd_team_save,
+                                  .others_saved = psd_team_has_saved,
                                   .command_remote = psd_team_tell,
                                   .complete = complete};
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);

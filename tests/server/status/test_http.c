@@ -56,12 +56,17 @@ static void handle_large(void *arg, const char *query, struct psd_http_answer *a
     memset(a->body, 'x', a->len_bytes);
 }
 
+static void handle_end(void *arg, const char *query, struct psd_http_answer *a)
+{
+    (void)query;
+    ++*(int *)arg;
+    a->held = true;
+}
+
 static const struct psd_http_route routes[] = {
-    {"GET", "/status", handle_status, NULL},
-    {"GET", "/healthz", handle_empty, NULL},
-    {"GET", "/large", handle_large, NULL},
-    {"POST", "/drain", handle_drain, NULL},
-    {.method = NULL},
+    {"GET", "/status", handle_status, NULL}, {"GET", "/healthz", handle_empty, NULL},
+    {"GET", "/large", handle_large, NULL},   {"POST", "/drain", handle_drain, NULL},
+    {"POST", "/end", handle_end, NULL},      {.method = NULL},
 };
 
 struct server {
@@ -75,6 +80,7 @@ struct server {
 static void on_stop(uv_async_t *async)
 {
     struct server *s = async->data;
+    psd_http_release(s->http, 500, "{\"error\":\"not well\"}");
     psd_http_destroy(s->http);
     uv_close((uv_handle_t *)async, NULL);
 }
@@ -456,6 +462,52 @@ START_TEST(bad_clients_do_not_block)
 }
 END_TEST
 
+/* A connection that has asked for the end, which nobody has answered yet. */
+static int ask_for_end(void)
+{
+    static const char request[] = "POST /end HTTP/1.1\r\nHost: psd\r\nContent-Length: 0\r\n\r\n";
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(send(fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    return fd;
+}
+
+/* One of them goes before the end; one more than may wait is told so; all others hear how it ended. */
+START_TEST(requests_that_are_held_are_answered_at_the_end)
+{
+    struct server s;
+    struct reply r = {.status = 0};
+    int fds[PSD_HTTP_MOST_HELD];
+    char text[2000];
+    start(&s, "none");
+    for (int i = 0; i < PSD_HTTP_MOST_HELD; i++)
+        fds[i] = ask_for_end();
+    for (double end = unit_now_s() + UNIT_HANG_S; r.status != 503 && unit_now_s() < end;) {
+        int one = ask_for_end(); /* the server takes them in its own time: held, or told */
+        struct timeval soon = {.tv_usec = 200000};
+        setsockopt(one, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+        ssize_t n = recv(one, text, sizeof text - 1, 0);
+        r.status = n > 0 && strncmp(text, "HTTP/1.1 503", 12) == 0 ? 503 : 0;
+        close(one);
+    }
+    ck_assert_int_eq(r.status, 503);
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK); /* nobody else waits for them */
+    ck_assert_int_eq(r.status, 200);
+    close(fds[0]);
+    stop(&s);
+    for (int i = 1; i < PSD_HTTP_MOST_HELD; i++) {
+        size_t n = 0;
+        for (ssize_t got = 1; got > 0 && n<sizeof text - 1; n += got> 0 ? (size_t)got : 0)
+            got = recv(fds[i], text + n, sizeof text - 1 - n, 0);
+        text[n] = 0;
+        assert_has(text, "HTTP/1.1 500");
+        assert_has(text, "{\"error\":\"not well\"}");
+        close(fds[i]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-http");
@@ -469,6 +521,7 @@ int main(void)
     tcase_add_test(tc, another_socket_is_not_removed);
     tcase_add_test(tc, bad_places_are_named);
     tcase_add_test(tc, bad_clients_do_not_block);
+    tcase_add_test(tc, requests_that_are_held_are_answered_at_the_end);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
     tcase_add_loop_test(tc, a_host_that_is_not_loopback_is_refused, 0, (int)ROWS(hosts));
     suite_add_tcase(suite, tc);
