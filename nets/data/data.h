@@ -70,7 +70,7 @@ void cnn_stream_destroy(struct cnn_stream *s);
  * ends: an epoch's incomplete last batch is filled from the next epoch. Negative errno when an image could
  * not be had (cnn_stream_error says why), after all batches before it, and from then on; the arrays' contents
  * are then undefined. Allocates nothing. One call at a time for a stream; any thread. */
-int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels);
+int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
 /* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at

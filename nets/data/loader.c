@@ -82,7 +82,7 @@ void cnn_stream_destroy(struct cnn_stream *s)
     free(s);
 }
 
-static int make_batch(struct cnn_stream *s, float *images, uint8_t *labels, struct cnn_position *after)
+static int make_batch(struct cnn_stream *s, float *images, uint16_t *labels, struct cnn_position *after)
 {
     uint32_t n = cnn_order_draw(&s->order, s->batch, s->picks);
     for (uint32_t i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static int make_batch(struct cnn_stream *s, float *images, uint8_t *labels, stru
     return (int)n;
 }
 
-int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels)
+int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels)
 {
     if (s->failed != 0)
         return s->failed;

@@ -17,7 +17,7 @@ struct slot {
     struct cnn_position after;
     struct cnn_pick *picks; /* [batch] */
     float *images;          /* [batch][n_pixels] */
-    uint8_t *labels;        /* [batch] */
+    uint16_t *labels;       /* [batch] */
     struct ps_error error;
 };
 
@@ -103,7 +103,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
+int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint16_t *labels, struct cnn_position *after,
                       struct ps_error *err)
 {
     struct slot *s = &p->slots[p->head % p->depth]; /* head is the reader's own */
@@ -119,7 +119,7 @@ int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, st
 
     int n = (int)s->n;
     memcpy(images, s->images, s->n * p->maker->n_pixels * sizeof *images);
-    memcpy(labels, s->labels, s->n);
+    memcpy(labels, s->labels, s->n * sizeof *labels);
     *after = s->after;
     pthread_mutex_lock(&p->lock);
     p->head++;

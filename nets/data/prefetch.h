@@ -22,7 +22,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p);
 /* Waits for the next batch and copies it out: its number of images, 0 at the end, or negative errno with the
  * sentence of the image that failed, and from then on always. *after: the order's place after the batch. For
  * one reader. */
-int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
+int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint16_t *labels, struct cnn_position *after,
                       struct ps_error *err);
 
 /* Throws away what was made ahead, and returns when no thread touches the order. */

@@ -12,11 +12,11 @@ static void forward_image(const struct cnn_dnnl *d, const struct cnn_layer *p, c
     memset(out, 0, cnn_shape_count(p->out) * sizeof *out);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
         for (uint32_t ox = 0; ox < p->out.w; ox++, out += channels) {
-            struct cnn_clip c = cnn_window_clip(&p->window, p->in, oy, ox);
+            struct cnn_clip c = cnn_window_clip(p, oy, ox);
             for (uint32_t y = c.y0; y < c.y1; y++)
                 for (uint32_t x = c.x0; x < c.x1; x++)
                     d->kernels->add_scaled(out, in + ((size_t)y * p->in.w + x) * channels,
-                                           1 / (float)c.n_covered, channels);
+                                           1 / (float)c.n_counted, channels);
         }
 }
 
@@ -27,11 +27,11 @@ static void backward_image(const struct cnn_dnnl *d, const struct cnn_layer *p, 
     memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
         for (uint32_t ox = 0; ox < p->out.w; ox++, dout += channels) {
-            struct cnn_clip c = cnn_window_clip(&p->window, p->in, oy, ox);
+            struct cnn_clip c = cnn_window_clip(p, oy, ox);
             for (uint32_t y = c.y0; y < c.y1; y++)
                 for (uint32_t x = c.x0; x < c.x1; x++)
                     d->kernels->add_scaled(din + ((size_t)y * p->in.w + x) * channels, dout,
-                                           1 / (float)c.n_covered, channels);
+                                           1 / (float)c.n_counted, channels);
         }
 }
 
@@ -57,4 +57,9 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_avgpool = {0, NULL, NULL, forward, backward, NULL};
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d, (void)l, (void)n;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_avgpool = {0, needs, NULL, NULL, forward, backward, NULL};

@@ -15,13 +15,19 @@ struct batchnorm {
     float *sums, *products;              /* [batch][C] */
 };
 
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d, (void)l;
+    n->back_reads_in = CNN_READS_VALUE;
+}
+
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct batchnorm *s = l->state;
     size_t channels = l->plan->in.c, n = channels * d->batch;
 
-    s->batch_mean = calloc(2 * channels, sizeof *s->batch_mean);
-    s->mean = cnn_dnnl_buffer((5 * channels + 2 * n) * sizeof *s->mean);
+    s->batch_mean = cnn_dnnl_buffer(d, 2 * channels * sizeof *s->batch_mean);
+    s->mean = cnn_dnnl_buffer(d, (5 * channels + 2 * n) * sizeof *s->mean);
     if (s->batch_mean == NULL || s->mean == NULL)
         return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
     s->batch_variance = s->batch_mean + channels;
@@ -136,4 +142,4 @@ static void update_buffers(const struct cnn_dnnl *d, const struct cnn_dnnl_layer
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_batchnorm = {
-    sizeof(struct batchnorm), create, destroy, forward, backward, update_buffers};
+    sizeof(struct batchnorm), needs, create, destroy, forward, backward, update_buffers};

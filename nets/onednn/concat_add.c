@@ -50,7 +50,8 @@ static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++) {
-        memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
+        if (l->out != l->in[0])
+            memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
         for (uint32_t k = 1; k < l->plan->n_inputs; k++)
             d->kernels->add_scaled(l->out + i * n, l->in[k] + i * n, 1, n);
     }
@@ -70,5 +71,17 @@ static int add_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const floa
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_concat = {0, NULL, NULL, concat_forward, concat_backward, NULL};
-const struct cnn_dnnl_kind cnn_dnnl_add = {0, NULL, NULL, add_forward, add_backward, NULL};
+static void concat_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d, (void)l, (void)n;
+}
+
+static void add_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d, (void)l;
+    n->can_overwrite = n->can_overwrite_back = true;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_concat = {0,   concat_needs, NULL, NULL, concat_forward, concat_backward,
+                                              NULL};
+const struct cnn_dnnl_kind cnn_dnnl_add = {0, add_needs, NULL, NULL, add_forward, add_backward, NULL};

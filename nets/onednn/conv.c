@@ -1,5 +1,6 @@
 /* conv.c: convolutions run on weights in the library's own blocked format: from plain ones it falls to gemm
- * kernels at half the speed. The reorders from x and to g are under 1 % of a step. */
+ * kernels at half the speed. The reorders from x and to g are under 1 % of a step, and their target is one
+ * buffer for all layers. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -14,32 +15,38 @@ struct conv {
 
 struct shapes {
     dnnl_memory_desc_t in, out, weight, bias, weight_any;
-    dnnl_dims_t stride, pad, pad_end;
+    dnnl_dims_t stride, dilation, pad, pad_end;
+    const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
 };
 
-/* The far padding is what makes (in + pad + pad_end - kernel) / stride + 1 come out exactly. */
-static dnnl_dim_t end_pad(const struct cnn_layer_spec *s, uint32_t in, uint32_t out)
+/* The far padding is what makes (in + pad + pad_end - span) / stride + 1 come out exactly. */
+static dnnl_dim_t end_pad(const struct cnn_window *w, int side, uint32_t in, uint32_t out)
 {
-    return (dnnl_dim_t)(out - 1) * s->stride + s->kernel - in - s->pad;
+    dnnl_dim_t span = (dnnl_dim_t)(w->kernel[side] - 1) * w->dilation[side] + 1;
+    return (dnnl_dim_t)(out - 1) * w->stride[side] + span - in - w->pad[side];
 }
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
                     struct ps_error *err)
 {
     const struct cnn_layer *p = l->plan;
-    const struct cnn_layer_spec *spec = p->spec;
+    const struct cnn_window *w = &p->window;
     dnnl_dims_t in = {d->batch, p->in.c, p->in.h, p->in.w}, out = {d->batch, p->out.c, p->out.h, p->out.w};
-    dnnl_dims_t weight = {p->out.c, p->in.c, spec->kernel, spec->kernel}, bias = {p->out.c};
-    dnnl_dims_t grouped = {p->groups, p->out.c / p->groups, p->in.c / p->groups, spec->kernel, spec->kernel};
+    dnnl_dims_t weight = {p->out.c, p->in.c, w->kernel[0], w->kernel[1]}, bias = {p->out.c};
+    dnnl_dims_t grouped = {p->groups, p->out.c / p->groups, p->in.c / p->groups, w->kernel[0], w->kernel[1]};
     bool is_grouped = p->groups > 1;
     const dnnl_dim_t *dims = is_grouped ? grouped : weight;
     int n_dims = is_grouped ? 5 : 4;
     dnnl_status_t st;
 
-    s->stride[0] = s->stride[1] = spec->stride;
-    s->pad[0] = s->pad[1] = spec->pad;
-    s->pad_end[0] = end_pad(spec, p->in.h, p->out.h);
-    s->pad_end[1] = end_pad(spec, p->in.w, p->out.w);
+    for (int side = 0; side < 2; side++) {
+        s->stride[side] = w->stride[side];
+        s->dilation[side] = w->dilation[side] - 1; /* the library counts the gap */
+        s->pad[side] = w->pad[side];
+    }
+    s->pad_end[0] = end_pad(w, 0, p->in.h, p->out.h);
+    s->pad_end[1] = end_pad(w, 1, p->in.w, p->out.w);
+    s->any_bias = p->n_biases > 0 ? &s->bias : NULL;
     st = dnnl_memory_desc_init_by_tag(&s->in, 4, in, dnnl_f32, dnnl_nhwc);
     if (st == dnnl_success)
         st = dnnl_memory_desc_init_by_tag(&s->out, 4, out, dnnl_f32, dnnl_nhwc);
@@ -64,7 +71,7 @@ static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dn
         *out = flat;
         return 0;
     }
-    return cnn_dnnl_memory(d, l, want, DNNL_MEMORY_ALLOCATE, out, err);
+    return cnn_dnnl_share(d, &d->weights, l, want, out, err);
 }
 
 static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
@@ -72,10 +79,10 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
 {
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
-    int rc = cnn_dnnl_check(
-        dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &s->in,
-                                           &s->weight_any, &s->bias, &s->out, s->stride, s->pad, s->pad_end),
-        "describe the convolution", l, err);
+    int rc = cnn_dnnl_check(dnnl_dilated_convolution_forward_desc_init(
+                                &op, dnnl_forward_training, dnnl_convolution_direct, &s->in, &s->weight_any,
+                                s->any_bias, &s->out, s->stride, s->dilation, s->pad, s->pad_end),
+                            "describe the convolution", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, NULL, desc, err)) < 0)
         return rc;
     if ((rc = library_memory(d, l, *desc, dnnl_query_weights_md, c->weight, &c->weight_forward, err)) < 0 ||
@@ -83,8 +90,8 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
         return rc;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->in},
                                     {DNNL_ARG_WEIGHTS, c->weight_forward},
-                                    {DNNL_ARG_BIAS, c->bias},
                                     {DNNL_ARG_DST, c->out},
+                                    {s->any_bias != NULL ? DNNL_ARG_BIAS : 0, c->bias},
                                     {0}};
     return cnn_dnnl_op(d, l, *desc, args, &c->forward, err);
 }
@@ -95,9 +102,9 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
     dnnl_primitive_desc_t desc;
-    int rc = cnn_dnnl_check(dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &s->in,
-                                                                        &s->weight_any, &s->bias, &s->out,
-                                                                        s->stride, s->pad, s->pad_end),
+    int rc = cnn_dnnl_check(dnnl_dilated_convolution_backward_weights_desc_init(
+                                &op, dnnl_convolution_direct, &s->in, &s->weight_any, s->any_bias, &s->out,
+                                s->stride, s->dilation, s->pad, s->pad_end),
                             "describe the convolution's weight gradient", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
         return rc;
@@ -108,7 +115,7 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->in},
                                     {DNNL_ARG_DIFF_DST, c->dout},
                                     {DNNL_ARG_DIFF_WEIGHTS, c->dweight_back},
-                                    {DNNL_ARG_DIFF_BIAS, c->dbias},
+                                    {s->any_bias != NULL ? DNNL_ARG_DIFF_BIAS : 0, c->dbias},
                                     {0}};
     return cnn_dnnl_op(d, l, desc, args, &c->back_weights, err);
 }
@@ -119,10 +126,10 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
     struct conv *c = l->state;
     dnnl_convolution_desc_t op;
     dnnl_primitive_desc_t desc;
-    int rc = cnn_dnnl_check(dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &s->in,
-                                                                     &s->weight_any, &s->out, s->stride,
-                                                                     s->pad, s->pad_end),
-                            "describe the convolution's data gradient", l, err);
+    int rc = cnn_dnnl_check(
+        dnnl_dilated_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &s->in, &s->weight_any,
+                                                         &s->out, s->stride, s->dilation, s->pad, s->pad_end),
+        "describe the convolution's data gradient", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
         return rc;
     if ((rc = library_memory(d, l, desc, dnnl_query_weights_md, c->weight, &c->weight_back, err)) < 0 ||
@@ -131,6 +138,12 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
     const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_DIFF_DST, c->dout}, {DNNL_ARG_WEIGHTS, c->weight_back}, {DNNL_ARG_DIFF_SRC, c->din}, {0}};
     return cnn_dnnl_op(d, l, desc, args, &c->back_data, err);
+}
+
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d;
+    n->back_reads_in = l->plan->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
 }
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
@@ -144,7 +157,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
         (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &c->out, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &c->weight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &c->bias, err)) < 0 ||
-        (rc = create_forward(d, l, &s, &desc, err)) < 0)
+        (rc = create_forward(d, l, &s, &desc, err)) < 0 || !cnn_goes_back(l->plan))
         return rc;
     if (l->pool != NULL)
         return cnn_dnnl_pooled_create(d, l, &c->pooled, err);
@@ -152,7 +165,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
     if ((rc = cnn_dnnl_memory(d, l, &s.out, l->dout, &c->dout, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &c->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &c->dbias, err)) < 0 ||
-        (rc = create_back_weights(d, l, &s, desc, err)) < 0 || l->din[0] == NULL)
+        (l->plan->trains && (rc = create_back_weights(d, l, &s, desc, err)) < 0) || l->din[0] == NULL)
         return rc;
     if ((rc = cnn_dnnl_memory(d, l, &s.in, l->din[0], &c->din, err)) < 0)
         return rc;
@@ -185,8 +198,10 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
         cnn_dnnl_pooled_backward(d, l, c->pooled, x, g);
         return 0;
     }
-    cnn_dnnl_bind(c->dweight, g + l->plan->weight_at);
-    cnn_dnnl_bind(c->dbias, g + l->plan->bias_at);
+    if (l->plan->trains) {
+        cnn_dnnl_bind(c->dweight, g + l->plan->weight_at);
+        cnn_dnnl_bind(c->dbias, g + l->plan->bias_at);
+    }
     if (cnn_dnnl_run(d, &c->back_weights) != dnnl_success || cnn_dnnl_run(d, &c->from_back) != dnnl_success)
         return -EIO;
     if (l->din[0] == NULL)
@@ -196,4 +211,5 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
                : 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_conv = {sizeof(struct conv), create, destroy, forward, backward, NULL};
+const struct cnn_dnnl_kind cnn_dnnl_conv = {
+    sizeof(struct conv), needs, create, destroy, forward, backward, NULL};

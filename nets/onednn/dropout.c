@@ -2,8 +2,6 @@
  * every backend drops the same. Scoring passes the input on. */
 #include "nets/onednn/onednn.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "nets/layers/layer.h"
@@ -13,25 +11,21 @@ struct dropout {
     uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
 };
 
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    n->kept_bytes = cnn_shape_count(l->plan->in) * d->batch;
+    n->work_bytes = l->in_is_flat ? 0 : n->kept_bytes;
+    n->can_overwrite = n->keeps_sign = n->can_overwrite_back = true;
+}
+
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct dropout *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in) * d->batch;
 
-    s->keep = malloc(n);
-    s->drawn = l->in_is_flat ? s->keep : malloc(n);
-    return s->keep != NULL && s->drawn != NULL
-               ? 0
-               : ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
-}
-
-static void destroy(struct cnn_dnnl_layer *l)
-{
-    struct dropout *s = l->state;
-
-    if (s->drawn != s->keep)
-        free(s->drawn);
-    free(s->keep);
+    (void)d, (void)err;
+    s->keep = l->kept;
+    s->drawn = l->in_is_flat ? s->keep : l->work;
+    return 0;
 }
 
 static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, uint32_t image)
@@ -82,4 +76,4 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_dropout = {
-    sizeof(struct dropout), create, destroy, forward, backward, NULL};
+    sizeof(struct dropout), needs, create, NULL, forward, backward, NULL};

@@ -1,6 +1,7 @@
 /* kernels.c: see kernels.h. CNN_ISA names the instruction set this copy is compiled for. */
 #include "nets/onednn/kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "nets/onednn/simd.h"
@@ -14,9 +15,9 @@ struct window {
 static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t ox)
 {
     struct window w;
-    w.top = (int64_t)oy * p->stride - p->pad;
-    w.left = (int64_t)ox * p->stride - p->pad;
-    int64_t bottom = w.top + p->kernel, right = w.left + p->kernel;
+    w.top = (int64_t)oy * p->stride[0] - p->pad[0];
+    w.left = (int64_t)ox * p->stride[1] - p->pad[1];
+    int64_t bottom = w.top + p->kernel[0], right = w.left + p->kernel[1];
     w.y0 = w.top < 0 ? 0 : (uint32_t)w.top;
     w.x0 = w.left < 0 ? 0 : (uint32_t)w.left;
     w.y1 = bottom > p->in.h ? p->in.h : (uint32_t)bottom;
@@ -26,7 +27,7 @@ static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t o
 
 static inline int32_t place_in(const struct cnn_pool *p, const struct window *w, uint32_t y, uint32_t x)
 {
-    return (int32_t)((y - w->top) * p->kernel + (x - w->left));
+    return (int32_t)((y - w->top) * p->kernel[1] + (x - w->left));
 }
 
 static inline size_t pixel(const struct cnn_pool *p, uint32_t y, uint32_t x)
@@ -123,28 +124,30 @@ static inline void write_block(const struct cnn_pool *p, const struct window *w,
             store(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d));
 }
 
-static inline void add_one(const struct cnn_pool *p, const struct window *w, float d, uint8_t at, float *din)
+/* Where the window starts in the input; before it where that is in the pad. */
+static inline int64_t window_start(const struct cnn_pool *p, const struct window *w)
 {
-    uint32_t y = (uint32_t)(w->top + at / p->kernel), x = (uint32_t)(w->left + at % p->kernel);
-    din[pixel(p, y, x)] += d;
+    return (w->top * p->in.w + w->left) * p->in.c;
 }
 
 static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din)
 {
     uint32_t channels = p->in.c;
-    bool writes_once = p->stride >= p->kernel && channels >= LANES;
-    bool writes_all = writes_once && p->stride == p->kernel && p->pad == 0 &&
-                      p->out.h * p->stride >= p->in.h && p->out.w * p->stride >= p->in.w;
+    bool writes_once = p->stride[0] >= p->kernel[0] && p->stride[1] >= p->kernel[1] && channels >= LANES;
+    bool writes_all = writes_once && p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] &&
+                      p->pad[0] + p->pad[1] == 0 && p->out.h * p->stride[0] >= p->in.h &&
+                      p->out.w * p->stride[1] >= p->in.w;
 
     if (!writes_all)
         memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
         for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += channels) {
             struct window w = window_at(p, oy, ox);
-            if (!writes_once)
+            if (!writes_once) {
+                int64_t start = window_start(p, &w);
                 for (uint32_t c = 0; c < channels; c++)
-                    add_one(p, &w, dout[c * p->c_step], argmax[c], din + c);
-            else
+                    din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
+            } else
                 for (uint32_t c = 0;; c = next_block(c, channels)) {
                     write_block(p, &w, dout + c * p->c_step, argmax + c, din + c);
                     if (c + LANES == channels)
@@ -164,6 +167,64 @@ static void relu_back(float *dx, const float *out, size_t n)
     for (size_t i = 0; i < n; i++)
         dx[i] = out[i] > 0 ? dx[i] : 0;
 }
+
+static void leaky(const float *in, float *out, size_t n, float slope)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[i] > 0 ? in[i] : slope * in[i];
+}
+
+static void leaky_back(const float *out, const float *dout, float *dx, size_t n, float slope)
+{
+    for (size_t i = 0; i < n; i++)
+        dx[i] = out[i] > 0 ? dout[i] : slope * dout[i];
+}
+
+static void relu6(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[i] < 0 ? 0 : in[i] > 6 ? 6 : in[i];
+}
+
+static void relu6_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = out[i] > 0 && out[i] < 6 ? dout[i] : 0;
+}
+
+static void sigmoid(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = 1 / (1 + expf(-in[i]));
+}
+
+static void sigmoid_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = dout[i] * out[i] * (1 - out[i]);
+}
+
+static void hyperbolic(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = tanhf(in[i]);
+}
+
+static void hyperbolic_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = dout[i] * (1 - out[i] * out[i]);
+}
+
+static const struct cnn_activation_kernels activation = {
+    leaky, relu6, sigmoid, hyperbolic, leaky_back, relu6_back, sigmoid_back, hyperbolic_back,
+};
 
 static void transpose(const float *from, float *to, size_t rows, size_t cols)
 {
@@ -186,5 +247,6 @@ static void dropout(const float *from, float *to, const uint8_t *keep, float sca
 
 extern const struct cnn_norm_kernels CNN_NORM;
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,    maxpool_back, relu,      relu_back,
-                                        transpose, add_scaled, dropout,      &CNN_NORM, CNN_POOLED};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,     maxpool_back, relu,
+                                        relu_back, &activation, transpose,    add_scaled,
+                                        dropout,   &CNN_NORM,   CNN_POOLED};

@@ -21,7 +21,7 @@ static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
 /* to[c] = the sum of padded[c] to padded[c + size - 1]; the halves before and after the channels are 0. */
 static void window_sums(const struct cnn_lrn *p, const float *padded, float *restrict to)
 {
-    if (p->size == 5) {
+    if (p->size == 5) { /* the usual one */
         for (uint32_t c = 0; c < p->channels; c++)
             to[c] = padded[c] + padded[c + 1] + padded[c + 2] + padded[c + 3] + padded[c + 4];
         return;
@@ -32,19 +32,18 @@ static void window_sums(const struct cnn_lrn *p, const float *padded, float *res
             to[c] += padded[c + j];
 }
 
-static void clear_ends(const struct cnn_lrn *p, float *padded)
+static void clear_ends(const struct cnn_lrn *p, uint32_t before, float *padded)
 {
-    uint32_t half = p->size / 2;
-    memset(padded, 0, half * sizeof *padded);
-    memset(padded + half + p->channels, 0, half * sizeof *padded);
+    memset(padded, 0, before * sizeof *padded);
+    memset(padded + before + p->channels, 0, (p->size - 1 - before) * sizeof *padded);
 }
 
 static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm, float *work)
 {
     uint32_t channels = p->channels;
-    float *restrict middle = work + p->size / 2, *restrict factor = work + channels + p->size;
+    float *restrict middle = work + p->half, *restrict factor = work + channels + p->size;
 
-    clear_ends(p, work);
+    clear_ends(p, p->half, work);
     for (size_t k = 0; k < places; k++, in += channels, out += channels, norm += channels) {
         for (uint32_t c = 0; c < channels; c++)
             middle[c] = in[c] * in[c];
@@ -62,10 +61,11 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
                      const float *dout, float *din, float *work)
 {
     uint32_t channels = p->channels;
-    float *restrict middle = work + p->size / 2, *restrict factor = work + channels + p->size;
+    uint32_t before = p->size - 1 - p->half; /* the neighbours of a neighbour lie the other way round */
+    float *restrict middle = work + before, *restrict factor = work + channels + p->size;
     float twice = 2 * p->part * p->beta;
 
-    clear_ends(p, work);
+    clear_ends(p, before, work);
     for (size_t k = 0; k < places; k++, in += channels, norm += channels, dout += channels, din += channels) {
         power(p, norm, factor);
         for (uint32_t c = 0; c < channels; c++)

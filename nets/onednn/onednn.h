@@ -1,14 +1,16 @@
 /* onednn.h: a net as a list of oneDNN primitives and own loops. Private to nets/onednn.
  *
  * Activations lie as [N][H][W][C] up to the first fully connected layer and as [N][C*H*W] from there; the
- * flat vectors x and g are read and written where they are. Everything is allocated by create. */
+ * flat vectors x and g are read and written where they are. Everything is allocated by create: the planned
+ * arena (nets/memory.h), and beside it one scratchpad for all primitives and one buffer for weights in the
+ * library's own formats, since primitives run one after the other. */
 #ifndef CNN_ONEDNN_H
 #define CNN_ONEDNN_H
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "nets/backend.h"
 #include "nets/onednn/kernels.h"
-#include "nets/plan.h"
 
 struct cnn_dnnl;
 struct cnn_dnnl_layer;
@@ -22,6 +24,8 @@ struct cnn_dnnl_op {
 
 struct cnn_dnnl_kind {
     size_t state_bytes;
+    /* What the layer needs in the arena, from l->plan and what cnn_dnnl_choose has chosen; *n is zeroed. */
+    void (*needs)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n);
     int (*create)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l,
                   struct ps_error *err);       /* NULL: nothing to do */
     void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed memory before create */
@@ -32,8 +36,9 @@ struct cnn_dnnl_kind {
     void (*update_buffers)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, float *x);
 };
 
-extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_fc,
-    cnn_dnnl_avgpool, cnn_dnnl_dropout, cnn_dnnl_lrn, cnn_dnnl_batchnorm, cnn_dnnl_concat, cnn_dnnl_add;
+extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_activation,
+    cnn_dnnl_fc, cnn_dnnl_avgpool, cnn_dnnl_dropout, cnn_dnnl_lrn, cnn_dnnl_batchnorm, cnn_dnnl_concat,
+    cnn_dnnl_add;
 
 struct cnn_dnnl_layer {
     const struct cnn_layer *plan;
@@ -44,6 +49,7 @@ struct cnn_dnnl_layer {
     float *dout;                     /* the layer may spoil it */
     float *din[CNN_MAX_INPUTS];      /* NULL: not wanted; din[0] may be dout */
     float *sum[CNN_MAX_INPUTS];      /* not NULL: the gradient to which din[k] is added */
+    void *kept, *work;               /* as needed; NULL: nothing was */
     struct cnn_dnnl_layer *pool;     /* of a convolution: the max-pool with which it goes backward as one */
     bool is_pooled;                  /* of that max-pool: the convolution goes backward for it */
     bool is_deferred,
@@ -55,25 +61,29 @@ struct cnn_dnnl {
     const struct cnn_plan *plan;
     const struct cnn_kernels *kernels;
     uint32_t batch, threads;
+    void *arena;
+    size_t own_bytes; /* allocated beside it */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
     bool is_training;
-    const struct cnn_draw *draw; /* of the gradient under way */
-    float *input;                /* images as the first layer wants them, when the caller's do not fit */
-    float **act;                 /* act[v]: value v; what works in place shares its input's */
-    bool *is_flat;               /* [values] */
-    float **gradients;           /* of values, each buffer used for many in turn */
-    size_t n_gradients, gradient_bytes;
-    float *dlogits;
-    void *scratch; /* of every primitive: they run one after the other */
-    size_t scratch_bytes;
-    struct cnn_dnnl_layer *layers;
+    const struct cnn_draw *draw;   /* of the gradient under way */
+    float *input;                  /* images as the first layer wants them, when the caller's do not fit */
+    bool *is_flat;                 /* [values] */
+    double *z;                     /* [2 classes]: an image's logits and their gradient */
+    struct cnn_dnnl_layer *layers; /* [n_layers]; a loss's has only in, din and sum */
+    /* Shared by all: of primitives, and for weights in the library's formats. */
+    struct cnn_dnnl_shared {
+        void *data;
+        size_t bytes;            /* of the largest */
+        dnnl_memory_t *memories; /* bound when all are known */
+        size_t n;
+    } scratch, weights;
     /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
     dnnl_primitive_t *primitives;
     dnnl_primitive_desc_t *descs;
-    dnnl_memory_t *memories, *scratch_memories;
-    size_t n_primitives, n_descs, n_memories, n_scratch_memories;
+    dnnl_memory_t *memories;
+    size_t n_primitives, n_descs, n_memories;
 };
 
 /* 0, or the code and sentence for a status that is not success. */
@@ -83,10 +93,12 @@ int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnn
 /* The descriptor stays owned by d. hint: the forward descriptor, or NULL. */
 int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
                   const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct ps_error *err);
-/* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind; DNNL_MEMORY_ALLOCATE: its own.
- */
+/* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind. */
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
                     void *data, dnnl_memory_t *out, struct ps_error *err);
+/* A memory in a buffer shared with others, which holds what was written only until the next primitive. */
+int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struct cnn_dnnl_layer *l,
+                   const dnnl_memory_desc_t *desc, dnnl_memory_t *out, struct ps_error *err);
 /* A primitive with its arguments, ended by one whose arg is 0. */
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                 const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
@@ -94,17 +106,19 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct ps_error *err);
 
-/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. */
-void *cnn_dnnl_buffer(size_t bytes);
+/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. For
+ * free. */
+void *cnn_dnnl_buffer(struct cnn_dnnl *d, size_t bytes);
 
-/* Decides the layouts, makes d->act and d->gradients and tells every layer its own. false: no memory. destroy
- * also takes what a failed create left. */
-bool cnn_dnnl_create_buffers(struct cnn_dnnl *d);
-void cnn_dnnl_destroy_buffers(struct cnn_dnnl *d);
-/* Hands n images to the layers that read them, turned or copied where those cannot read them in place. */
-void cnn_dnnl_place_images(struct cnn_dnnl *d, const float *images, uint32_t n);
+/* Decides the layouts and which layers work as one. d->layers know their plan and kind. -ENOMEM. */
+int cnn_dnnl_choose(struct cnn_dnnl *d);
+/* Tells every layer its places in d->arena. */
+void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m);
+/* Hands the images to the layers that read them, turned or copied where those cannot read them in place. */
+void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *batch);
 
-const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l);
+/* Whether an elementwise layer of that kind leaves values where they lie. */
+bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
 /* The way back of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
  * l->dout the gradient of the pool's output. */

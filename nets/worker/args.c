@@ -37,7 +37,8 @@ static const struct row rows[] = {
      "the road that data takes: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
     {"method", TEXT, AT(method), 0, 0, "NAME",
      "train by sgd, msgd, asgd, mvasgd, d-sync or pipe-sgd, without a server"},
-    {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
+    {"net", TEXT, AT(net), 0, 0, "NET",
+     "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
@@ -246,15 +247,10 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
                        a->state != NULL ? "state" : "step-ms");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    const char *net = a->describe != NULL ? a->describe : a->net;
-    if (cnn_model_find(net) == NULL) {
-        char nets[256] = "";
-        for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
-            snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
-                     cnn_models[i]->name);
-        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s", a->describe != NULL ? "describe" : "net",
-                       net, nets);
-    }
+    struct cnn_model model;
+    struct ps_error why = {""};
+    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
     return 0;
 }
 

@@ -16,8 +16,8 @@ static int load_test_set(struct cnn_scorer *s)
     struct ps_error err;
     struct cnn_stream_options opt = {.split = CNN_TEST,
                                      .batch = (uint32_t)job->args->batch,
-                                     .height = job->model->height,
-                                     .width = job->model->width};
+                                     .height = job->model.height,
+                                     .width = job->model.width};
     int got = 0;
     s->images = calloc(job->info.n_test, job->n_pixels * sizeof *s->images);
     s->labels = calloc(job->info.n_test, sizeof *s->labels);

@@ -7,7 +7,7 @@
 struct cnn_scorer {
     struct cnn_job *job;
     float *images; /* the whole test set */
-    uint8_t *labels;
+    uint16_t *labels;
     uint64_t n;
     FILE *history; /* NULL: none */
 };

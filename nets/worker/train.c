@@ -20,7 +20,7 @@ struct training {
     struct cnn_job *job;
     struct cnn_stream *stream;
     float *images, *g;
-    uint8_t *labels;
+    uint16_t *labels;
     uint64_t step, last_step;
     uint64_t draws;         /* gradients computed */
     uint64_t saved_version; /* the center's, when the state was last saved */
@@ -137,8 +137,8 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .seed = job->args->seed,
                                      .rank = cnn_job_rank(job),
                                      .batch = batch_of(t),
-                                     .height = job->model->height,
-                                     .width = job->model->width,
+                                     .height = job->model.height,
+                                     .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
                                      .threads = (uint32_t)job->args->data_threads};
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
@@ -256,8 +256,7 @@ static int train_step(struct training *t)
         return PSC_EINVAL;
     }
     if (cnn_net_gradient(job->net, job->x, t->images, t->labels, t->g, &score) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "a label beyond the %u classes of %s", job->model->classes,
-               job->model->name);
+        ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }
     t->draws++;

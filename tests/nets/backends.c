@@ -209,7 +209,7 @@ static void check_tie(const char *backend, uint32_t n_out)
     };
     const struct cnn_model model = {"tie", 2, 2, 2, 2, layers, 4, "test"};
     const float images[] = {1, 0, 0, 0, 0, 0, 0, 1};
-    const uint8_t label = 1;
+    const uint16_t label = 1;
     struct bed b;
     struct cnn_score score;
 
@@ -256,7 +256,7 @@ END_TEST
 START_TEST(refuses_bad_labels_and_counts)
 {
     struct bed b;
-    struct cnn_score score = {-1, 77};
+    struct cnn_score score = {-1, 77, 0};
 
     bed_create(&b, cnn_model_find("linear"), 4);
     struct cnn_net *net = net_of(b.model, cnn_backend_name((size_t)_i), 4, 1);

@@ -22,6 +22,7 @@ const char bench_net_help[] = "training steps of a net: images/s, beside the mac
 
 struct options {
     const char *net, *backend;
+    struct cnn_model model; /* of net */
     uint32_t batch, threads;
     double seconds;
     bool json;
@@ -39,7 +40,7 @@ struct bench {
     struct conv_limit *conv; /* NULL: nothing to measure */
     size_t n_floats, n_pixels;
     float *x, *v, *g, *images;
-    uint8_t *labels;
+    uint16_t *labels;
     struct sample samples[MAX_REPETITIONS];
     size_t n_samples;
 };
@@ -123,12 +124,12 @@ static bool parse(int argc, char **argv, struct options *o)
             return false;
         i++;
     }
-    if (cnn_model_find(o->net) == NULL) {
-        fprintf(stderr, "psbench net: --net is '%s', which is not a net\n", o->net);
-        usage(stderr);
-        return false;
-    }
-    return true;
+    struct ps_error err = {""};
+    if (cnn_model_read(o->net, &o->model, &err) == 0)
+        return true;
+    fprintf(stderr, "psbench net: --net: %s\n", err.text);
+    usage(stderr);
+    return false;
 }
 
 /* v <- mu v - eta g; x <- x + v */
@@ -278,8 +279,9 @@ static void report(const struct bench *b)
 
 static int set_up(struct bench *b, struct ps_error *err)
 {
-    const struct cnn_model *model = cnn_model_find(b->opt.net);
-    struct cnn_net_options options = {model, b->opt.backend, b->opt.batch, b->opt.threads};
+    const struct cnn_model *model = &b->opt.model;
+    struct cnn_net_options options = {
+        .model = model, .backend = b->opt.backend, .batch = b->opt.batch, .threads = b->opt.threads};
     int rc = cnn_net_create(&options, &b->net, err);
 
     if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
@@ -297,7 +299,7 @@ static int set_up(struct bench *b, struct ps_error *err)
     for (size_t i = 0; i < b->n_pixels; i++)
         b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
     for (uint32_t i = 0; i < b->opt.batch; i++)
-        b->labels[i] = (uint8_t)(i % model->classes);
+        b->labels[i] = (uint16_t)(i % model->classes);
     if (conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
         b->conv = NULL;
     return 0;
@@ -358,8 +360,9 @@ int bench_net_measure(const char *net, const char *backend, uint32_t batch, uint
 
     if (b == NULL)
         return 1;
-    b->opt = (struct options){net, backend, batch, threads, seconds, false};
-    if ((code = run(b, "plan")) == 0)
+    b->opt = (struct options){
+        .net = net, .backend = backend, .batch = batch, .threads = threads, .seconds = seconds};
+    if (cnn_model_read(net, &b->opt.model, NULL) == 0 && (code = run(b, "plan")) == 0)
         *out = (struct bench_net_times){MEDIAN(b, forward), MEDIAN(b, backward), MEDIAN(b, update)};
     tear_down(b);
     return code;

@@ -18,7 +18,7 @@ static atomic_uint n_made;
 static struct cnn_image_id bad;
 static bool has_bad;
 
-static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                          struct ps_error *err)
 {
     (void)self;
@@ -30,7 +30,7 @@ static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_
     pixels[2] = (uint8_t)id->seed;
     pixels[3] = (uint8_t)id->rank;
     pixels[4] = id->split == CNN_TEST;
-    *label = (uint8_t)(id->index % 10);
+    *label = (uint16_t)(id->index % 10);
     atomic_fetch_add(&n_made, 1);
     if (has_bad && id->epoch == bad.epoch && id->index == bad.index)
         return ps_fail(err, -EIO, "image %u of epoch %u is bad", id->index, (unsigned)id->epoch);
@@ -48,7 +48,7 @@ static const struct cnn_data spelled = {
 struct batch {
     int n;
     float images[BATCH * PIXELS];
-    uint8_t labels[BATCH];
+    uint16_t labels[BATCH];
     struct cnn_position after;
 };
 
