@@ -13,15 +13,15 @@ struct cnn_stream;
 enum cnn_split { CNN_TRAIN, CNN_TEST };
 
 struct cnn_data_info {
-    const char *name;                          /* "mnist", "digits", "cifar10" */
+    const char *name;                          /* "mnist", "digits", "cifar10", "synthetic" */
     uint32_t channels, height, width, classes; /* of the images as they are stored */
-    uint64_t n_train;                          /* images an epoch; digits makes new ones every epoch */
+    uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
 };
 
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
- * or "digits" ("digits:SEED" for another data set). Errors name the file, the place in it, what was found and
- * what is allowed. */
+ * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size).
+ * Errors name the file, the place in it, what was found and what is allowed. */
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);

@@ -50,6 +50,7 @@ struct cnn_data {
 extern const struct cnn_data_type cnn_data_mnist;
 extern const struct cnn_data_type cnn_data_digits;
 extern const struct cnn_data_type cnn_data_cifar10;
+extern const struct cnn_data_type cnn_data_synthetic;
 
 /* The view of that size; height and width 0: the first, or the stored size. -EINVAL says which there are. */
 int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,

@@ -125,9 +125,14 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     return 0;
 }
 
+/* The library writes code for each primitive: by so much do processes grow, as measured on 4 to 500 of them.
+ */
+#define CODE_BYTES (64 * 1024)
+
 static size_t own_bytes(const void *state)
 {
-    return ((const struct cnn_dnnl *)state)->own_bytes;
+    const struct cnn_dnnl *d = state;
+    return d->own_bytes + d->n_primitives * CODE_BYTES;
 }
 
 static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)

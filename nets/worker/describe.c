@@ -70,6 +70,23 @@ static struct cnn_net_options options_of(const struct description *d, const stru
                                     .threads = (uint32_t)args->threads};
 }
 
+/* The smallest net, so that the backend's library and its threads are there before anything is measured. */
+static void warm_up(const struct cnn_net_options *like)
+{
+    struct cnn_net_options opt = *like;
+    struct cnn_net *net = NULL;
+    struct cnn_score score;
+    float *x = calloc(3 * 7850, sizeof *x);
+    const uint16_t label = 0;
+
+    opt.model = cnn_model_find("linear");
+    opt.batch = 1;
+    if (x != NULL && cnn_net_create(&opt, &net, NULL) == 0)
+        cnn_net_gradient(net, x, x + 7850, &label, x + 2 * 7850, &score);
+    cnn_net_destroy(net);
+    free(x);
+}
+
 /* By how much one gradient makes the process grow: the net, its buffers, the batch and the vectors. */
 static int measure(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
@@ -78,6 +95,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     size_t n_floats = cnn_model_n_floats(m), n_pixels = (size_t)m->channels * m->height * m->width * d->batch;
     struct cnn_net *net = NULL;
     struct cnn_score score;
+    warm_up(&opt);
     double before = resident_bytes();
     int rc = cnn_net_create(&opt, &net, err);
     if (rc != 0)

@@ -172,6 +172,14 @@ START_TEST(pool_sizes_round_up)
 }
 END_TEST
 
+static uint64_t floats_of(const struct cnn_param *p)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < p->n_dims; d++)
+        n *= p->shape[d];
+    return n;
+}
+
 static void check_refused(const struct cnn_layer_spec *first, uint32_t classes, const char *sentence)
 {
     const struct cnn_layer_spec layers[] = {
@@ -431,6 +439,97 @@ START_TEST(batchnorms_have_buffers)
 }
 END_TEST
 
+/* Floats that the method steps, and those it leaves alone. */
+static const struct {
+    const char *spec;
+    uint64_t n_params, n_frozen, n_buffers;
+} counts[] = {
+    {"alexnet", 60965224, 0, 0},
+    {"alexnet-ungrouped", 62378344, 0, 0},
+    {"alexnet-ungrouped-cifar:classes=1000", 62378344, 0, 0},
+    {"googlenet-plain", 6998552, 0, 0},
+    /* Each head: 1 x 1 x in x 128, 4 x 4 x 128 x 1024, 1024 x 1000, and their biases. */
+    {"googlenet", 6998552 + (512 + 528) * 128 + 2 * (128 + 2048 * 1024 + 1024 + 1024 * 1000 + 1000), 0, 0},
+    {"vgg19", 143667240, 0, 0},
+    {"resnet18", 11689512, 0, 9600},
+    {"resnet50", 25557032, 0, 53120},
+    /* 96*147+96, 256*96*25+256, 384*256*9+384, 384*384*4+384, 256*384*4+256, 9216*4096+4096, ... */
+    {"imagenet11", 14208 + 614656 + 885120 + 590208 + 393472 + 37752832 + 16781312 + 4097000, 0, 0},
+    {"cifar100-cnn", 4864 + 204928 + 295168 + (4096 * 512 + 512) + 51300, 0, 0},
+    {"cifar100-convex", 51300, 4864 + 204928 + 295168 + (4096 * 512 + 512), 0},
+};
+
+START_TEST(the_seeds_nets_have_their_parameters)
+{
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        uint64_t found[3] = {0}; /* by role */
+        struct cnn_param *rows;
+        struct cnn_model m;
+        struct ps_error err = {""};
+        size_t n;
+        ck_assert_msg(cnn_model_read(counts[i].spec, &m, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(cnn_model_params(&m, &rows, &n, &err), 0);
+        for (size_t k = 0; k < n; k++)
+            found[rows[k].role] += floats_of(&rows[k]);
+        ck_assert_msg(found[CNN_PARAM] == counts[i].n_params && found[CNN_FROZEN] == counts[i].n_frozen &&
+                          found[CNN_BUFFER] == counts[i].n_buffers,
+                      "%s has %lu, %lu and %lu floats", counts[i].spec, (unsigned long)found[CNN_PARAM],
+                      (unsigned long)found[CNN_FROZEN], (unsigned long)found[CNN_BUFFER]);
+        free(rows);
+    }
+}
+END_TEST
+
+/* (3,221) C(96,108) P(96,36) C(256,32) P(256,16) C(384,14) C(384,13) C(256,12) P(256,6) */
+START_TEST(the_11_layer_net_has_the_papers_sizes)
+{
+    static const uint32_t sizes[][2] = {{96, 108}, {96, 36},  {256, 32}, {256, 16},
+                                        {384, 14}, {384, 13}, {256, 12}, {256, 6}};
+    struct cnn_plan *plan;
+    size_t row = 0;
+
+    ck_assert_int_eq(cnn_plan_create(cnn_model_find("imagenet11"), &plan, NULL), 0);
+    for (size_t i = 0; row < 8; i++) {
+        const struct cnn_layer *l = &plan->layers[i];
+        if (l->spec->kind == CNN_RELU)
+            continue;
+        ck_assert_uint_eq(l->out.c, sizes[row][0]);
+        ck_assert_uint_eq(l->out.h, sizes[row++][1]);
+    }
+    cnn_plan_destroy(plan);
+}
+END_TEST
+
+START_TEST(fillers_are_as_published)
+{
+    static const struct cnn_layer_spec layers[] = {
+        {.kind = CNN_FC,
+         .name = "f",
+         .n_out = 400,
+         .filler = CNN_FILL_GAUSSIAN,
+         .fill = 0.01f,
+         .bias_fill = 0.1f},
+        {.kind = CNN_FC, .name = "c", .n_out = 2, .filler = CNN_FILL_CONSTANT, .fill = -3},
+        {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+    };
+    static const struct cnn_model model = {"fill", 2, 10, 10, 2, layers, 3, "test"};
+    float *x = filled(&model, 1);
+    double sum = 0, squares = 0;
+
+    for (size_t i = 0; i < 80000; i++) {
+        sum += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+    }
+    ck_assert_double_eq_tol(sum / 80000, 0, 4 * 0.0035 * 0.01);
+    ck_assert_double_eq_tol(squares / 80000, 1e-4, 4 * 0.005 * 1e-4);
+    for (size_t i = 80000; i < 80400; i++)
+        ck_assert_float_eq(x[i], 0.1f);
+    for (size_t i = 80400; i < 81200; i++)
+        ck_assert_float_eq(x[i], -3);
+    free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nets-params");
@@ -449,6 +548,9 @@ int main(void)
     tcase_add_test(t, model_parameters_are_read);
     tcase_add_test(t, the_cifar_nets_have_the_papers_sizes);
     tcase_add_test(t, batchnorms_have_buffers);
+    tcase_add_test(t, the_seeds_nets_have_their_parameters);
+    tcase_add_test(t, the_11_layer_net_has_the_papers_sizes);
+    tcase_add_test(t, fillers_are_as_published);
     suite_add_tcase(s, t);
     return unit_run(s);
 }

@@ -189,6 +189,53 @@ START_TEST(digits_are_the_same_everywhere)
 }
 END_TEST
 
+/* Any size and number of classes; labels beyond a byte; the same bytes for the same name, others for others.
+ */
+START_TEST(synthetic_makes_images_of_any_size)
+{
+    struct cnn_image_id id = {CNN_TRAIN, 1, 0, 0, 999}, other = {CNN_TRAIN, 1, 1, 0, 999};
+    static uint8_t a[3 * 40 * 30 + 1], b[3 * 40 * 30 + 1];
+    struct cnn_data_info info;
+    struct cnn_data *data;
+    uint16_t label, again;
+
+    ck_assert_int_eq(cnn_data_open("synthetic:3x40x30:1000", &data, NULL), 0);
+    cnn_data_info(data, &info);
+    ck_assert(info.channels == 3 && info.height == 40 && info.width == 30 && info.classes == 1000);
+    a[3600] = b[3600] = 77;
+    ck_assert_int_eq(data->type->image(data->self, &id, a, &label, NULL), 0);
+    ck_assert_uint_eq(label, 999);
+    ck_assert_uint_eq(crc32(0, a, 3600), 668202861);
+    ck_assert_int_eq(data->type->image(data->self, &id, b, &again, NULL), 0);
+    ck_assert_mem_eq(a, b, sizeof a);
+    ck_assert_int_eq(data->type->image(data->self, &other, b, &again, NULL), 0);
+    ck_assert_mem_ne(a, b, sizeof a);
+    ck_assert_uint_eq(b[3600], 77);
+    cnn_data_close(data);
+}
+END_TEST
+
+START_TEST(synthetic_says_what_is_allowed)
+{
+    static const char *const bad[] = {"synthetic",
+                                      "synthetic:",
+                                      "synthetic:3x32:10",
+                                      "synthetic:0x32x32:10",
+                                      "synthetic:5x32x32:10",
+                                      "synthetic:3x4097x32:10",
+                                      "synthetic:3x32x32:1",
+                                      "synthetic:3x32x32:65537",
+                                      "synthetic:3x32x32:10x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ps_error err = {""};
+        struct cnn_data *data;
+        ck_assert_int_eq(cnn_data_open(bad[i], &data, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, "allowed: CxHxW:CLASSES such as 3x224x224:1000") != NULL, "%s",
+                      err.text);
+    }
+}
+END_TEST
+
 START_TEST(digits_differ_by_every_part_of_their_name)
 {
     uint32_t sums[] = {
@@ -275,6 +322,8 @@ int main(void)
     tcase_add_test(tc, a_test_stream_runs_once_and_in_order);
     tcase_add_test(tc, bad_streams);
     tcase_add_test(tc, digits_are_the_same_everywhere);
+    tcase_add_test(tc, synthetic_makes_images_of_any_size);
+    tcase_add_test(tc, synthetic_says_what_is_allowed);
     tcase_add_test(tc, digits_differ_by_every_part_of_their_name);
     tcase_add_test(tc, digits_are_new_every_epoch);
     tcase_add_test(tc, digits_are_even_and_inside_the_image);

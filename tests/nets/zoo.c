@@ -1,0 +1,124 @@
+/* zoo.c: the seeds' nets, at sizes that ref gets through: ref's gradient against differences of its loss, and
+ * every other backend's against ref's. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/nets/cases.h"
+#include "tests/support/unit.h"
+
+#define SEED        9
+#define STEP_NUMBER 5
+
+/* Each parameter takes a step of this part of its size, at random up or down. ReLUs and pools that change
+ * sides within it, and what lies beyond the second order, are less than a thousandth of the difference. */
+#define STEP       0x1p-17
+#define DIFFERENCE 1e-3
+/* A float32 backend against double, of a tensor's largest gradient. In 53 layers with batch normalisation
+ * over 12 values, a rounding turns some ReLUs round, each of which moves gradients by a step. */
+#define AGREEMENT      1e-3
+#define AGREEMENT_DEEP 2e-2
+
+static const struct {
+    const char *spec;
+    double agreement;
+} nets[] = {
+    {"resnet18:classes=7,size=64", AGREEMENT},
+    {"resnet50:classes=7,size=64", AGREEMENT_DEEP},
+    {"googlenet:classes=7,size=80", AGREEMENT},
+    {"googlenet-plain:classes=7,size=64x48", AGREEMENT},
+    {"alexnet:classes=7,size=67", AGREEMENT},
+    {"alexnet-ungrouped:classes=7,size=67x75", AGREEMENT},
+    {"vgg19:classes=7,size=32", AGREEMENT},
+    {"imagenet11:classes=7,size=101", AGREEMENT},
+    {"cifar100-cnn:size=16", AGREEMENT},
+    {"cifar100-convex:size=16", AGREEMENT},
+    {"alexnet-ungrouped-cifar:size=16", AGREEMENT},
+};
+enum { N_NETS = sizeof nets / sizeof nets[0] };
+
+static double gradient(const char *backend, const struct bed *b, const float *x, float *g)
+{
+    struct cnn_net *net = net_of(b->model, backend, b->batch, 2);
+    struct cnn_score score;
+
+    cnn_net_seed(net, SEED, STEP_NUMBER);
+    ck_assert_int_eq(cnn_net_gradient(net, x, b->images, b->labels, g, &score), 0);
+    cnn_net_destroy(net);
+    return score.loss;
+}
+
+/* up = x (1 + STEP), down = x (1 - STEP) or the other way round; what does not train stays. */
+static void step_aside(const struct bed *b, float *up, float *down)
+{
+    uint64_t state = 12345;
+
+    memcpy(up, b->x, b->n_floats * sizeof *up);
+    memcpy(down, b->x, b->n_floats * sizeof *down);
+    for (size_t i = 0; i < b->n_params; i++)
+        for (size_t k = 0; b->params[i].role == CNN_PARAM && k < param_floats(&b->params[i]); k++) {
+            size_t at = b->params[i].offset + k;
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            float by = (state >> 63 ? 1.0f : -1.0f) * (float)STEP * (fabsf(b->x[at]) + 1e-3f);
+            up[at] = b->x[at] + by;
+            down[at] = b->x[at] - by;
+        }
+}
+
+static void check_difference(const struct bed *b, const float *g)
+{
+    float *up = malloc(b->n_floats * sizeof *up), *down = malloc(b->n_floats * sizeof *down);
+    float *unused = malloc(b->n_floats * sizeof *unused);
+    double expected = 0, size = 0;
+
+    ck_assert(up != NULL && down != NULL && unused != NULL);
+    step_aside(b, up, down);
+    for (size_t i = 0; i < b->n_floats; i++) { /* steps as they were taken, rounded to floats */
+        double part = (double)g[i] * ((double)up[i] - (double)down[i]);
+        expected += part;
+        size += part * part;
+    }
+    double found = gradient("ref", b, up, unused) - gradient("ref", b, down, unused);
+    ck_assert_msg(fabs(found - expected) <= DIFFERENCE * fmax(fabs(expected), sqrt(size)),
+                  "%s: the loss changes by %.9g, the gradient says %.9g", b->model->name, found, expected);
+    free(up);
+    free(down);
+    free(unused);
+}
+
+START_TEST(gradients_are_right)
+{
+    struct cnn_model model;
+    struct ps_error err = {""};
+    struct bed b;
+
+    ck_assert_msg(cnn_model_read(nets[_i].spec, &model, &err) == 0, "%s", err.text);
+    bed_create(&b, &model, 3);
+    float *expected = malloc(b.n_floats * sizeof *expected);
+    ck_assert_ptr_nonnull(expected);
+    double loss = gradient("ref", &b, b.x, expected);
+    for (size_t k = 0; cnn_backend_name(k) != NULL; k++) {
+        const char *backend = cnn_backend_name(k);
+        if (strcmp(backend, "ref") == 0 || cnn_backend_probe(k, NULL) != 0)
+            continue;
+        double found = gradient(backend, &b, b.x, b.g);
+        ck_assert_msg(fabs(found - loss) <= 1e-4 * loss, "%s, %s: loss %.9g, expected %.9g", backend,
+                      nets[_i].spec, found, loss);
+        assert_close(&b, backend, b.g, expected, nets[_i].agreement);
+    }
+    check_difference(&b, expected);
+    free(expected);
+    bed_destroy(&b);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nets-zoo");
+    TCase *t = tcase_create("zoo");
+
+    tcase_add_loop_test(t, gradients_are_right, 0, N_NETS);
+    suite_add_tcase(s, t);
+    return unit_run(s);
+}
