@@ -56,25 +56,38 @@ static double total(const struct cnn_dnnl *d, const float *sums, size_t channels
     return sum;
 }
 
+/* The variance from those of the images about their own means (Chan, Golub, LeVeque 1979): the batch is read
+ * once. */
+static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, size_t channels, size_t c,
+                          double places)
+{
+    double squares = total(d, s->products, channels, c);
+
+    for (uint32_t i = 0; i < d->batch; i++) {
+        double off = (double)s->sums[i * channels + c] / places - s->batch_mean[c];
+        squares += places * off * off;
+    }
+    return squares / (places * d->batch);
+}
+
 static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     struct batchnorm *s = l->state;
-    const struct cnn_norm_kernels *kernels = d->kernels->norm;
     size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = channels * places;
-    double count = (double)places * d->batch;
 
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        kernels->sums(places, channels, l->in[0] + i * n, s->sums + i * channels);
-    for (size_t c = 0; c < channels; c++) {
-        s->batch_mean[c] = total(d, s->sums, channels, c) / count;
-        s->mean[c] = (float)s->batch_mean[c];
+#pragma omp parallel num_threads(d->threads) if (d->threads > 1)
+    {
+#pragma omp for
+        for (uint32_t i = 0; i < d->batch; i++)
+            d->kernels->norm->moments(places, channels, l->in[0] + i * n, s->sums + i * channels,
+                                      s->products + i * channels);
+#pragma omp for
+        for (size_t c = 0; c < channels; c++) {
+            s->batch_mean[c] = total(d, s->sums, channels, c) / ((double)places * d->batch);
+            s->batch_variance[c] = variance_of(d, s, channels, c, (double)places);
+            s->mean[c] = (float)s->batch_mean[c];
+        }
     }
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        kernels->squares(places, channels, l->in[0] + i * n, s->mean, s->sums + i * channels);
-    for (size_t c = 0; c < channels; c++)
-        s->batch_variance[c] = total(d, s->sums, channels, c) / count;
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)

@@ -109,10 +109,14 @@ static inline floats load_dout(const struct cnn_pool *p, const float *dout)
     return d;
 }
 
-/* Windows do not overlap: every input of the window is written once, the maximum with d, the others with 0.
- */
+static inline void store_or_add(float *to, floats v, bool adds)
+{
+    store(to, adds ? load(to) + v : v);
+}
+
+/* Every input of the window is written, the maximum with d, the others with 0, or has these added. */
 static inline void write_block(const struct cnn_pool *p, const struct window *w, const float *dout,
-                               const uint8_t *argmax, float *din)
+                               const uint8_t *argmax, float *din, bool adds)
 {
     bytes narrow;
     memcpy(&narrow, argmax, sizeof narrow);
@@ -121,7 +125,7 @@ static inline void write_block(const struct cnn_pool *p, const struct window *w,
 
     for (uint32_t y = w->y0; y < w->y1; y++)
         for (uint32_t x = w->x0; x < w->x1; x++)
-            store(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d));
+            store_or_add(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d), adds);
 }
 
 /* Where the window starts in the input; before it where that is in the pad. */
@@ -130,29 +134,60 @@ static inline int64_t window_start(const struct cnn_pool *p, const struct window
     return (w->top * p->in.w + w->left) * p->in.c;
 }
 
+static inline void back_few(const struct cnn_pool *p, const struct window *w, const float *dout,
+                            const uint8_t *argmax, float *din)
+{
+    int64_t start = window_start(p, w);
+
+    for (uint32_t c = 0; c < p->in.c; c++)
+        din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
+}
+
+/* Blocks that overlap would add some channels twice: those of the last are added one by one. */
+static inline void back_adding(const struct cnn_pool *p, const struct window *w, const float *dout,
+                               const uint8_t *argmax, float *din)
+{
+    int64_t start = window_start(p, w);
+    uint32_t c = 0;
+
+    for (; c + LANES <= p->in.c; c += LANES)
+        write_block(p, w, dout + c * p->c_step, argmax + c, din + c, true);
+    for (; c < p->in.c; c++)
+        din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
+}
+
+static inline void back_writing(const struct cnn_pool *p, const struct window *w, const float *dout,
+                                const uint8_t *argmax, float *din)
+{
+    for (uint32_t c = 0;; c = next_block(c, p->in.c)) {
+        write_block(p, w, dout + c * p->c_step, argmax + c, din + c, false);
+        if (c + LANES == p->in.c)
+            break;
+    }
+}
+
+/* Windows of more places than this take less when each maximum is added by itself. */
+#define MANY_PLACES 16
+
 static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din)
 {
-    uint32_t channels = p->in.c;
-    bool writes_once = p->stride[0] >= p->kernel[0] && p->stride[1] >= p->kernel[1] && channels >= LANES;
-    bool writes_all = writes_once && p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] &&
-                      p->pad[0] + p->pad[1] == 0 && p->out.h * p->stride[0] >= p->in.h &&
-                      p->out.w * p->stride[1] >= p->in.w;
+    bool apart = p->stride[0] >= p->kernel[0] && p->stride[1] >= p->kernel[1];
+    bool covers = p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] &&
+                  p->pad[0] + p->pad[1] == 0 && p->out.h * p->stride[0] >= p->in.h &&
+                  p->out.w * p->stride[1] >= p->in.w;
+    bool few = p->in.c < LANES || p->kernel[0] * p->kernel[1] > MANY_PLACES;
 
-    if (!writes_all)
+    if (few || !apart || !covers)
         memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
-        for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += channels) {
+        for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += p->in.c) {
             struct window w = window_at(p, oy, ox);
-            if (!writes_once) {
-                int64_t start = window_start(p, &w);
-                for (uint32_t c = 0; c < channels; c++)
-                    din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
-            } else
-                for (uint32_t c = 0;; c = next_block(c, channels)) {
-                    write_block(p, &w, dout + c * p->c_step, argmax + c, din + c);
-                    if (c + LANES == channels)
-                        break;
-                }
+            if (few)
+                back_few(p, &w, dout, argmax, din);
+            else if (apart)
+                back_writing(p, &w, dout, argmax, din);
+            else
+                back_adding(p, &w, dout, argmax, din);
         }
 }
 

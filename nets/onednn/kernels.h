@@ -75,9 +75,8 @@ struct cnn_norm_kernels {
                 float *work);
     void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
                      const float *dout, float *din, float *work);
-    /* sum[c] = the sum over places of in, or of (in - mean)^2 */
-    void (*sums)(size_t places, size_t channels, const float *in, float *sum);
-    void (*squares)(size_t places, size_t channels, const float *in, const float *mean, float *sum);
+    /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
+    void (*moments)(size_t places, size_t channels, const float *in, float *sum, float *square);
     /* out = (in - mean) a + b */
     void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
                    const float *b, float *out);

@@ -1,9 +1,11 @@
-/* norm_kernels.c: see struct cnn_norm_kernels in kernels.h. Plain loops along the channels, which lie
- * together; compiled once per instruction set. */
+/* norm_kernels.c: see struct cnn_norm_kernels in kernels.h. Loops along the channels, which lie together;
+ * compiled once per instruction set. */
 #include "nets/onednn/kernels.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "nets/onednn/simd.h"
 
 /* to = s^-beta. The usual 3/4 by square roots: a loop over powf is not made of vectors. */
 static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
@@ -76,20 +78,123 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
     }
 }
 
-static void sums(size_t places, size_t channels, const float *in, float *restrict sum)
+/* Sums of a channel over the places: one vector of channels, or four, at a time, and of two places, so that
+ * additions do not wait for each other. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* The sum over places, and that of the squared distances from its mean. */
+INLINE void moments_tile(size_t places, size_t channels, const float *in, float *sum, float *square,
+                         const int V)
 {
-    memset(sum, 0, channels * sizeof *sum);
-    for (size_t k = 0; k < places; k++, in += channels)
-        for (size_t c = 0; c < channels; c++)
-            sum[c] += in[c];
+    floats a[V], b[V], mean[V];
+    size_t k;
+
+    for (int v = 0; v < V; v++)
+        a[v] = b[v] = (floats){0};
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++) {
+            a[v] += load(in + k * channels + v * LANES);
+            b[v] += load(in + (k + 1) * channels + v * LANES);
+        }
+    for (int v = 0; v < V; v++) {
+        if (k < places)
+            a[v] += load(in + k * channels + v * LANES);
+        a[v] += b[v];
+        store(sum + v * LANES, a[v]);
+        mean[v] = a[v] / (float)places;
+        a[v] = b[v] = (floats){0};
+    }
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++) {
+            floats p = load(in + k * channels + v * LANES) - mean[v];
+            floats q = load(in + (k + 1) * channels + v * LANES) - mean[v];
+            a[v] += p * p;
+            b[v] += q * q;
+        }
+    for (int v = 0; v < V; v++) {
+        floats p = k < places ? load(in + k * channels + v * LANES) - mean[v] : (floats){0};
+        store(square + v * LANES, a[v] + b[v] + p * p);
+    }
 }
 
-static void squares(size_t places, size_t channels, const float *in, const float *mean, float *restrict sum)
+/* The same of one channel, where there are fewer than LANES. */
+static void moments_one(size_t places, size_t channels, const float *in, float *sum, float *square)
 {
-    memset(sum, 0, channels * sizeof *sum);
-    for (size_t k = 0; k < places; k++, in += channels)
-        for (size_t c = 0; c < channels; c++)
-            sum[c] += (in[c] - mean[c]) * (in[c] - mean[c]);
+    float s = 0, q = 0;
+
+    for (size_t k = 0; k < places; k++)
+        s += in[k * channels];
+    *sum = s;
+    for (size_t k = 0; k < places; k++)
+        q += (in[k * channels] - s / (float)places) * (in[k * channels] - s / (float)places);
+    *square = q;
+}
+
+static void moments(size_t places, size_t channels, const float *in, float *sum, float *square)
+{
+    size_t c = 0;
+
+    for (; channels < LANES && c < channels; c++)
+        moments_one(places, channels, in + c, sum + c, square + c);
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        moments_tile(places, channels, in + c, sum + c, square + c, 4);
+    for (; c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        moments_tile(places, channels, in + at, sum + at, square + at, 1);
+    }
+}
+
+INLINE void back_tile(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
+                      float *sum, float *product, const int V)
+{
+    floats s[2][V], q[2][V], m[V];
+    size_t k;
+
+    for (int v = 0; v < V; v++) {
+        s[0][v] = s[1][v] = q[0][v] = q[1][v] = (floats){0};
+        m[v] = load(mean + v * LANES);
+    }
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++)
+            for (size_t e = 0; e < 2; e++) {
+                floats d = load(dout + (k + e) * channels + v * LANES);
+                s[e][v] += d;
+                q[e][v] += d * (load(in + (k + e) * channels + v * LANES) - m[v]);
+            }
+    for (int v = 0; v < V; v++) {
+        if (k < places) {
+            floats d = load(dout + k * channels + v * LANES);
+            s[0][v] += d;
+            q[0][v] += d * (load(in + k * channels + v * LANES) - m[v]);
+        }
+        store(sum + v * LANES, s[0][v] + s[1][v]);
+        store(product + v * LANES, q[0][v] + q[1][v]);
+    }
+}
+
+static void back_one(size_t places, size_t channels, const float *in, float mean, const float *dout,
+                     float *sum, float *product)
+{
+    *sum = *product = 0;
+    for (size_t k = 0; k < places; k++) {
+        *sum += dout[k * channels];
+        *product += dout[k * channels] * (in[k * channels] - mean);
+    }
+}
+
+static void back_sums(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
+                      float *restrict sum, float *restrict product)
+{
+    size_t c = 0;
+
+    for (; channels < LANES && c < channels; c++)
+        back_one(places, channels, in + c, mean[c], dout + c, sum + c, product + c);
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        back_tile(places, channels, in + c, mean + c, dout + c, sum + c, product + c, 4);
+    for (; c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        back_tile(places, channels, in + at, mean + at, dout + at, sum + at, product + at, 1);
+    }
 }
 
 static void affine(size_t places, size_t channels, const float *in, const float *mean, const float *a,
@@ -98,18 +203,6 @@ static void affine(size_t places, size_t channels, const float *in, const float 
     for (size_t k = 0; k < places; k++, in += channels, out += channels)
         for (size_t c = 0; c < channels; c++)
             out[c] = (in[c] - mean[c]) * a[c] + b[c];
-}
-
-static void back_sums(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *restrict sum, float *restrict product)
-{
-    memset(sum, 0, channels * sizeof *sum);
-    memset(product, 0, channels * sizeof *product);
-    for (size_t k = 0; k < places; k++, in += channels, dout += channels)
-        for (size_t c = 0; c < channels; c++) {
-            sum[c] += dout[c];
-            product[c] += dout[c] * (in[c] - mean[c]);
-        }
 }
 
 static void back_affine(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
@@ -121,4 +214,4 @@ static void back_affine(size_t places, size_t channels, const float *in, const f
 }
 
 extern const struct cnn_norm_kernels CNN_NORM;
-const struct cnn_norm_kernels CNN_NORM = {lrn, lrn_back, sums, squares, affine, back_sums, back_affine};
+const struct cnn_norm_kernels CNN_NORM = {lrn, lrn_back, moments, affine, back_sums, back_affine};
