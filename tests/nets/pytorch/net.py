@@ -62,10 +62,7 @@ class Net:
         return total / F.avg_pool2d(counted, layer["kernel"], layer["stride"], divisor_override=1)
 
     def lrn(self, layer, x):
-        half, size = layer["size"] // 2, layer["size"]
-        squares = F.pad(x * x, (0, 0, 0, 0, half, size - 1 - half))
-        total = squares.unfold(1, size, 1).sum(-1) if size > 9 else sum(squares[:, i:i + x.shape[1]] for i in range(size))
-        return x * (layer["k"] + layer["alpha"] / size * total) ** -layer["beta"]
+        return F.local_response_norm(x, layer["size"], layer["alpha"], layer["beta"], layer["k"])
 
     def dropout(self, layer, x, trains):
         if not trains:
