@@ -9,7 +9,7 @@
 #include "nets/data/dataset.h"
 #include "nets/philox.h"
 
-enum { MAX_SIDE = 4096, N_TRAIN = 60000, N_TEST = 2000 };
+enum { MAX_SIDE = 4096, N_TRAIN = 60000, N_TEST = 512 };
 
 struct synthetic {
     struct cnn_data_info info;

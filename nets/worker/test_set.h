@@ -8,6 +8,7 @@ struct cnn_scorer {
     struct cnn_job *job;
     float *images; /* the whole test set */
     uint16_t *labels;
+    double accuracy_5; /* of the last time */
     uint64_t n;
     FILE *history; /* NULL: none */
 };
