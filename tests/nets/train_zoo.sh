@@ -11,14 +11,14 @@ rows=("$@")
 [[ ${#rows[@]} -gt 0 ]] || rows=(
     "cifar100-cnn|3x32x32:100|0.005"
     "cifar100-convex|3x32x32:100|0.005"
-    "alexnet:classes=10,size=67|3x67x67:10|0.02"
-    "alexnet-ungrouped:classes=10,size=67|3x67x67:10|0.02"
-    "alexnet-ungrouped-cifar|3x32x32:10|0.02"
-    "googlenet:classes=10,size=80|3x80x80:10|0.02"
-    "vgg19:classes=10,size=32|3x32x32:10|0.02"
-    "resnet18:classes=10,size=64|3x64x64:10|0.02"
-    "resnet50:classes=10,size=64|3x64x64:10|0.02"
-    "imagenet11:classes=10,size=101|3x101x101:10|0.002"
+    "alexnet:classes=2,size=67|3x67x67:2|0.1"
+    "alexnet-ungrouped:classes=2,size=67|3x67x67:2|0.1"
+    "alexnet-ungrouped-cifar:classes=2|3x32x32:2|0.1"
+    "googlenet:classes=2,size=80|3x80x80:2|0.02"
+    "vgg19:classes=2,size=32|3x32x32:2|0.1"
+    "resnet18:classes=2,size=64|3x64x64:2|0.02"
+    "resnet50:classes=2,size=64|3x64x64:2|0.01"
+    "imagenet11:classes=2,size=101|3x101x101:2|0.002"
 )
 folder=$(mktemp -d)
 trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; rm -rf "$folder"' EXIT
