@@ -30,7 +30,7 @@ static uint32_t rank_of(uint32_t classes, const double *z, uint32_t label)
     uint32_t rank = 0;
 
     for (uint32_t k = 0; k < classes; k++)
-        rank += z[k] > z[label] || (z[k] == z[label] && k < label);
+        rank += k < label ? z[k] >= z[label] : z[k] > z[label];
     return rank;
 }
 

@@ -38,7 +38,7 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     return 0;
 }
 
-/* One that a pool works for does nothing. */
+/* One that a neighbour works for does nothing. */
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
     (void)d;

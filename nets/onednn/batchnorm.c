@@ -17,8 +17,9 @@ struct batchnorm {
 
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
-    (void)d, (void)l;
+    (void)d;
     n->back_reads_in = CNN_READS_VALUE;
+    n->back_reads_out = l->has_relu ? CNN_READS_SIGN : CNN_READS_NOTHING;
 }
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
@@ -107,9 +108,12 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
         s->a[c] = x[p->weight_at + c] * s->inverse[c];
     }
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (uint32_t i = 0; i < d->batch; i++) {
         d->kernels->norm->affine(places, channels, l->in[0] + i * n, s->mean, s->a, x + p->bias_at,
                                  l->out + i * n);
+        if (l->has_relu)
+            d->kernels->relu(l->out + i * n, n);
+    }
     return 0;
 }
 
@@ -122,9 +126,12 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     double count = (double)places * d->batch;
 
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (uint32_t i = 0; i < d->batch; i++) {
+        if (l->has_relu)
+            d->kernels->relu_back(l->dout + i * n, l->out + i * n, n);
         d->kernels->norm->back_sums(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n,
                                     s->sums + i * channels, s->products + i * channels);
+    }
     for (size_t c = 0; c < channels; c++) {
         double inverse = (double)s->inverse[c], a = (double)x[p->weight_at + c] * inverse;
         double dshift = total(d, s->sums, channels, c), dscale = inverse * total(d, s->products, channels, c);

@@ -94,6 +94,20 @@ static void pair_with_pools(struct cnn_dnnl *d)
     }
 }
 
+/* A ReLU of what a batchnorm or an add alone hands to it is done by these, image by image. */
+static void pair_with_producers(struct cnn_dnnl *d)
+{
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        struct cnn_dnnl_layer *l = &d->layers[i];
+        if (l->is_deferred || !can_defer(d, l->plan))
+            continue;
+        struct cnn_dnnl_layer *from = &d->layers[l->plan->inputs[0].value - 1];
+        enum cnn_layer_kind kind = from->plan->spec->kind;
+        if (kind == CNN_BATCHNORM || kind == CNN_ADD)
+            l->is_deferred = from->has_relu = true;
+    }
+}
+
 int cnn_dnnl_choose(struct cnn_dnnl *d)
 {
     d->is_flat = calloc(d->plan->n_values, sizeof *d->is_flat);
@@ -101,6 +115,7 @@ int cnn_dnnl_choose(struct cnn_dnnl *d)
         return -ENOMEM;
     lay_out(d);
     pair_with_pools(d);
+    pair_with_producers(d);
     return 0;
 }
 

@@ -54,6 +54,8 @@ static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float
             memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
         for (uint32_t k = 1; k < l->plan->n_inputs; k++)
             d->kernels->add_scaled(l->out + i * n, l->in[k] + i * n, 1, n);
+        if (l->has_relu)
+            d->kernels->relu(l->out + i * n, n);
     }
     return 0;
 }
@@ -64,10 +66,13 @@ static int add_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const floa
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (uint32_t i = 0; i < d->batch; i++) {
+        if (l->has_relu)
+            d->kernels->relu_back(l->dout + i * n, l->out + i * n, n);
         for (uint32_t k = 0; k < l->plan->n_inputs; k++)
             if (l->din[k] != NULL && l->din[k] != l->dout)
                 memcpy(l->din[k] + i * n, l->dout + i * n, n * sizeof *l->dout);
+    }
     return 0;
 }
 
@@ -78,8 +83,9 @@ static void concat_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *
 
 static void add_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
-    (void)d, (void)l;
+    (void)d;
     n->can_overwrite = n->can_overwrite_back = true;
+    n->back_reads_out = l->has_relu ? CNN_READS_SIGN : CNN_READS_NOTHING;
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_concat = {0,   concat_needs, NULL, NULL, concat_forward, concat_backward,

@@ -52,8 +52,10 @@ struct cnn_dnnl_layer {
     void *kept, *work;               /* as needed; NULL: nothing was */
     struct cnn_dnnl_layer *pool;     /* of a convolution: the max-pool with which it goes backward as one */
     bool is_pooled;                  /* of that max-pool: the convolution goes backward for it */
-    bool is_deferred,
-        has_relu; /* of a ReLU and the max-pool that does its work: max(0, max w) = max max(0, w) */
+    /* A ReLU whose work a neighbour does: the max-pool behind it, max(0, max w) = max max(0, w), or the
+     * batchnorm or add before it, which has each image in the cache then. */
+    bool is_deferred;
+    bool has_relu; /* of that neighbour */
     void *state;
 };
 
