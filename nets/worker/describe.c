@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,8 +23,8 @@ struct description {
     double image_bytes;
     double activation_bytes; /* outputs of all layers: what a plan without reuse would keep of them alone */
     struct cnn_net_memory memory;
-    const char *backend;
-    double measured_bytes; /* 0: not measured */
+    const char *backend; /* NULL: not measured */
+    double measured_bytes;
 };
 
 static double output_bytes(const struct description *d, const struct cnn_layer_row *row)
@@ -96,6 +98,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     struct cnn_net *net = NULL;
     struct cnn_score score;
     warm_up(&opt);
+    malloc_trim(0); /* or the net would lie where that one was */
     double before = resident_bytes();
     int rc = cnn_net_create(&opt, &net, err);
     if (rc != 0)
@@ -115,7 +118,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     if (rc != 0)
         ps_fail(err, rc, "%s", cnn_net_error(net));
     else if (before > 0)
-        d->measured_bytes = resident_bytes() - before;
+        d->measured_bytes = fmax(resident_bytes() - before, 0);
 
 free_all:
     free(labels);
@@ -172,7 +175,7 @@ static void print_text(FILE *out, const struct description *d)
             "the backend's own %.2f, parameters and gradient %.2f; total %.2f MiB",
             d->batch, d->image_bytes / MIB, (double)d->memory.values / MIB, (double)d->memory.own / MIB,
             (double)d->memory.vectors / MIB, total_bytes(d) / MIB);
-    if (d->measured_bytes > 0)
+    if (d->backend != NULL)
         fprintf(out, "; measured on %s: %.2f MiB", d->backend, d->measured_bytes / MIB);
     fputc('\n', out);
 }
@@ -201,7 +204,7 @@ static void print_json(FILE *out, const struct description *d)
             ",\"total_bytes\":%.0f",
             d->n_params, d->n_buffers, d->forward_flops, d->backward_flops, d->image_bytes,
             d->activation_bytes, d->memory.values, d->memory.own, d->memory.vectors, total_bytes(d));
-    if (d->measured_bytes > 0)
+    if (d->backend != NULL)
         fprintf(out, ",\"backend\":\"%s\",\"measured_bytes\":%.0f}\n", d->backend, d->measured_bytes);
     else
         fputs(",\"backend\":null,\"measured_bytes\":null}\n", out);
