@@ -26,23 +26,36 @@ NETS = ["lenet", "mlp", "cifar7", "resnet8", "alexnet-cifar", "cifar100-cnn", "c
         "imagenet11:classes=10"]
 BATCH = 8
 # float32 against double. A rounding turns a ReLU or a pool's maximum round here and there, each of which moves single gradients
-# by a step: they are measured by the length of the error, tensor by tensor. ref, which computes in double, is held to less.
+# by a step: they are measured by the length of the error, tensor by tensor. Deep nets do that to PyTorch in float32 too, by as
+# much: three times its own error is allowed. ref, which computes in double, is held to less.
 OUTPUT_BOUND, LOSS_BOUND = 1e-4, 1e-5
 GRADIENT_BOUND = {"ref": 1e-5, "onednn": 1e-2}
 
 
-def worst_gradient(tensors, net):
-    largest = max(t.norm().item() for name, t in tensors.items() if name.startswith("g."))
+def gradients_of(net):
+    return {name: p.grad if p.grad is not None else torch.zeros_like(p) for name, p in net.params.items()}
+
+
+def worst_gradient(found, net):
+    largest = max(g.norm().item() for g in found.values())
     worst = (0, "")
-    for name, g in tensors.items():
-        if not name.startswith("g.") or "running_" in name:
+    for name, expected in gradients_of(net).items():
+        if "running_" in name:
             continue
-        expected = net.params[name[2:]].grad
-        expected = torch.zeros_like(g) if expected is None else expected
-        error = g.double() - expected
+        error = found[name].double() - expected
         relative = error.norm().item() / max(expected.norm().item(), 0.01 * largest)
-        worst = max(worst, (relative, name[2:]))
+        worst = max(worst, (relative, name))
     return worst
+
+
+def backward(description, tensors, dtype):
+    torch.set_default_dtype(dtype)
+    params = {name[2:]: t.to(dtype, copy=True) for name, t in tensors.items() if name.startswith("x.")}
+    masks = {name[5:]: t.to(dtype) for name, t in tensors.items() if name.startswith("mask.")}
+    net = Net(description, params, masks)
+    loss, _ = net.run(tensors["images"].to(dtype), tensors["labels"].long(), True)
+    loss.backward()
+    return net, loss
 
 
 def compare(dump, spec, backend, folder):
@@ -51,21 +64,18 @@ def compare(dump, spec, backend, folder):
     with open(prefix + ".json", encoding="utf-8") as f:
         description = json.load(f)
     tensors = read_tensors(prefix + ".safetensors")
-    params = {name[2:]: t.double() for name, t in tensors.items() if name.startswith("x.")}
-    masks = {name[5:]: t.double() for name, t in tensors.items() if name.startswith("mask.")}
-    torch.set_default_dtype(torch.float64)
-    net = Net(description, params, masks)
-    images, labels = tensors["images"].double(), tensors["labels"].long()
-    loss, _ = net.run(images, labels, True)
-    loss.backward()
+    single, _ = backward(description, tensors, torch.float32)
+    net, loss = backward(description, tensors, torch.float64)
     with torch.no_grad():
-        outputs = torch.log_softmax(net.run(images, labels, False)[1], 1)
+        outputs = torch.log_softmax(net.run(tensors["images"].double(), tensors["labels"].long(), False)[1], 1)
     output_error = ((tensors["outputs"].double() - outputs).abs().max() / outputs.abs().max()).item()
     loss_error = abs(tensors["loss"].item() - loss.item()) / abs(loss.item())
-    gradient_error, where = worst_gradient(tensors, net)
-    good = output_error <= OUTPUT_BOUND and loss_error <= LOSS_BOUND and gradient_error <= GRADIENT_BOUND[backend]
+    gradient_error, where = worst_gradient({name[2:]: g for name, g in tensors.items() if name.startswith("g.")}, net)
+    its_own, _ = worst_gradient(gradients_of(single), net)
+    bound = GRADIENT_BOUND[backend] if backend == "ref" else max(GRADIENT_BOUND[backend], 3 * its_own)
+    good = output_error <= OUTPUT_BOUND and loss_error <= LOSS_BOUND and gradient_error <= bound
     print(f"{spec:40} {backend:7} outputs {output_error:.1e}  loss {loss_error:.1e}  gradient {gradient_error:.1e} "
-          f"({where}){'' if good else '  BEYOND ITS BOUND'}", flush=True)
+          f"({where}; PyTorch's float32 {its_own:.1e}){'' if good else '  BEYOND ITS BOUND'}", flush=True)
     return good
 
 
