@@ -50,6 +50,8 @@ struct cnn_backend {
     void (*destroy)(void *state);
     /* Bytes that create has allocated outside of the arena. */
     size_t (*own_bytes)(const void *state);
+    /* Seconds that the state has spent in kernels of a library; NULL: it uses none. */
+    double (*library_s)(const void *state);
     /* Arguments were checked by net.c: 1 <= n <= batch, labels < classes. They allocate nothing. -EIO with a
      * sentence when the library beneath fails. */
     int (*score)(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *score,

@@ -1,6 +1,7 @@
 #include "nets/machine.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,4 +44,11 @@ uint64_t cnn_machine_bytes(void)
 {
     uint64_t free_bytes = available(), limit = of_cgroup("memory.max");
     return limit < free_bytes ? limit : free_bytes;
+}
+
+uint32_t cnn_machine_cores(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n < 1 ? 1 : (uint32_t)n;
 }

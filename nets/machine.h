@@ -8,4 +8,7 @@
  * within the limit of its cgroup. UINT64_MAX where neither can be read. */
 uint64_t cnn_machine_bytes(void);
 
+/* The cores that the process may run on: what taskset, Slurm or a container left it. At least 1. */
+uint32_t cnn_machine_cores(void);
+
 #endif

@@ -3,7 +3,6 @@
 #include "nets/machine.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,14 +72,6 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
                        precision_names[opt->precision]);
     *out = b;
     return b->probe != NULL ? b->probe(opt->precision, err) : 0;
-}
-
-/* The cores this process may run on: what taskset, Slurm or a container left it. */
-static uint32_t usable_cores(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return n < 1 ? 1 : (uint32_t)n;
 }
 
 static int check_options(const struct cnn_net_options *opt, const struct cnn_plan *plan, struct ps_error *err)
@@ -175,7 +166,7 @@ static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struc
         rc = check_options(opt, net->plan, err);
     if (rc < 0)
         return rc;
-    *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : usable_cores(),
+    *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
                                 opt->precision};
     return plan_memory(net->backend, setup, &net->memory, &net->own_bytes, err);
 }
@@ -298,6 +289,11 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 {
     const struct cnn_batch batch = {.images = images, .labels = labels, .n = n};
     return cnn_net_score_of(net, x, &batch, score);
+}
+
+double cnn_net_library_s(const struct cnn_net *net)
+{
+    return net->backend->library_s != NULL ? net->backend->library_s(net->state) : 0;
 }
 
 const char *cnn_net_backend(const struct cnn_net *net)

@@ -266,6 +266,10 @@ const char *cnn_net_error(const struct cnn_net *net);
  * first start) has set the policy, or where that fails. */
 void cnn_threads_sleep(char **argv);
 
+/* Seconds of all calls so far that went into kernels of the backend's library, for benchmarks: the rest are
+ * its own loops. 0: it uses none. */
+double cnn_net_library_s(const struct cnn_net *net);
+
 const char *cnn_net_backend(const struct cnn_net *net);
 /* Names of the backends in this build, fastest first; NULL past the last. */
 const char *cnn_backend_name(size_t index);

@@ -28,9 +28,10 @@ struct options {
     bool json;
 };
 
-/* What one repetition measures; seconds a step, but for the last two. */
+/* What one repetition measures; seconds a step, but for the last two. library: what of `step` went into the
+ * backend's library's kernels. */
 struct sample {
-    double step, forward, backward, update, fma_gflops, conv_gflops;
+    double step, forward, backward, update, library, fma_gflops, conv_gflops;
 };
 
 struct bench {
@@ -186,11 +187,14 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
 
 static int repeat(struct bench *b, size_t steps, struct sample *s)
 {
-    double conv_s = 0, gradient_s = 0;
+    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net);
     int rc;
 
     *s = (struct sample){0};
-    if ((rc = timed(b, step, steps, &s->step)) < 0 || (rc = timed(b, forward, steps, &s->forward)) < 0 ||
+    if ((rc = timed(b, step, steps, &s->step)) < 0)
+        return rc;
+    s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
+    if ((rc = timed(b, forward, steps, &s->forward)) < 0 ||
         (rc = timed(b, gradient, steps, &gradient_s)) < 0 || (rc = timed(b, move, steps, &s->update)) < 0)
         return rc;
     s->backward = gradient_s - s->forward;
@@ -217,10 +221,10 @@ static int measure(struct bench *b)
         b->n_samples++;
         if (b->opt.json)
             printf("{\"bench\":\"net\",\"repetition\":%zu,\"images_s\":%.1f,\"step_ms\":%.4f,"
-                   "\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,\"conv_gflops\":%.2f,"
-                   "\"fma_gflops\":%.2f}\n",
+                   "\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,"
+                   "\"conv_gflops\":%.2f,\"fma_gflops\":%.2f}\n",
                    b->n_samples, b->opt.batch / s->step, s->step * 1e3, s->forward * 1e3, s->backward * 1e3,
-                   s->update * 1e3, s->conv_gflops, s->fma_gflops);
+                   s->update * 1e3, s->library * 1e3, s->conv_gflops, s->fma_gflops);
     }
     return 0;
 }
@@ -251,13 +255,14 @@ static void report(const struct bench *b)
     double images_s_min = b->opt.batch / pick(b, offsetof(struct sample, step), true);
     double gflops = images_s * cnn_model_train_flops(b->plan->model) * 1e-9;
     double fma = MEDIAN(b, fma_gflops), conv = MEDIAN(b, conv_gflops), update_s = MEDIAN(b, update);
+    double library_s = MEDIAN(b, library);
 
     if (b->opt.json) {
         printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"batch\":%u,\"threads\":%u,"
                "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"forward_ms\":%.4f,"
-               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"gflops\":%.2f,",
+               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f,",
                b->opt.net, cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples, images_s,
-               images_s_min, forward_s * 1e3, backward_s * 1e3, update_s * 1e3, gflops);
+               images_s_min, forward_s * 1e3, backward_s * 1e3, update_s * 1e3, library_s * 1e3, gflops);
         if (b->conv != NULL)
             printf("\"conv_gflops\":%.2f,", conv);
         else
@@ -271,6 +276,8 @@ static void report(const struct bench *b)
     printf("  forward           %10.3f ms\n", forward_s * 1e3);
     printf("  backward          %10.3f ms\n", backward_s * 1e3);
     printf("  update            %10.3f ms\n", update_s * 1e3);
+    printf("  library           %10.3f ms, %.2f of the step without its update\n", library_s * 1e3,
+           library_s / (step_s - update_s));
     printf("  reached           %10.1f GFLOP/s\n", gflops);
     if (b->conv != NULL)
         printf("  its convolutions  %10.1f GFLOP/s alone, in oneDNN's own layouts\n", conv);
