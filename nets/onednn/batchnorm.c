@@ -1,5 +1,6 @@
 /* batchnorm.c: own loops: the library's fall to narrow vectors in [H][W][C] unless the channels are many.
- * Sums are taken image by image and then in the order of the images, the same for any number of threads. */
+ * Threads share images and blocks of channels. Sums are taken image by image and then in the order of the
+ * images, the same for any number of threads. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -71,17 +72,38 @@ static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, s
     return squares / (places * d->batch);
 }
 
+/* One block of channels of one image. */
+struct piece {
+    size_t places, channels; /* of the block */
+    size_t at;               /* of its first value */
+    size_t c, sums_at;       /* its first channel, and where its sums lie */
+};
+
+static size_t n_pieces(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+{
+    return d->batch * (l->plan->in.c / l->in_block);
+}
+
+static struct piece piece_of(const struct cnn_dnnl_layer *l, size_t k)
+{
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, channels = l->in_block;
+    return (struct piece){places, channels, k * places * channels, k * channels % l->plan->in.c,
+                          k * channels};
+}
+
 static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     struct batchnorm *s = l->state;
-    size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = channels * places;
+    size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = n_pieces(d, l);
 
 #pragma omp parallel num_threads(d->threads) if (d->threads > 1)
     {
 #pragma omp for
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->norm->moments(places, channels, l->in[0] + i * n, s->sums + i * channels,
-                                      s->products + i * channels);
+        for (size_t k = 0; k < n; k++) {
+            struct piece p = piece_of(l, k);
+            d->kernels->norm->moments(p.places, p.channels, l->in[0] + p.at, s->sums + p.sums_at,
+                                      s->products + p.sums_at);
+        }
 #pragma omp for
         for (size_t c = 0; c < channels; c++) {
             s->batch_mean[c] = total(d, s->sums, channels, c) / ((double)places * d->batch);
@@ -95,7 +117,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
+    size_t channels = p->in.c, n = n_pieces(d, l);
     double epsilon = (double)cnn_batchnorm_epsilon(p);
 
     if (d->is_training)
@@ -108,11 +130,10 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
         s->a[c] = x[p->weight_at + c] * s->inverse[c];
     }
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
-        d->kernels->norm->affine(places, channels, l->in[0] + i * n, s->mean, s->a, x + p->bias_at,
-                                 l->out + i * n);
-        if (l->has_relu)
-            d->kernels->relu(l->out + i * n, n);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, s->a + q.c,
+                                 x + p->bias_at + q.c, l->has_relu, l->out + q.at);
     }
     return 0;
 }
@@ -122,15 +143,15 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 {
     struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
-    double count = (double)places * d->batch;
+    size_t channels = p->in.c, n = n_pieces(d, l);
+    double count = (double)p->in.h * p->in.w * d->batch;
 
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
-        if (l->has_relu)
-            d->kernels->relu_back(l->dout + i * n, l->out + i * n, n);
-        d->kernels->norm->back_sums(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n,
-                                    s->sums + i * channels, s->products + i * channels);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->back_sums(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
+                                    l->has_relu ? l->out + q.at : NULL, s->sums + q.sums_at,
+                                    s->products + q.sums_at);
     }
     for (size_t c = 0; c < channels; c++) {
         double inverse = (double)s->inverse[c], a = (double)x[p->weight_at + c] * inverse;
@@ -145,9 +166,11 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     if (l->din[0] == NULL)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->norm->back_affine(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n, s->a,
-                                      s->b, s->c, l->din[0] + i * n);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->back_affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
+                                      s->a + q.c, s->b + q.c, s->c + q.c, l->din[0] + q.at);
+    }
     return 0;
 }
 

@@ -14,7 +14,7 @@ struct dropout {
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
     n->kept_bytes = cnn_shape_count(l->plan->in) * d->batch;
-    n->work_bytes = l->in_is_flat ? 0 : n->kept_bytes;
+    n->work_bytes = l->in_layout == CNN_DNNL_FLAT ? 0 : n->kept_bytes;
     n->can_overwrite = n->keeps_sign = n->can_overwrite_back = true;
 }
 
@@ -24,7 +24,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
 
     (void)d, (void)err;
     s->keep = l->kept;
-    s->drawn = l->in_is_flat ? s->keep : l->work;
+    s->drawn = l->in_layout == CNN_DNNL_FLAT ? s->keep : l->work;
     return 0;
 }
 
@@ -38,9 +38,11 @@ static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, 
     cnn_dropout_mask(l->plan, d->draw, image * n, n, s->drawn + image * n);
     if (s->drawn == s->keep)
         return;
-    for (size_t c = 0; c < in.c; c++)
+    for (size_t c = 0; c < in.c; c++) {
+        uint8_t *keep = s->keep + image * n + c / l->in_block * l->in_block * places + c % l->in_block;
         for (size_t at = 0; at < places; at++)
-            s->keep[image * n + at * in.c + c] = *drawn++;
+            keep[at * l->in_block] = *drawn++;
+    }
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)

@@ -1,5 +1,5 @@
 /* fc.c: inner products straight on the flat vectors: blocked weights would cost more to reorder than they
- * gain. An input that still lies as [H][W][C] is turned first. */
+ * gain. An input that lies otherwise than [C][H][W] is turned first. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -89,7 +89,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
 /* The turned input is kept for the weights' gradient. */
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
-    if (l->in_is_flat)
+    if (l->in_layout == CNN_DNNL_FLAT)
         n->back_reads_in = l->plan->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
     else
         n->kept_bytes = (size_t)d->batch * l->plan->fan_in * sizeof(float);
@@ -117,15 +117,24 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
     return create_back_data(d, l, &s, desc, err);
 }
 
+/* Between [places][block] and [block][places], a block of channels at a time. */
+static void turn(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const float *from, float *to,
+                 bool back)
+{
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, block = l->in_block, n = places * block;
+    size_t n_blocks = d->batch * (l->plan->in.c / block);
+
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (size_t i = 0; i < n_blocks; i++)
+        d->kernels->transpose(from + i * n, to + i * n, back ? block : places, back ? places : block);
+}
+
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct fc *f = l->state;
-    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
 
     if (f->turned != NULL)
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(l->in[0] + i * n, f->turned + i * n, places, l->plan->in.c);
+        turn(d, l, l->in[0], f->turned, false);
     cnn_dnnl_bind(f->in, f->turned != NULL ? f->turned : l->in[0]);
     cnn_dnnl_bind(f->weight, x + l->plan->weight_at);
     cnn_dnnl_bind(f->bias, x + l->plan->bias_at);
@@ -136,7 +145,6 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct fc *f = l->state;
-    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
 
     (void)x;
     if (l->plan->trains) {
@@ -146,9 +154,7 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     if (cnn_dnnl_run(d, &f->back_weights) != dnnl_success || cnn_dnnl_run(d, &f->back_data) != dnnl_success)
         return -EIO;
     if (f->turned != NULL && l->din[0] != NULL)
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(f->turned + i * n, l->din[0] + i * n, l->plan->in.c, places);
+        turn(d, l, f->turned, l->din[0], true);
     return 0;
 }
 

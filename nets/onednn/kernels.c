@@ -274,6 +274,18 @@ static void add_scaled(float *to, const float *from, float a, size_t n)
         to[i] += a * from[i];
 }
 
+static void add(float *to, const float *a, const float *b, bool has_relu, size_t n)
+{
+    if (has_relu)
+        for (size_t i = 0; i < n; i++) {
+            float sum = a[i] + b[i];
+            to[i] = sum < 0 ? 0 : sum; /* a NaN stays one */
+        }
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = a[i] + b[i];
+}
+
 static void dropout(const float *from, float *to, const uint8_t *keep, float scale, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -282,6 +294,5 @@ static void dropout(const float *from, float *to, const uint8_t *keep, float sca
 
 extern const struct cnn_norm_kernels CNN_NORM;
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,     maxpool_back, relu,
-                                        relu_back, &activation, transpose,    add_scaled,
-                                        dropout,   &CNN_NORM,   CNN_POOLED};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,    maxpool_back, relu,    relu_back, &activation,
+                                        transpose, add_scaled, add,          dropout, &CNN_NORM, CNN_POOLED};

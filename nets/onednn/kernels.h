@@ -77,12 +77,13 @@ struct cnn_norm_kernels {
                      const float *dout, float *din, float *work);
     /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
     void (*moments)(size_t places, size_t channels, const float *in, float *sum, float *square);
-    /* out = (in - mean) a + b */
+    /* out = (in - mean) a + b, with has_relu not below 0 */
     void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, float *out);
-    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean) */
-    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *sum, float *product);
+                   const float *b, bool has_relu, float *out);
+    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: of a ReLU, whose way back dout
+     * goes first, in place; or NULL */
+    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */
     void (*back_affine)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
                         const float *a, const float *b, const float *c, float *din);
@@ -109,6 +110,8 @@ struct cnn_kernels {
     /* to [cols][rows] from [rows][cols] */
     void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
     void (*add_scaled)(float *to, const float *from, float a, size_t n); /* to += a from */
+    /* to = a + b, with has_relu not below 0; to may be a */
+    void (*add)(float *to, const float *a, const float *b, bool has_relu, size_t n);
     /* to = keep ? scale from : 0; the two may be one */
     void (*dropout)(const float *from, float *to, const uint8_t *keep, float scale, size_t n);
     const struct cnn_norm_kernels *norm;

@@ -1,6 +1,6 @@
 /* maxpool.c: own loops with one byte an output for the place of the maximum: oneDNN's keeps four and is three
- * times slower. A window of more places than a byte has values takes plain loops with two. Threads share the
- * images. */
+ * times slower. A window of more places than a byte has values takes plain loops with two. Threads share
+ * images and blocks of channels. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #define BYTE_PLACES 256
 
 struct maxpool {
-    struct cnn_pool pool;
+    struct cnn_pool pool; /* of one block of channels */
     bool is_wide;
     int32_t *argmax_at;
 };
@@ -31,7 +31,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
 {
     struct maxpool *m = l->state;
     const struct cnn_layer *p = l->plan;
-    size_t places = (size_t)p->out.h * p->out.w;
+    bool flat = l->out_layout == CNN_DNNL_FLAT && !cnn_dnnl_is_same_either_way(p->out);
     uint32_t n = window_places(p), width = p->window.kernel[1];
 
     m->is_wide = n > BYTE_PLACES;
@@ -39,14 +39,14 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
     if (m->argmax_at == NULL)
         return ps_fail(err, -ENOMEM, "no memory for layer '%s'", p->spec->name);
     for (uint32_t k = 0; k < n; k++)
-        m->argmax_at[k] = (int32_t)((k / width * p->in.w + k % width) * p->in.c);
-    m->pool = (struct cnn_pool){.in = p->in,
-                                .out = p->out,
+        m->argmax_at[k] = (int32_t)((k / width * p->in.w + k % width) * l->in_block);
+    m->pool = (struct cnn_pool){.in = {l->in_block, p->in.h, p->in.w},
+                                .out = {l->in_block, p->out.h, p->out.w},
                                 .kernel = {p->window.kernel[0], width},
                                 .stride = {p->window.stride[0], p->window.stride[1]},
                                 .pad = {p->window.pad[0], p->window.pad[1]},
-                                .c_step = l->out_is_flat ? places : 1,
-                                .place_step = l->out_is_flat ? 1 : p->out.c,
+                                .c_step = flat ? (size_t)p->out.h * p->out.w : 1,
+                                .place_step = flat ? 1 : l->in_block,
                                 .argmax_at = m->argmax_at};
     return 0;
 }
@@ -105,11 +105,12 @@ static void wide_backward(const struct maxpool *m, const float *dout, const uint
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct maxpool *m = l->state;
-    size_t n_in = cnn_shape_count(l->plan->in), n_out = cnn_shape_count(l->plan->out);
+    size_t n_in = cnn_shape_count(m->pool.in), n_out = cnn_shape_count(m->pool.out);
+    size_t n_blocks = d->batch * (l->plan->in.c / l->in_block);
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
+    for (size_t i = 0; i < n_blocks; i++) {
         if (m->is_wide)
             wide_forward(m, l->in[0] + i * n_in, l->out + i * n_out, (uint16_t *)l->kept + i * n_out);
         else
@@ -124,13 +125,14 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct maxpool *m = l->state;
-    size_t n_in = cnn_shape_count(l->plan->in), n_out = cnn_shape_count(l->plan->out);
+    size_t n_in = cnn_shape_count(m->pool.in), n_out = cnn_shape_count(m->pool.out);
+    size_t n_blocks = d->batch * (l->plan->in.c / l->in_block);
 
     (void)x, (void)g;
     if (l->is_pooled && !l->has_relu)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
+    for (size_t i = 0; i < n_blocks; i++) {
         float *dout = l->dout + i * n_out;
         if (l->has_relu)
             d->kernels->relu_back(dout, l->out + i * n_out, n_out);

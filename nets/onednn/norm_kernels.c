@@ -144,8 +144,20 @@ static void moments(size_t places, size_t channels, const float *in, float *sum,
     }
 }
 
-INLINE void back_tile(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *sum, float *product, const int V)
+/* d, where the ReLU behind let it through; written back where there is one. */
+INLINE floats gradient_at(float *dout, const float *out, bool has_relu)
+{
+    floats d = load(dout);
+
+    if (has_relu) {
+        d = (floats)((load(out) > 0) & (ints)d);
+        store(dout, d);
+    }
+    return d;
+}
+
+INLINE void back_tile(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *sum, float *product, const int V, const bool has_relu)
 {
     floats s[2][V], q[2][V], m[V];
     size_t k;
@@ -157,60 +169,118 @@ INLINE void back_tile(size_t places, size_t channels, const float *in, const flo
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++)
             for (size_t e = 0; e < 2; e++) {
-                floats d = load(dout + (k + e) * channels + v * LANES);
+                size_t at = (k + e) * channels + (size_t)v * LANES;
+                floats d = gradient_at(dout + at, has_relu ? out + at : NULL, has_relu);
                 s[e][v] += d;
-                q[e][v] += d * (load(in + (k + e) * channels + v * LANES) - m[v]);
+                q[e][v] += d * (load(in + at) - m[v]);
             }
     for (int v = 0; v < V; v++) {
         if (k < places) {
-            floats d = load(dout + k * channels + v * LANES);
+            size_t at = k * channels + (size_t)v * LANES;
+            floats d = gradient_at(dout + at, has_relu ? out + at : NULL, has_relu);
             s[0][v] += d;
-            q[0][v] += d * (load(in + k * channels + v * LANES) - m[v]);
+            q[0][v] += d * (load(in + at) - m[v]);
         }
         store(sum + v * LANES, s[0][v] + s[1][v]);
         store(product + v * LANES, q[0][v] + q[1][v]);
     }
 }
 
-static void back_one(size_t places, size_t channels, const float *in, float mean, const float *dout,
-                     float *sum, float *product)
+static void back_one(size_t places, size_t channels, const float *in, float mean, float *dout,
+                     const float *out, float *sum, float *product)
 {
     *sum = *product = 0;
     for (size_t k = 0; k < places; k++) {
-        *sum += dout[k * channels];
-        *product += dout[k * channels] * (in[k * channels] - mean);
+        float *d = &dout[k * channels];
+        if (out != NULL)
+            *d = out[k * channels] > 0 ? *d : 0;
+        *sum += *d;
+        *product += *d * (in[k * channels] - mean);
     }
 }
 
-static void back_sums(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *restrict sum, float *restrict product)
+/* Some channels of the last vector twice: what a ReLU has cleared stays so. */
+INLINE void back_all(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                     const float *out, float *sum, float *product, const bool has_relu)
 {
     size_t c = 0;
 
-    for (; channels < LANES && c < channels; c++)
-        back_one(places, channels, in + c, mean[c], dout + c, sum + c, product + c);
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        back_tile(places, channels, in + c, mean + c, dout + c, sum + c, product + c, 4);
+        back_tile(places, channels, in + c, mean + c, dout + c, has_relu ? out + c : NULL, sum + c,
+                  product + c, 4, has_relu);
     for (; c < channels; c += LANES) {
-        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
-        back_tile(places, channels, in + at, mean + at, dout + at, sum + at, product + at, 1);
+        size_t at = c + LANES <= channels ? c : channels - LANES;
+        back_tile(places, channels, in + at, mean + at, dout + at, has_relu ? out + at : NULL, sum + at,
+                  product + at, 1, has_relu);
+    }
+}
+
+static void back_sums(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *restrict sum, float *restrict product)
+{
+    if (channels < LANES)
+        for (size_t c = 0; c < channels; c++)
+            back_one(places, channels, in + c, mean[c], dout + c, out != NULL ? out + c : NULL, sum + c,
+                     product + c);
+    else if (out != NULL)
+        back_all(places, channels, in, mean, dout, out, sum, product, true);
+    else
+        back_all(places, channels, in, mean, dout, NULL, sum, product, false);
+}
+
+/* The coefficients of a vector of channels stay in registers over all places. */
+INLINE void affine_tile(size_t places, size_t channels, const float *in, const float *mean, const float *a,
+                        const float *b, const bool has_relu, float *out)
+{
+    floats m = load(mean), scale = load(a), shift = load(b);
+
+    for (size_t k = 0; k < places; k++) {
+        floats y = (load(in + k * channels) - m) * scale + shift;
+        if (has_relu)
+            y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
+        store(out + k * channels, y);
     }
 }
 
 static void affine(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, float *restrict out)
+                   const float *b, bool has_relu, float *restrict out)
 {
-    for (size_t k = 0; k < places; k++, in += channels, out += channels)
-        for (size_t c = 0; c < channels; c++)
-            out[c] = (in[c] - mean[c]) * a[c] + b[c];
+    for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        if (has_relu)
+            affine_tile(places, channels, in + at, mean + at, a + at, b + at, true, out + at);
+        else
+            affine_tile(places, channels, in + at, mean + at, a + at, b + at, false, out + at);
+    }
+    for (size_t k = 0; channels < LANES && k < places; k++)
+        for (size_t c = 0; c < channels; c++) {
+            float y = (in[k * channels + c] - mean[c]) * a[c] + b[c];
+            out[k * channels + c] = has_relu && y < 0 ? 0 : y;
+        }
+}
+
+INLINE void back_affine_tile(size_t places, size_t channels, const float *in, const float *mean,
+                             const float *dout, const float *a, const float *b, const float *c, float *din)
+{
+    floats m = load(mean), of_dout = load(a), of_in = load(b), shift = load(c);
+
+    for (size_t k = 0; k < places; k++)
+        store(din + k * channels,
+              of_dout * load(dout + k * channels) + (load(in + k * channels) - m) * of_in + shift);
 }
 
 static void back_affine(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
                         const float *a, const float *b, const float *c, float *restrict din)
 {
-    for (size_t k = 0; k < places; k++, in += channels, dout += channels, din += channels)
-        for (size_t i = 0; i < channels; i++)
-            din[i] = a[i] * dout[i] + (in[i] - mean[i]) * b[i] + c[i];
+    for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
+        size_t at = i + LANES <= channels ? i : channels - LANES; /* some twice */
+        back_affine_tile(places, channels, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
+    }
+    for (size_t k = 0; channels < LANES && k < places; k++)
+        for (size_t i = 0; i < channels; i++) {
+            size_t at = k * channels + i;
+            din[at] = a[i] * dout[at] + (in[at] - mean[i]) * b[i] + c[i];
+        }
 }
 
 extern const struct cnn_norm_kernels CNN_NORM;

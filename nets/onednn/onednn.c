@@ -14,9 +14,9 @@
 #include "nets/backend.h"
 #include "nets/layers/layer.h"
 
-/* What one layer makes at most: a convolution has 6 primitives with a scratchpad each and 11 tensors. */
-#define MAX_PRIMITIVES 8
-#define MAX_MEMORIES   24
+/* What one layer makes at most: a convolution has 10 primitives with a scratchpad each and 15 tensors. */
+#define MAX_PRIMITIVES 12
+#define MAX_MEMORIES   32
 
 static const struct cnn_dnnl_kind *const kinds[] = {
     [CNN_CONV] = &cnn_dnnl_conv,
@@ -66,7 +66,7 @@ static void destroy(void *state)
     if (d->engine != NULL)
         dnnl_engine_destroy(d->engine);
     free(d->arena);
-    free(d->is_flat);
+    free(d->layout);
     free(d->z);
     free(d->primitives);
     free(d->descs);
@@ -75,8 +75,23 @@ static void destroy(void *state)
     free(d->scratch.data);
     free(d->weights.memories);
     free(d->weights.data);
+    for (int k = 0; k < 2; k++) {
+        free(d->sides[k].memories);
+        free(d->sides[k].data);
+    }
     free(d->layers);
     free(d);
+}
+
+static int create_engine(struct cnn_dnnl *d, struct ps_error *err)
+{
+    dnnl_status_t st = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
+
+    if (st == dnnl_success)
+        st = dnnl_primitive_attr_create(&d->attr);
+    if (st == dnnl_success)
+        st = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
+    return cnn_dnnl_check(st, "start", NULL, err);
 }
 
 /* What needs and create have in common: layers that know their kind, layout and partners. */
@@ -86,6 +101,7 @@ static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps
 
     if (d == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
+    *out = d;
     d->plan = setup->plan;
     d->kernels = cnn_kernels_pick();
     d->batch = setup->batch;
@@ -95,32 +111,48 @@ static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps
         d->layers[i].plan = &d->plan->layers[i];
         d->layers[i].kind = kinds[d->plan->layers[i].spec->kind];
     }
-    if (d->layers == NULL || cnn_dnnl_choose(d) < 0) {
+    int rc = create_engine(d, err);
+    if (rc == 0 && (d->layers == NULL || cnn_dnnl_choose(d) < 0))
+        rc = ps_fail(err, -ENOMEM, "no memory for the onednn backend");
+    if (rc < 0)
         destroy(d);
-        return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
-    }
-    *out = d;
-    return 0;
+    return rc;
+}
+
+static size_t max(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
                  struct ps_error *err)
 {
     struct cnn_dnnl *d;
-    size_t largest = 0;
-    int rc = begin(setup, &d, err);
+    size_t largest = 0, bytes[2], sides[2] = {0, 0};
+    int team = omp_get_max_threads();
 
-    if (rc < 0)
+    omp_set_num_threads((int)setup->threads); /* scratch is a thread's */
+    int rc = begin(setup, &d, err);
+    if (rc < 0) {
+        omp_set_num_threads(team);
         return rc;
+    }
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         if (!cnn_is_loss(l))
             d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
-        if (l->spec->kind == CNN_CONV && l->n_weights > largest)
-            largest = l->n_weights;
+        if (l->spec->kind != CNN_CONV)
+            continue;
+        largest = max(largest, l->n_weights);
+        cnn_dnnl_conv_sides(d, &d->layers[i], bytes);
+        sides[0] = max(sides[0], bytes[0]);
+        sides[1] = max(sides[1], bytes[1]);
     }
-    /* Weights in the library's format, and a sum of their gradient for each thread. */
-    *own_bytes = (1 + setup->threads) * largest * sizeof(float);
+    /* Weights in the library's format, and a sum of their gradient for each thread, or what Winograd's method
+     * takes. */
+    size_t sums = setup->threads * largest * sizeof(float);
+    *own_bytes = largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+    omp_set_num_threads(team);
     destroy(d);
     return 0;
 }
@@ -135,24 +167,25 @@ static size_t own_bytes(const void *state)
     return d->own_bytes + d->n_primitives * CODE_BYTES;
 }
 
+static double library_s(const void *state)
+{
+    return ((const struct cnn_dnnl *)state)->library_s;
+}
+
 static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
 {
     size_t n = d->plan->n_layers;
-    dnnl_status_t st = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
+    dnnl_status_t st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
 
-    if (st == dnnl_success)
-        st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
-    if (st == dnnl_success)
-        st = dnnl_primitive_attr_create(&d->attr);
-    if (st == dnnl_success)
-        st = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
     d->primitives = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_t));
     d->descs = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_desc_t));
     d->memories = calloc(n * MAX_MEMORIES, sizeof(dnnl_memory_t));
     d->scratch.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
     d->weights.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[0].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[1].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
     if (d->primitives == NULL || d->descs == NULL || d->memories == NULL || d->scratch.memories == NULL ||
-        d->weights.memories == NULL)
+        d->weights.memories == NULL || d->sides[0].memories == NULL || d->sides[1].memories == NULL)
         st = dnnl_out_of_memory;
     return cnn_dnnl_check(st, "start", NULL, err);
 }
@@ -180,6 +213,8 @@ static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
     }
     if (rc == 0)
         rc = bind_shared(d, &d->scratch, err);
+    for (int k = 0; k < 2 && rc == 0; k++)
+        rc = bind_shared(d, &d->sides[k], err);
     return rc == 0 ? bind_shared(d, &d->weights, err) : rc;
 }
 
@@ -187,11 +222,15 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
                   struct ps_error *err)
 {
     struct cnn_dnnl *d;
-    int team = omp_get_max_threads(), rc = begin(setup, &d, err);
+    int team = omp_get_max_threads();
 
-    if (rc < 0)
+    omp_set_num_threads((int)setup->threads); /* a primitive keeps the count it is created under */
+    int rc = begin(setup, &d, err);
+    if (rc < 0) {
+        omp_set_num_threads(team);
         return rc;
-    omp_set_num_threads((int)d->threads); /* a primitive keeps the count it is created under */
+    }
+    d->scratch.bytes = 0; /* what the layers that are made take */
     d->arena = cnn_dnnl_buffer(d, memory->arena_bytes);
     d->own_bytes = 0;
     d->z = cnn_dnnl_buffer(d, 2 * (size_t)d->plan->model->classes * sizeof *d->z);
@@ -347,6 +386,7 @@ const struct cnn_backend cnn_backend_onednn = {
     .create = create,
     .destroy = destroy,
     .own_bytes = own_bytes,
+    .library_s = library_s,
     .score = score,
     .gradient = gradient,
     .update_buffers = update_buffers,

@@ -1,9 +1,9 @@
 /* onednn.h: a net as a list of oneDNN primitives and own loops. Private to nets/onednn.
  *
- * Activations lie as [N][H][W][C] up to the first fully connected layer and as [N][C*H*W] from there; the
- * flat vectors x and g are read and written where they are. Everything is allocated by create: the planned
- * arena (nets/memory.h), and beside it one scratchpad for all primitives and one buffer for weights in the
- * library's own formats, since primitives run one after the other. */
+ * In which layout activations lie is chosen for each value: see layout.c. The flat vectors x and g are read
+ * and written where they are. Everything is allocated by create: the planned arena (nets/memory.h), and
+ * beside it one scratchpad for all primitives and one buffer for weights in the library's own formats, since
+ * primitives run one after the other. */
 #ifndef CNN_ONEDNN_H
 #define CNN_ONEDNN_H
 
@@ -11,9 +11,17 @@
 
 #include "nets/backend.h"
 #include "nets/onednn/kernels.h"
+#include "proto/clock.h"
 
 struct cnn_dnnl;
 struct cnn_dnnl_layer;
+
+enum cnn_dnnl_layout {
+    CNN_DNNL_HWC,
+    CNN_DNNL_FLAT,   /* [C][H][W]; what lies alike either way is flat too */
+    CNN_DNNL_BLOCKED /* [C / CNN_DNNL_BLOCK][H][W][CNN_DNNL_BLOCK] */
+};
+#define CNN_DNNL_BLOCK 16
 
 /* A primitive and what it works on. */
 struct cnn_dnnl_op {
@@ -45,17 +53,20 @@ struct cnn_dnnl_layer {
     const struct cnn_dnnl_kind *kind;
     const float *in[CNN_MAX_INPUTS]; /* the caller's images, when they can be read where they are */
     float *out;                      /* in[0] itself where the layer works in place */
-    bool in_is_flat, out_is_flat;    /* [C*H*W], not [H][W][C]; where both are the same, flat */
-    float *dout;                     /* the layer may spoil it */
-    float *din[CNN_MAX_INPUTS];      /* NULL: not wanted; din[0] may be dout */
-    float *sum[CNN_MAX_INPUTS];      /* not NULL: the gradient to which din[k] is added */
-    void *kept, *work;               /* as needed; NULL: nothing was */
-    struct cnn_dnnl_layer *pool;     /* of a convolution: the max-pool with which it goes backward as one */
-    bool is_pooled;                  /* of that max-pool: the convolution goes backward for it */
+    enum cnn_dnnl_layout in_layout, out_layout;
+    /* Channels that lie together: values are [C / block][H][W][block]. */
+    uint32_t in_block, out_block;
+    float *dout;                 /* the layer may spoil it */
+    float *din[CNN_MAX_INPUTS];  /* NULL: not wanted; din[0] may be dout */
+    float *sum[CNN_MAX_INPUTS];  /* not NULL: the gradient to which din[k] is added */
+    void *kept, *work;           /* as needed; NULL: nothing was */
+    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool with which it goes backward as one */
+    bool is_pooled;              /* of that max-pool: the convolution goes backward for it */
     /* A ReLU whose work a neighbour does: the max-pool behind it, max(0, max w) = max max(0, w), or the
      * batchnorm or add before it, which has each image in the cache then. */
     bool is_deferred;
-    bool has_relu; /* of that neighbour */
+    bool has_relu;    /* of that neighbour */
+    bool is_winograd; /* of a convolution: the library runs it by Winograd's method */
     void *state;
 };
 
@@ -68,19 +79,21 @@ struct cnn_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
+    double library_s; /* in primitives */
     bool is_training;
     const struct cnn_draw *draw;   /* of the gradient under way */
     float *input;                  /* images as the first layer wants them, when the caller's do not fit */
-    bool *is_flat;                 /* [values] */
+    enum cnn_dnnl_layout *layout;  /* [values] */
     double *z;                     /* [2 classes]: an image's logits and their gradient */
     struct cnn_dnnl_layer *layers; /* [n_layers]; a loss's has only in, din and sum */
-    /* Shared by all: of primitives, and for weights in the library's formats. */
+    /* Shared by all: of primitives, for weights in the library's formats, and for what a convolution reads
+     * and writes in another layout than it lies in: [0] its input, [1] its output, and their gradients. */
     struct cnn_dnnl_shared {
         void *data;
         size_t bytes;            /* of the largest */
         dnnl_memory_t *memories; /* bound when all are known */
         size_t n;
-    } scratch, weights;
+    } scratch, weights, sides[2];
     /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
     dnnl_primitive_t *primitives;
     dnnl_primitive_desc_t *descs;
@@ -119,6 +132,15 @@ void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m);
 /* Hands the images to the layers that read them, turned or copied where those cannot read them in place. */
 void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *batch);
 
+/* Whether the library has a convolution by Winograd's method for that layer, and it is the faster. Scratch
+ * that it takes is noted in d->scratch.bytes. */
+bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l);
+
+/* Bytes in which a convolution holds its [0] input and [1] output in another layout. */
+void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2]);
+
+/* Whether [C][H][W] and [H][W][C] are one. */
+bool cnn_dnnl_is_same_either_way(struct cnn_shape s);
 /* Whether an elementwise layer of that kind leaves values where they lie. */
 bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
@@ -140,8 +162,12 @@ static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
 
 static inline dnnl_status_t cnn_dnnl_run(struct cnn_dnnl *d, const struct cnn_dnnl_op *op)
 {
-    return op->primitive == NULL ? dnnl_success
-                                 : dnnl_primitive_execute(op->primitive, d->stream, op->n_args, op->args);
+    if (op->primitive == NULL)
+        return dnnl_success;
+    double begin = ps_now_s();
+    dnnl_status_t st = dnnl_primitive_execute(op->primitive, d->stream, op->n_args, op->args);
+    d->library_s += ps_now_s() - begin;
+    return st;
 }
 
 #endif

@@ -97,8 +97,8 @@ int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, s
         .n_positions = conv->out.h * conv->out.w,
         .row_vectors = (conv->window.kernel[1] * conv->in.c + LANES - 1) / LANES,
         .row_step = (size_t)conv->in.w * conv->in.c,
-        .c_step = l->pool->out_is_flat ? (size_t)pool->out.h * pool->out.w : 1,
-        .place_step = l->pool->out_is_flat ? 1 : pool->out.c,
+        .c_step = l->pool->out_layout == CNN_DNNL_FLAT ? (size_t)pool->out.h * pool->out.w : 1,
+        .place_step = l->pool->out_layout == CNN_DNNL_FLAT ? 1 : pool->out.c,
     };
     size_t n_window = (size_t)pool->window.kernel[0] * pool->window.kernel[1];
     size_t n_weights = (size_t)s->p.kernel * s->p.n_out * s->p.row_vectors * LANES;
