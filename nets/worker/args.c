@@ -46,7 +46,7 @@ static const struct row rows[] = {
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E", "end after this many passes over the training set (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
     {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
-    {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net, 0: all there are (1)"},
+    {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net and of the step, 0: all there are (1)"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},

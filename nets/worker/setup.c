@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "nets/machine.h"
 #include "nets/worker/no_server.h"
 #include "proto/log.h"
 
@@ -124,6 +125,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)
         return cnn_job_fail(job, "cannot join", rc);
