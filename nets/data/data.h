@@ -2,6 +2,7 @@
 #ifndef CNN_DATA_H
 #define CNN_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +45,7 @@ struct cnn_stream_options {
     uint32_t height, width; /* of the images wanted; 0 and 0: as they are stored */
     uint32_t prefetch;      /* batches that threads make ahead; 0: made by the caller when asked for */
     uint32_t threads;       /* that make them; 0: 1 */
+    bool lends;             /* cnn_stream_lend will be called */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)
@@ -71,6 +73,8 @@ void cnn_stream_destroy(struct cnn_stream *s);
  * not be had (cnn_stream_error says why), after all batches before it, and from then on; the arrays' contents
  * are then undefined. Allocates nothing. One call at a time for a stream; any thread. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
+/* The same without a copy: *images and *labels are the stream's, lent until the next call on it. */
+int cnn_stream_lend(struct cnn_stream *s, const float **images, const uint16_t **labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
 /* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at
