@@ -124,23 +124,31 @@ static size_t max(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
-                 struct ps_error *err)
-{
-    struct cnn_dnnl *d;
-    size_t largest = 0, bytes[2], sides[2] = {0, 0};
-    int team = omp_get_max_threads();
+/* The library writes code for each primitive: by so much do processes grow, as measured on 4 to 500 of them.
+ */
+#define CODE_BYTES (64 * 1024)
 
-    omp_set_num_threads((int)setup->threads); /* scratch is a thread's */
-    int rc = begin(setup, &d, err);
-    if (rc < 0) {
-        omp_set_num_threads(team);
-        return rc;
-    }
+/* Primitives of a convolution or a fully connected layer: a product forward, for the weights and for the
+ * input, and where weights are reordered as many of these. */
+static size_t primitives_of(const struct cnn_layer *l)
+{
+    size_t products = 1 + (size_t)l->trains + (size_t)l->wants_din;
+
+    if (l->spec->kind == CNN_FC)
+        return products;
+    return l->spec->kind == CNN_CONV ? 2 * products : 0;
+}
+
+/* What the layers allocate outside of the arena, as far as it counts. */
+static size_t estimate(const struct cnn_dnnl *d)
+{
+    size_t largest = 0, bytes[2], sides[2] = {0, 0}, own = 0;
+
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
-        if (!cnn_is_loss(l))
-            d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
+        own += primitives_of(l) * CODE_BYTES;
+        if (l->spec->kind == CNN_BATCHNORM)
+            own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
         if (l->spec->kind != CNN_CONV)
             continue;
         largest = max(largest, l->n_weights);
@@ -150,16 +158,28 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     }
     /* Weights in the library's format, and a sum of their gradient for each thread, or what Winograd's method
      * takes. */
-    size_t sums = setup->threads * largest * sizeof(float);
-    *own_bytes = largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+    size_t sums = d->threads * largest * sizeof(float);
+    return own + largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+}
+
+static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
+                 struct ps_error *err)
+{
+    struct cnn_dnnl *d;
+    int team = omp_get_max_threads();
+
+    omp_set_num_threads((int)setup->threads); /* scratch is a thread's */
+    int rc = begin(setup, &d, err);
     omp_set_num_threads(team);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < d->plan->n_layers; i++)
+        if (!cnn_is_loss(&d->plan->layers[i]))
+            d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
+    *own_bytes = estimate(d);
     destroy(d);
     return 0;
 }
-
-/* The library writes code for each primitive: by so much do processes grow, as measured on 4 to 500 of them.
- */
-#define CODE_BYTES (64 * 1024)
 
 static size_t own_bytes(const void *state)
 {

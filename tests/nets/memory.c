@@ -1,6 +1,8 @@
 /* memory.c: the plan of a net's memory, against a shadow of it. */
 #include <check.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,6 +255,46 @@ START_TEST(a_net_beyond_the_limit_names_the_batch_that_fits)
 }
 END_TEST
 
+static uint64_t total_of(const struct cnn_net_memory *m)
+{
+    return m->values + m->own + m->vectors;
+}
+
+static const char *const sized[] = {
+    "resnet8",
+    "alexnet-cifar",
+    "resnet18:classes=10,size=96",
+    "resnet50:classes=10,size=64",
+    "googlenet:classes=10,size=96",
+    "alexnet:classes=10,size=131",
+    "vgg19:classes=10,size=64",
+};
+
+/* What is said before a net is made, which decides whether it is, and what it then takes. On several threads
+ * too: scratch is a thread's. */
+START_TEST(a_net_takes_what_was_planned)
+{
+    struct cnn_model model;
+    struct cnn_net_memory planned, made;
+
+    ck_assert_int_eq(cnn_model_read(sized[_i], &model, NULL), 0);
+    for (size_t k = 0; k < N_ROWS; k++)
+        for (uint32_t threads = 1; threads <= 2; threads++) {
+            struct cnn_net_options opt = {
+                .model = &model, .backend = rows[k]->name, .batch = 8, .threads = threads};
+            struct cnn_net *net;
+            ck_assert_int_eq(cnn_net_create(&opt, &net, NULL), 0);
+            ck_assert_int_eq(cnn_net_plan_memory(&opt, &planned, NULL), 0);
+            cnn_net_memory(net, &made);
+            cnn_net_destroy(net);
+            ck_assert_uint_eq(planned.values, made.values);
+            ck_assert_msg(fabs((double)total_of(&planned) / (double)total_of(&made) - 1) <= 0.1,
+                          "%s on %s, %u threads: planned %" PRIu64 ", made %" PRIu64 " bytes", sized[_i],
+                          rows[k]->name, threads, total_of(&planned), total_of(&made));
+        }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nets-memory");
@@ -261,6 +303,7 @@ int main(void)
     tcase_add_loop_test(t, nothing_is_written_over_that_is_read, 0, N_ROWS);
     tcase_add_loop_test(t, gaps_are_few, 0, N_ROWS);
     tcase_add_loop_test(t, a_net_beyond_the_limit_names_the_batch_that_fits, 0, N_ROWS);
+    tcase_add_loop_test(t, a_net_takes_what_was_planned, 0, (int)ROWS(sized));
     suite_add_tcase(s, t);
     return unit_run(s);
 }
