@@ -8,32 +8,34 @@
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x;
     if (l->is_deferred)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
         if (l->out != l->in[0])
-            memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
-        d->kernels->relu(l->out + i * n, n);
+            memcpy(l->out + at, l->in[0] + at, size * sizeof *l->out);
+        d->kernels->relu(l->out + at, size);
     }
     return 0;
 }
 
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
     if (l->is_deferred)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
         if (l->din[0] != l->dout)
-            memcpy(l->din[0] + i * n, l->dout + i * n, n * sizeof *l->dout);
-        d->kernels->relu_back(l->din[0] + i * n, l->out + i * n, n);
+            memcpy(l->din[0] + at, l->dout + at, size * sizeof *l->dout);
+        d->kernels->relu_back(l->din[0] + at, l->out + at, size);
     }
     return 0;
 }
@@ -80,24 +82,26 @@ static int create_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_
 static int forward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     const struct activation *a = l->state;
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        a->forward(l->in[0] + i * n, l->out + i * n, n, l->plan->spec->slope);
+    for (size_t i = 0; i < pieces; i++)
+        a->forward(l->in[0] + i * CNN_DNNL_PIECE, l->out + i * CNN_DNNL_PIECE, cnn_dnnl_piece(n, i),
+                   l->plan->spec->slope);
     return 0;
 }
 
 static int backward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     const struct activation *a = l->state;
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        a->backward(l->out + i * n, l->dout + i * n, l->din[0] + i * n, n, l->plan->spec->slope);
+    for (size_t i = 0; i < pieces; i++)
+        a->backward(l->out + i * CNN_DNNL_PIECE, l->dout + i * CNN_DNNL_PIECE, l->din[0] + i * CNN_DNNL_PIECE,
+                    cnn_dnnl_piece(n, i), l->plan->spec->slope);
     return 0;
 }
 

@@ -47,31 +47,33 @@ static int concat_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const f
 
 static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    size_t n = cnn_shape_count(l->plan->out);
+    size_t n = d->batch * cnn_shape_count(l->plan->out), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
-        const float *sum = l->in[0] + i * n;
-        for (uint32_t k = 1; k < l->plan->n_inputs; k++, sum = l->out + i * n)
-            d->kernels->add(l->out + i * n, sum, l->in[k] + i * n, l->has_relu && k + 1 == l->plan->n_inputs,
-                            n);
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE;
+        const float *sum = l->in[0] + at;
+        for (uint32_t k = 1; k < l->plan->n_inputs; k++, sum = l->out + at)
+            d->kernels->add(l->out + at, sum, l->in[k] + at, l->has_relu && k + 1 == l->plan->n_inputs,
+                            cnn_dnnl_piece(n, i));
     }
     return 0;
 }
 
 static int add_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    size_t n = cnn_shape_count(l->plan->out);
+    size_t n = d->batch * cnn_shape_count(l->plan->out), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
         if (l->has_relu)
-            d->kernels->relu_back(l->dout + i * n, l->out + i * n, n);
+            d->kernels->relu_back(l->dout + at, l->out + at, size);
         for (uint32_t k = 0; k < l->plan->n_inputs; k++)
             if (l->din[k] != NULL && l->din[k] != l->dout)
-                memcpy(l->din[k] + i * n, l->dout + i * n, n * sizeof *l->dout);
+                memcpy(l->din[k] + at, l->dout + at, size * sizeof *l->dout);
     }
     return 0;
 }

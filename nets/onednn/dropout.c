@@ -67,13 +67,15 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     const struct dropout *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->dropout(l->dout + i * n, l->din[0] + i * n, s->keep + i * n, cnn_dropout_scale(l->plan),
-                            n);
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE;
+        d->kernels->dropout(l->dout + at, l->din[0] + at, s->keep + at, cnn_dropout_scale(l->plan),
+                            cnn_dnnl_piece(n, i));
+    }
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* lrn.c: own loops: the library goes backward by a reference kernel. */
+/* lrn.c: own loops: the library goes backward by a reference kernel. Threads share the rows of all images. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -43,11 +43,11 @@ static void destroy(struct cnn_dnnl_layer *l)
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     const struct lrn *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+    size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (size_t i = 0; i < rows; i++)
         d->kernels->norm->lrn(&s->p, places, l->in[0] + i * n, l->out + i * n, s->norm + i * n,
                               s->work + (size_t)omp_get_thread_num() * s->work_floats);
     return 0;
@@ -56,11 +56,11 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     const struct lrn *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+    size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (size_t i = 0; i < rows; i++)
         d->kernels->norm->lrn_back(&s->p, places, l->in[0] + i * n, s->norm + i * n, l->dout + i * n,
                                    l->din[0] + i * n,
                                    s->work + (size_t)omp_get_thread_num() * s->work_floats);

@@ -314,12 +314,13 @@ static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
 static void add_parts(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     for (uint32_t k = 0; k < l->plan->n_inputs; k++) {
-        size_t n = cnn_shape_count(l->plan->inputs[k].shape);
+        size_t n = d->batch * cnn_shape_count(l->plan->inputs[k].shape), pieces = cnn_dnnl_n_pieces(n);
         if (l->sum[k] == NULL)
             continue;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->add_scaled(l->sum[k] + i * n, l->din[k] + i * n, 1, n);
+        for (size_t i = 0; i < pieces; i++)
+            d->kernels->add_scaled(l->sum[k] + i * CNN_DNNL_PIECE, l->din[k] + i * CNN_DNNL_PIECE, 1,
+                                   cnn_dnnl_piece(n, i));
     }
 }
 

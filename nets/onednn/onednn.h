@@ -154,6 +154,21 @@ void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s);
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
                               const float *x, float *g);
 
+/* What elementwise loops give a thread at a time: pieces that lie in the cache, whatever the images' size. */
+#define CNN_DNNL_PIECE ((size_t)1 << 14)
+
+static inline size_t cnn_dnnl_n_pieces(size_t n)
+{
+    return (n + CNN_DNNL_PIECE - 1) / CNN_DNNL_PIECE;
+}
+
+/* Floats of piece k, which begins at k * CNN_DNNL_PIECE. */
+static inline size_t cnn_dnnl_piece(size_t n, size_t k)
+{
+    size_t left = n - k * CNN_DNNL_PIECE;
+    return left < CNN_DNNL_PIECE ? left : CNN_DNNL_PIECE;
+}
+
 /* The library's memories are not const; inputs are only read. */
 static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
 {
