@@ -167,6 +167,14 @@ START_TEST(agrees_with_ref_on_every_case)
 }
 END_TEST
 
+START_TEST(agrees_with_ref_on_wide_cases)
+{
+    for (const struct cnn_model *const *m = wide_cases; *m != NULL; m++)
+        for (uint32_t threads = 1; threads <= 2; threads++)
+            check_agreement(cnn_backend_name((size_t)_i), *m, 3, threads);
+}
+END_TEST
+
 START_TEST(agrees_with_ref_on_a_lenet_batch)
 {
     check_agreement(cnn_backend_name((size_t)_i), cnn_model_find("lenet"), 32, 1);
@@ -458,6 +466,7 @@ int main(void)
     tcase_add_test(t, gradients_are_finite_differences);
     tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
     /* ref is the last row; what is large is not compared with itself. */
+    tcase_add_loop_test(t, agrees_with_ref_on_wide_cases, 0, n - 1);
     tcase_add_loop_test(t, agrees_with_ref_on_a_lenet_batch, 0, n - 1);
     tcase_add_loop_test(t, agrees_with_ref_on_whole_models, 0, n - 1);
     tcase_add_loop_test(t, scores_fewer_images_than_the_batch, 0, n);

@@ -237,6 +237,30 @@ CASE(frozen_middle, 3, 6, 6, CONV("a", 18, 2, 1, 0), RELU("r"),
      {.kind = CNN_CONV, .name = "b", .n_out = 17, .kernel = 2, .stride = 1, .is_frozen = true},
      POOL("p", 2, 2, 0), {.kind = CNN_FC, .name = "f", .n_out = 8, .is_frozen = true}, RELU("s"));
 
+/* Wide enough for Winograd's method on blocks of 16 channels (nets/onednn/layout.c), with every kind of layer
+ * on blocks, and every way into them and out. */
+CASE(wide_chain, 3, 12, 12, CONV("a", 32, 3, 1, 1), RELU("ra"), CONV("b", 32, 3, 1, 1), NORM("n"), RELU("rn"),
+     DROP("d", 0.3f), CONV_OF("c", "d", 24, 1, 0), RELU("rc"), CONV_OF("e", "rc", 32, 5, 2),
+     CONCAT("cat", "rn", "e"), POOL("p", 3, 2, 0), CONV("f", 48, 3, 1, 1), AVG("v", 2, 2, 0),
+     LEAKY("l", 0.2f), FC("g", 9), ACT("t", CNN_TANH));
+CASE(wide_residual, 3, 8, 8, UNBIASED("a", 32, 3, 1), NORM("na"), RELU("ra"), UNBIASED("b", 32, 3, 1),
+     NORM("nb"), ADD("s", "nb", "ra"), RELU("rs"), CONV("c", 64, 3, 2, 1), NORM("nc"), RELU("rc"),
+     CONV("e", 64, 3, 1, 1), NORM("ne"), CONV_OF("h", "rs", 64, 2, 0), POOL("ph", 2, 2, 0),
+     ADD("z", "ne", "ph"), RELU("rz"), GLOBAL("g"));
+CASE(wide_sides, 3, 8, 8, CONV("a", 32, 3, 1, 1), LRN("n", 5, 0.75f), CONV("b", 48, 3, 1, 1),
+     LRN("m", 3, 0.5f), CONV("c", 32, 3, 1, 1), RELU("r"), GROUPED("h", 32, 3, 1, 2), ACT("s", CNN_SIGMOID),
+     GLOBAL_MAX("g"));
+CASE(wide_flat, 1, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"), CONV("b", 32, 3, 1, 1), POOL("p", 2, 2, 0),
+     RELU("q"), DROP("d", 0.5f), FC("f", 11));
+CASE(wide_beside, 16, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"), CONV("b", 16, 3, 1, 1),
+     CONCAT("cat", "b", "images"), ACT("s", CNN_RELU6), CONV("c", 32, 3, 1, 1), AVG("v", 3, 2, 1));
+CASE(wide_frozen, 3, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"),
+     {.kind = CNN_CONV, .name = "b", .n_out = 32, .kernel = 3, .stride = 1, .pad = 1, .is_frozen = true},
+     POOL("p", 9, 1, 8), CONV("c", 32, 3, 1, 0), FC("f", 7));
+
+const struct cnn_model *const wide_cases[] = {&wide_chain,  &wide_residual, &wide_sides, &wide_flat,
+                                              &wide_beside, &wide_frozen,   NULL};
+
 extern const struct cnn_model cnn_model_lenet, cnn_model_linear, cnn_model_mlp, cnn_model_cifar7,
     cnn_model_alexnet_cifar, cnn_model_resnet8;
 

@@ -11,6 +11,7 @@
 #include "nets/net.h"
 
 extern const struct cnn_model *const cases[];        /* ends with NULL; lenet and linear are among them */
+extern const struct cnn_model *const wide_cases[];   /* slow on ref; ends with NULL */
 extern const struct cnn_model *const whole_models[]; /* the larger ones people train; ends with NULL */
 
 /* Whether a score is the loss a gradient reports: no dropout, no batch statistics, one loss. */
