@@ -170,14 +170,14 @@ INLINE void back_tile(size_t places, size_t channels, const float *in, const flo
         for (int v = 0; v < V; v++)
             for (size_t e = 0; e < 2; e++) {
                 size_t at = (k + e) * channels + (size_t)v * LANES;
-                floats d = gradient_at(dout + at, has_relu ? out + at : NULL, has_relu);
+                floats d = gradient_at(dout + at, out + at, has_relu);
                 s[e][v] += d;
                 q[e][v] += d * (load(in + at) - m[v]);
             }
     for (int v = 0; v < V; v++) {
         if (k < places) {
             size_t at = k * channels + (size_t)v * LANES;
-            floats d = gradient_at(dout + at, has_relu ? out + at : NULL, has_relu);
+            floats d = gradient_at(dout + at, out + at, has_relu);
             s[0][v] += d;
             q[0][v] += d * (load(in + at) - m[v]);
         }
@@ -199,19 +199,18 @@ static void back_one(size_t places, size_t channels, const float *in, float mean
     }
 }
 
-/* Some channels of the last vector twice: what a ReLU has cleared stays so. */
+/* Some channels of the last vector twice: what a ReLU has cleared stays so. Without one `out` is not read. */
 INLINE void back_all(size_t places, size_t channels, const float *in, const float *mean, float *dout,
                      const float *out, float *sum, float *product, const bool has_relu)
 {
     size_t c = 0;
 
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        back_tile(places, channels, in + c, mean + c, dout + c, has_relu ? out + c : NULL, sum + c,
-                  product + c, 4, has_relu);
+        back_tile(places, channels, in + c, mean + c, dout + c, out + c, sum + c, product + c, 4, has_relu);
     for (; c < channels; c += LANES) {
         size_t at = c + LANES <= channels ? c : channels - LANES;
-        back_tile(places, channels, in + at, mean + at, dout + at, has_relu ? out + at : NULL, sum + at,
-                  product + at, 1, has_relu);
+        back_tile(places, channels, in + at, mean + at, dout + at, out + at, sum + at, product + at, 1,
+                  has_relu);
     }
 }
 
@@ -225,7 +224,7 @@ static void back_sums(size_t places, size_t channels, const float *in, const flo
     else if (out != NULL)
         back_all(places, channels, in, mean, dout, out, sum, product, true);
     else
-        back_all(places, channels, in, mean, dout, NULL, sum, product, false);
+        back_all(places, channels, in, mean, dout, dout, sum, product, false);
 }
 
 /* The coefficients of a vector of channels stay in registers over all places. */
