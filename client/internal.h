@@ -18,6 +18,7 @@
 #include "client/session/control_socket.h"
 #include "client/session/errors.h"
 #include "client/session/retry.h"
+#include "client/team/team.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 #include "proto/model/fragment.h"
@@ -355,6 +356,7 @@ struct psc {
     const struct ps_rule_info *rule; /* NULL without a server */
     const struct psc_half *half;
     const struct psc_optimizer *optimizer;
+    struct psc_team *team;                /* NULL: the caller makes passes alone */
     const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
     uint32_t generation; /* of the method that steps follow; the server's may be newer: method_change.c */
     char method_name[32], rule_name[32], clique_codec[16];

@@ -93,6 +93,9 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return psc_fail(c, PSC_EINVAL,
                         "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
                         opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
+    if (opt->threads > PSC_MAX_THREADS)
+        return psc_fail(c, PSC_EINVAL, "options: threads %u; allowed are 0 to %d", opt->threads,
+                        PSC_MAX_THREADS);
     if (opt->tensor_size == 0)
         opt->tensor_size = FIRST_TENSOR_BYTES;
     if (opt->tensor_size < FIRST_TENSOR_BYTES || opt->tensor_size > MAX_TENSOR_BYTES)
@@ -217,6 +220,17 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     return rc == 0 ? PSC_OK : rc == -ENOMEM ? PSC_ENOMEM : PSC_EMANIFEST;
 }
 
+static int start_team(struct psc *c)
+{
+    if (c->opt.threads < 2 || c->manifest->n_floats < PSC_TEAM_FLOATS)
+        return PSC_OK;
+    int rc = psc_team_create(c->opt.threads, &c->team);
+    if (rc == -ENOMEM)
+        return psc_fail(c, PSC_ENOMEM, "no memory for %u threads", c->opt.threads);
+    return rc == 0 ? PSC_OK
+                   : psc_fail(c, PSC_ESYSTEM, "cannot start %u threads: %s", c->opt.threads, strerror(-rc));
+}
+
 /* The road, the optimizer's state: the exchange itself asks for no memory. */
 static int set_up_lanes(struct psc *c)
 {
@@ -228,6 +242,8 @@ static int set_up_lanes(struct psc *c)
         return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
+    if ((rc = start_team(c)) != PSC_OK)
+        return rc;
     rc = psc_step_prepare(c);
     return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
@@ -369,6 +385,7 @@ void psc_close(struct psc *c)
     psc_group_close(c);
     psc_service_stop(c);
     psc_links_finish(c);
+    psc_team_destroy(c->team);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
         free(carry->progress[i].answered);
         free(carry->progress[i].encoded);

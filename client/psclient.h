@@ -140,6 +140,10 @@ struct psc_options {
      * that both ends have, and the next when it fails. */
     const char *transport;
     size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as of the first version */
+    /* Threads that share psc_step's passes over vectors of 2^18 floats and more, the caller's among them, 0
+     * to 1024; started by psc_begin. They sleep between the passes. The values are the same bits. 0, 1: the
+     * caller alone. */
+    uint32_t threads;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */

@@ -1,26 +1,87 @@
 /* backend.h: what computes a net. A backend is one folder and one row in the table of net.c. Private to
- * nets/. */
+ * nets/.
+ *
+ * A net is made in this order, all of it in one thread: `probe` of the row, the plan of the model (plan.h),
+ * `needs`, the plan of the memory (memory.h), `create`. From then on any thread may call, one call at a time.
+ * Everything that can be prepared or can fail is done by create; a gradient allocates nothing.
+ *
+ * Devices fit the same table: x and g lie where `memory` says, the arena in the backend's own memory at the
+ * planned offsets, images come as bytes or floats that are lent until the call returns (struct cnn_batch),
+ * and parts of g are handed on as they become final (struct cnn_ready). */
 #ifndef CNN_BACKEND_H
 #define CNN_BACKEND_H
 
+#include "nets/memory.h"
 #include "nets/plan.h"
+
+/* What a net is made for. */
+struct cnn_setup {
+    const struct cnn_plan *plan;
+    uint32_t batch, threads; /* threads >= 1 */
+    enum cnn_precision precision;
+};
+
+/* One gradient. */
+struct cnn_gradient_call {
+    const struct cnn_draw *draw; /* of dropout */
+    const float *x;
+    const struct cnn_batch *batch;
+    float *g;
+    const struct cnn_ready *ready; /* NULL: nobody wants to know */
+};
 
 struct cnn_backend {
     const char *name;
-    /* The plan outlives the state. Everything that can be prepared or can fail is done here; threads >= 1.
-     * -ENOMEM, -ENOTSUP when this machine or library lacks something, with a sentence. */
-    int (*create)(const struct cnn_plan *plan, uint32_t batch, uint32_t threads, void **state,
+    enum cnn_memory_kind memory; /* of x and g */
+    uint32_t precisions; /* bits 1 << enum cnn_precision; what is not among them is refused by net.c */
+    /* Whether this machine can run it at one of its precisions: 0, or -ENOTSUP with a sentence that says what
+     * is missing. A row that cannot run is not the default. NULL: always. */
+    int (*probe)(enum cnn_precision precision, struct ps_error *err);
+    /* Bytes of one number of a value or gradient in the arena. */
+    size_t (*value_bytes)(enum cnn_precision precision);
+    /* Fills needs [n_layers], zeroed before, and about how many bytes create will allocate outside of the
+     * arena: weights in other layouts, scratch, tables. The same for the same setup. -ENOMEM. */
+    int (*needs)(const struct cnn_setup *setup, struct cnn_needs *needs, size_t *own_bytes,
+                 struct ps_error *err);
+    /* The plans outlive the state. -ENOMEM, -ENOTSUP when this machine or library lacks something, with a
+     * sentence. */
+    int (*create)(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
                   struct ps_error *err);
     void (*destroy)(void *state);
+    /* Bytes that create has allocated outside of the arena. */
+    size_t (*own_bytes)(const void *state);
+    /* Seconds that the state has spent in kernels of a library; NULL: it uses none. */
+    double (*library_s)(const void *state);
     /* Arguments were checked by net.c: 1 <= n <= batch, labels < classes. They allocate nothing. -EIO with a
      * sentence when the library beneath fails. */
-    int (*score)(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                 struct cnn_score *score, struct ps_error *err);
-    int (*gradient)(void *state, const struct cnn_draw *draw, const float *x, const float *images,
-                    const uint8_t *labels, float *g, struct cnn_score *score, struct ps_error *err);
+    int (*score)(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *score,
+                 struct ps_error *err);
+    int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
+                    struct ps_error *err);
     /* After a gradient: moves the buffers of x towards its batch's statistics, by cnn_batchnorm_move. */
     void (*update_buffers)(void *state, float *x);
 };
+
+/* What the net sees of channel c of an image, at `place` of its height times width. */
+static inline float cnn_batch_value(const struct cnn_batch *b, struct cnn_shape s, size_t image, size_t c,
+                                    size_t place)
+{
+    size_t places = (size_t)s.h * s.w;
+    size_t at = image * s.c * places + (b->is_hwc ? place * s.c + c : c * places + place);
+
+    return b->pixels == CNN_PIXELS_BYTE ? b->value_of[c][((const uint8_t *)b->images)[at]]
+                                        : ((const float *)b->images)[at];
+}
+
+/* Tells call->ready that the layer's part of g is final. Every layer with parameters is told of once, from
+ * the last to the first; one that does not go back, where its turn would be. */
+static inline void cnn_tell_ready(const struct cnn_gradient_call *call, const struct cnn_layer *l)
+{
+    uint64_t n = l->n_weights + l->n_biases + 2 * l->n_buffers;
+
+    if (call->ready != NULL && n > 0)
+        call->ready->call(call->ready->arg, l->weight_at, n);
+}
 
 extern const struct cnn_backend cnn_backend_ref, cnn_backend_onednn;
 

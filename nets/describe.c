@@ -21,7 +21,7 @@ static void fill_row(const struct cnn_plan *p, size_t i, struct cnn_layer_row *r
     row->n_params = l->n_weights + l->n_biases;
     row->n_buffers = 2 * l->n_buffers;
     row->forward_flops = 2 * multiply_adds;
-    row->backward_flops = (l->wants_din ? 2 : 1) * row->forward_flops;
+    row->backward_flops = (l->wants_din + l->trains) * row->forward_flops;
 }
 
 int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,

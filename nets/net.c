@@ -1,8 +1,8 @@
 /* net.c: the table of backends, and the checks that stand before each of them. */
 #include "nets/backend.h"
+#include "nets/machine.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,8 @@ static const size_t n_backends = sizeof backends / sizeof backends[0];
 
 struct cnn_net {
     struct cnn_plan *plan;
+    struct cnn_memory *memory;
+    size_t own_bytes; /* estimated */
     const struct cnn_backend *backend;
     void *state;
     uint32_t batch;
@@ -34,28 +36,42 @@ const char *cnn_backend_name(size_t index)
     return index < n_backends ? backends[index]->name : NULL;
 }
 
-static const struct cnn_backend *find_backend(const char *name, struct ps_error *err)
+int cnn_backend_probe(size_t index, struct ps_error *err)
+{
+    const struct cnn_backend *b = backends[index];
+    return b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
+}
+
+static const char *const precision_names[CNN_N_PRECISIONS] = {"float32", "tf32", "bf16"};
+
+/* The first that can run, or the one of that name. */
+static int find_backend(const struct cnn_net_options *opt, const struct cnn_backend **out,
+                        struct ps_error *err)
 {
     char known[128] = "";
+    const struct cnn_backend *b = NULL;
 
-    if (name == NULL)
-        return backends[0];
-    for (size_t i = 0; i < n_backends; i++) {
-        if (strcmp(backends[i]->name, name) == 0)
-            return backends[i];
+    if (opt->precision >= CNN_N_PRECISIONS)
+        return ps_fail(err, -EINVAL, "precision %d; see enum cnn_precision", (int)opt->precision);
+    for (size_t i = 0; i < n_backends && b == NULL; i++) {
+        bool has = (backends[i]->precisions >> opt->precision & 1) != 0;
+        if (opt->backend == NULL
+                ? has && (backends[i]->probe == NULL || backends[i]->probe(opt->precision, NULL) == 0)
+                : strcmp(backends[i]->name, opt->backend) == 0)
+            b = backends[i];
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", backends[i]->name);
     }
-    ps_fail(err, -EINVAL, "backend '%.64s' is not in this build; it has: %s", name, known);
-    return NULL;
-}
-
-/* The cores this process may run on: what taskset, Slurm or a container left it. */
-static uint32_t usable_cores(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return n < 1 ? 1 : (uint32_t)n;
+    if (b == NULL && opt->backend == NULL)
+        return ps_fail(err, -ENOTSUP, "no backend of this build (%s) can compute in %s here", known,
+                       precision_names[opt->precision]);
+    if (b == NULL)
+        return ps_fail(err, -EINVAL, "backend '%.64s' is not in this build; it has: %s", opt->backend, known);
+    if ((b->precisions >> opt->precision & 1) == 0)
+        return ps_fail(err, -ENOTSUP, "backend '%s' does not compute in %s", b->name,
+                       precision_names[opt->precision]);
+    *out = b;
+    return b->probe != NULL ? b->probe(opt->precision, err) : 0;
 }
 
 static int check_options(const struct cnn_net_options *opt, const struct cnn_plan *plan, struct ps_error *err)
@@ -76,27 +92,102 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_pla
     return 0;
 }
 
+static int plan_memory(const struct cnn_backend *backend, const struct cnn_setup *setup,
+                       struct cnn_memory **out, size_t *own_bytes, struct ps_error *err)
+{
+    struct cnn_needs *needs = calloc(setup->plan->n_layers, sizeof *needs);
+    if (needs == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for the plan of model '%s'", setup->plan->model->name);
+    int rc = backend->needs(setup, needs, own_bytes, err);
+    if (rc == 0)
+        rc = cnn_memory_create(setup->plan, needs, setup->batch, backend->value_bytes(setup->precision), out,
+                               err);
+    free(needs);
+    return rc;
+}
+
+static struct cnn_net_memory sizes_of(const struct cnn_setup *setup, const struct cnn_memory *m, size_t own)
+{
+    return (struct cnn_net_memory){m->arena_bytes, own, 2 * setup->plan->n_floats * sizeof(float)};
+}
+
+static uint64_t total_of(const struct cnn_net_memory *m)
+{
+    return m->values + m->own + m->vectors;
+}
+
+/* The largest batch whose net takes no more than that; 0: none. */
+static uint32_t batch_that_fits(const struct cnn_backend *backend, struct cnn_setup setup, uint64_t limit)
+{
+    uint32_t fits = 0, too_large = setup.batch;
+
+    while (too_large - fits > 1) {
+        struct cnn_memory *m;
+        size_t own;
+        setup.batch = fits + (too_large - fits) / 2;
+        if (plan_memory(backend, &setup, &m, &own, NULL) < 0)
+            return fits;
+        struct cnn_net_memory sizes = sizes_of(&setup, m, own);
+        if (total_of(&sizes) <= limit)
+            fits = setup.batch;
+        else
+            too_large = setup.batch;
+        cnn_memory_destroy(m);
+    }
+    return fits;
+}
+
+static int check_limit(const struct cnn_net *net, const struct cnn_setup *setup, uint64_t limit,
+                       struct ps_error *err)
+{
+    struct cnn_net_memory sizes = sizes_of(setup, net->memory, net->own_bytes);
+    const double mib = 1024 * 1024;
+    char fits[64] = "no batch would fit";
+
+    limit = limit > 0 ? limit : cnn_machine_bytes();
+    if (total_of(&sizes) <= limit)
+        return 0;
+    uint32_t batch = batch_that_fits(net->backend, *setup, limit);
+    if (batch > 0)
+        snprintf(fits, sizeof fits, "a batch of %u would fit", batch);
+    return ps_fail(err, -ENOMEM, "model '%s' with batches of %u takes %.0f MiB; there are %.0f MiB: %s",
+                   setup->plan->model->name, setup->batch, (double)total_of(&sizes) / mib,
+                   (double)limit / mib, fits);
+}
+
+/* All of a net but the backend's own part. */
+static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struct cnn_setup *setup,
+                   struct ps_error *err)
+{
+    int rc = find_backend(opt, &net->backend, err);
+    if (rc == 0)
+        rc = cnn_plan_create(opt->model, &net->plan, err);
+    if (rc == 0)
+        rc = check_options(opt, net->plan, err);
+    if (rc < 0)
+        return rc;
+    *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
+                                opt->precision};
+    return plan_memory(net->backend, setup, &net->memory, &net->own_bytes, err);
+}
+
 int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct ps_error *err)
 {
-    const struct cnn_backend *backend = find_backend(opt->backend, err);
-    if (backend == NULL)
-        return -EINVAL;
-
     struct cnn_net *net = calloc(1, sizeof *net);
+    struct cnn_setup setup;
+
     if (net == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a net");
     net->batch = opt->batch;
-    int rc = cnn_plan_create(opt->model, &net->plan, err);
+    int rc = prepare(net, opt, &setup, err);
     if (rc == 0)
-        rc = check_options(opt, net->plan, err);
+        rc = check_limit(net, &setup, opt->memory_limit, err);
     if (rc == 0)
-        rc = backend->create(net->plan, opt->batch, opt->threads > 0 ? opt->threads : usable_cores(),
-                             &net->state, err);
+        rc = net->backend->create(&setup, net->memory, &net->state, err);
     if (rc < 0) {
         cnn_net_destroy(net);
         return rc;
     }
-    net->backend = backend;
     *out = net;
     return 0;
 }
@@ -105,13 +196,38 @@ void cnn_net_destroy(struct cnn_net *net)
 {
     if (net == NULL)
         return;
-    if (net->backend != NULL)
+    if (net->state != NULL)
         net->backend->destroy(net->state);
+    cnn_memory_destroy(net->memory);
     cnn_plan_destroy(net->plan);
     free(net);
 }
 
-static int check_labels(struct cnn_net *net, const uint8_t *labels, uint32_t n)
+int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory *out, struct ps_error *err)
+{
+    struct cnn_net net = {0};
+    struct cnn_setup setup;
+    int rc = prepare(&net, opt, &setup, err);
+
+    if (rc == 0)
+        *out = sizes_of(&setup, net.memory, net.own_bytes);
+    cnn_memory_destroy(net.memory);
+    cnn_plan_destroy(net.plan);
+    return rc;
+}
+
+void cnn_net_memory(const struct cnn_net *net, struct cnn_net_memory *out)
+{
+    *out = (struct cnn_net_memory){net->memory->arena_bytes, net->backend->own_bytes(net->state),
+                                   2 * net->plan->n_floats * sizeof(float)};
+}
+
+enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net)
+{
+    return net->backend->memory;
+}
+
+static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)
 {
     uint32_t classes = net->plan->model->classes;
 
@@ -122,17 +238,29 @@ static int check_labels(struct cnn_net *net, const uint8_t *labels, uint32_t n)
     return 0;
 }
 
-int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels,
-                     float *g, struct cnn_score *score)
+int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                        const struct cnn_ready *ready, struct cnn_score *score)
 {
-    int rc = check_labels(net, labels, net->batch);
+    const struct cnn_gradient_call call = {&net->draw, x, batch, g, ready};
+
+    if (batch->n != net->batch)
+        return ps_fail(&net->error, -EINVAL, "%u images for a gradient; the net's batch is %u", batch->n,
+                       net->batch);
+    int rc = check_labels(net, batch->labels, net->batch);
     if (rc == 0)
-        rc = net->backend->gradient(net->state, &net->draw, x, images, labels, g, score, &net->error);
+        rc = net->backend->gradient(net->state, &call, score, &net->error);
     if (rc == 0) {
         net->draw.step++;
         net->has_gradient = true;
     }
     return rc;
+}
+
+int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,
+                     float *g, struct cnn_score *score)
+{
+    const struct cnn_batch batch = {.images = images, .labels = labels, .n = net->batch};
+    return cnn_net_gradient_of(net, x, &batch, g, NULL, score);
 }
 
 void cnn_net_update_buffers(struct cnn_net *net, float *x)
@@ -146,14 +274,26 @@ void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step)
     net->draw = (struct cnn_draw){seed, step};
 }
 
-int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                  struct cnn_score *score)
+int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                     struct cnn_score *score)
 {
-    if (n < 1 || n > net->batch)
-        return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u", n,
-                       net->batch);
-    int rc = check_labels(net, labels, n);
-    return rc < 0 ? rc : net->backend->score(net->state, x, images, labels, n, score, &net->error);
+    if (batch->n < 1 || batch->n > net->batch)
+        return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u",
+                       batch->n, net->batch);
+    int rc = check_labels(net, batch->labels, batch->n);
+    return rc < 0 ? rc : net->backend->score(net->state, x, batch, score, &net->error);
+}
+
+int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,
+                  uint32_t n, struct cnn_score *score)
+{
+    const struct cnn_batch batch = {.images = images, .labels = labels, .n = n};
+    return cnn_net_score_of(net, x, &batch, score);
+}
+
+double cnn_net_library_s(const struct cnn_net *net)
+{
+    return net->backend->library_s != NULL ? net->backend->library_s(net->state) : 0;
 }
 
 const char *cnn_net_backend(const struct cnn_net *net)

@@ -22,12 +22,17 @@ static int plan_params(struct cnn_plan *p, struct cnn_layer *l, struct ps_error 
     for (uint32_t d = 0; d < l->weight_dims; d++)
         if (__builtin_mul_overflow(l->n_weights, l->weight_shape[d], &l->n_weights))
             l->n_weights = MAX_FLOATS;
-    l->n_biases = l->weight_dims > 0 ? l->weight_shape[0] : 0;
+    l->n_biases = l->weight_dims > 0 && !l->spec->has_no_bias ? l->weight_shape[0] : 0;
+    l->trains = l->weight_dims > 0 && !l->spec->is_frozen;
     l->weight_at = p->n_floats;
     l->bias_at = p->n_floats + l->n_weights;
     l->mean_at = l->bias_at + l->n_biases;
     l->variance_at = l->mean_at + l->n_buffers;
     p->n_floats = l->variance_at + l->n_buffers;
+    size_t suffix = l->n_buffers > 0 ? strlen(".running_variance") : strlen(".weight");
+    if (l->weight_dims > 0 && strlen(l->spec->name) + suffix > CNN_MAX_NAME)
+        return ps_fail(err, -EINVAL, "layer '%s': its tensors' names are longer than %d bytes", l->spec->name,
+                       CNN_MAX_NAME);
     if (l->n_weights >= MAX_FLOATS || p->n_floats > MAX_FLOATS)
         return ps_fail(err, -EINVAL, "model '%s': more than %llu parameters at layer '%s'", p->model->name,
                        (unsigned long long)MAX_FLOATS, l->spec->name);
@@ -38,9 +43,9 @@ static int check_name(const struct cnn_plan *p, size_t i, struct ps_error *err)
 {
     const char *name = p->model->layers[i].name;
 
-    if (name == NULL || name[0] == 0 || strlen(name) > 48)
-        return ps_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to 48 bytes", p->model->name,
-                       i);
+    if (name == NULL || name[0] == 0 || strlen(name) > CNN_MAX_NAME)
+        return ps_fail(err, -EINVAL, "model '%s': layer %zu needs a name of 1 to %d bytes", p->model->name, i,
+                       CNN_MAX_NAME);
     if (strcmp(name, "images") == 0)
         return ps_fail(err, -EINVAL, "model '%s': layer %zu is named 'images', which is the net's input",
                        p->model->name, i);
@@ -73,7 +78,7 @@ static int plan_inputs(struct cnn_plan *p, size_t i, struct ps_error *err)
         if (l->inputs[l->n_inputs].value == SIZE_MAX)
             return ps_fail(
                 err, -EINVAL,
-                "layer '%s': input '%.64s' is not a layer before it; those and 'images' are allowed",
+                "layer '%s': input '%.127s' is not a layer before it; those and 'images' are allowed",
                 l->spec->name, names[l->n_inputs]);
     }
     if (l->n_inputs == 0)
@@ -84,8 +89,11 @@ static int plan_inputs(struct cnn_plan *p, size_t i, struct ps_error *err)
     for (uint32_t k = 0; k < l->n_inputs; k++) {
         struct cnn_input *in = &l->inputs[k];
         const struct cnn_layer *from = in->value > 0 ? &p->layers[in->value - 1] : NULL;
+        if (from != NULL && cnn_is_loss(from))
+            return ps_fail(err, -EINVAL, "layer '%s': input '%s' is a softmax loss, which no layer reads",
+                           l->spec->name, from->spec->name);
         in->shape = from != NULL ? from->out : (struct cnn_shape){m->channels, m->height, m->width};
-        in->wants_grad = from != NULL && (from->wants_din || from->weight_dims > 0);
+        in->wants_grad = from != NULL && (from->wants_din || from->trains);
         l->wants_din = l->wants_din || in->wants_grad;
         p->n_readers[in->value]++;
     }
@@ -107,9 +115,12 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
                        (int)l->spec->kind);
     if ((rc = check_name(p, i, err)) < 0)
         return rc;
-    if ((l->spec->kind == CNN_SOFTMAX_LOSS) != (i + 1 == m->n_layers))
-        return ps_fail(err, -EINVAL, "model '%s': the last layer, and no other, is the softmax loss",
-                       m->name);
+    if (i + 1 == m->n_layers && !cnn_is_loss(l))
+        return ps_fail(err, -EINVAL, "model '%s': the last layer is no softmax loss", m->name);
+    if (l->spec->is_frozen && (l->spec->kind != CNN_CONV && l->spec->kind != CNN_FC))
+        return ps_fail(err, -EINVAL, "layer '%s': a %s cannot be frozen; conv and fc can", l->spec->name,
+                       l->type->kind);
+    l->n_out = l->spec->n_out == CNN_CLASSES ? m->classes : l->spec->n_out;
     if ((rc = plan_inputs(p, i, err)) < 0)
         return rc;
     for (uint32_t k = 0; k < l->n_inputs; k++) {
@@ -121,24 +132,45 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
     }
     if ((rc = l->type->plan(l, err)) < 0)
         return rc;
+    if (l->fan_in > 0 &&
+        (l->spec->filler > CNN_FILL_CONSTANT || !isfinite(l->spec->fill) || !isfinite(l->spec->bias_fill)))
+        return ps_fail(err, -EINVAL, "layer '%s': filler %d with %g, biases %g; see enum cnn_filler",
+                       l->spec->name, (int)l->spec->filler, (double)l->spec->fill,
+                       (double)l->spec->bias_fill);
     return plan_params(p, l, err);
 }
 
 static int check_whole(const struct cnn_plan *p, struct ps_error *err)
 {
     const struct cnn_model *m = p->model;
-    uint32_t n_outputs = p->layers[p->n_layers - 1].in.c;
+    bool trains = false;
 
-    if (p->n_floats == 0)
-        return ps_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
-    for (size_t i = 0; i + 1 < p->n_layers; i++)
-        if (p->n_readers[i + 1] == 0)
-            return ps_fail(err, -EINVAL, "model '%s': no layer reads layer '%s'", m->name,
-                           p->layers[i].spec->name);
-    if (n_outputs != m->classes)
-        return ps_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
-                       m->classes, n_outputs);
-    return 0;
+    for (size_t i = 0; i < p->n_layers; i++) {
+        const struct cnn_layer *l = &p->layers[i];
+        trains = trains || l->trains;
+        if (!cnn_is_loss(l) && p->n_readers[i + 1] == 0)
+            return ps_fail(err, -EINVAL, "model '%s': no layer reads layer '%s'", m->name, l->spec->name);
+        if (cnn_is_loss(l) && l->in.c != m->classes)
+            return ps_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
+                           m->classes, l->in.c);
+        if (cnn_is_loss(l) && !l->wants_din)
+            return ps_fail(err, -EINVAL, "model '%s' has no parameters to train before '%s'", m->name,
+                           l->spec->name);
+    }
+    return trains ? 0 : ps_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
+}
+
+/* What the first loss reads, and what that reads, and so on. */
+static void mark_scored(struct cnn_plan *p)
+{
+    p->main_loss = 0;
+    while (!cnn_is_loss(&p->layers[p->main_loss]))
+        p->main_loss++;
+    p->layers[p->main_loss].is_scored = true;
+    for (size_t i = p->main_loss + 1; i-- > 0;)
+        for (uint32_t k = 0; p->layers[i].is_scored && k < p->layers[i].n_inputs; k++)
+            if (p->layers[i].inputs[k].value > 0)
+                p->layers[p->layers[i].inputs[k].value - 1].is_scored = true;
 }
 
 int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct ps_error *err)
@@ -147,22 +179,25 @@ int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct
         return ps_fail(err, -EINVAL, "a model has at least two layers, one with parameters and the loss");
 
     struct cnn_plan *p = calloc(1, sizeof *p + model->n_layers * sizeof p->layers[0]);
-    if (p == NULL || (p->n_readers = calloc(model->n_layers, sizeof *p->n_readers)) == NULL) {
+    if (p == NULL || (p->n_readers = calloc(model->n_layers + 1, sizeof *p->n_readers)) == NULL) {
         free(p);
         return ps_fail(err, -ENOMEM, "no memory for model '%s'", model->name);
     }
     p->model = model;
     p->n_layers = model->n_layers;
+    p->n_values = model->n_layers + 1;
     int rc = 0;
     for (size_t i = 0; i < p->n_layers && rc == 0; i++)
         rc = plan_layer(p, i, err);
     if (rc == 0)
         rc = check_whole(p, err);
-    if (rc < 0)
+    if (rc < 0) {
         cnn_plan_destroy(p);
-    else
-        *out = p;
-    return rc;
+        return rc;
+    }
+    mark_scored(p);
+    *out = p;
+    return 0;
 }
 
 void cnn_plan_destroy(struct cnn_plan *plan)
@@ -191,6 +226,7 @@ static struct cnn_param *add_row(struct cnn_param *row, const struct cnn_layer *
                                  uint64_t offset, uint64_t n)
 {
     snprintf(row->name, sizeof row->name, "%s.%s", l->spec->name, what);
+    row->role = l->spec->is_frozen ? CNN_FROZEN : CNN_PARAM;
     row->offset = offset;
     row->shape[0] = n;
     row->n_dims = 1;
@@ -209,6 +245,8 @@ static size_t describe(const struct cnn_layer *l, struct cnn_param rows[MAX_ROWS
     weight->fan_in = l->fan_in;
     weight->filler = l->spec->filler;
     weight->decay = l->fan_in > 0 ? CNN_DECAY : CNN_NO_DECAY;
+    if (l->n_biases == 0)
+        return 1;
     add_row(&rows[1], l, "bias", l->bias_at, l->n_biases);
     if (l->n_buffers == 0)
         return 2;
@@ -250,7 +288,7 @@ double cnn_model_train_flops(const struct cnn_model *model)
     for (size_t i = 0; i < p->n_layers; i++) {
         const struct cnn_layer *l = &p->layers[i];
         if (l->type->multiply_adds != NULL)
-            flops += 2 * (l->wants_din ? 3 : 2) * l->type->multiply_adds(l);
+            flops += 2 * (1 + l->wants_din + l->trains) * l->type->multiply_adds(l);
     }
     cnn_plan_destroy(p);
     return flops;
@@ -281,7 +319,7 @@ static float xavier(uint64_t seed, uint64_t at, float scale)
 
 /* Normal: the sum of 12 uniforms of (0, 1) less 6 has mean 0 and variance 1 (Irwin and Hall), without the
  * logarithm and cosine of Box and Muller, whose last bit depends on the library. Its tails end at 6 sigma. */
-static float msra(uint64_t seed, uint64_t at, float scale)
+static float normal(uint64_t seed, uint64_t at, float scale)
 {
     int32_t sum = -6 * (1 << 24) + 6;
     for (uint32_t k = 0; k < 12; k++)
@@ -289,25 +327,44 @@ static float msra(uint64_t seed, uint64_t at, float scale)
     return (float)sum * 0x1p-24f * scale;
 }
 
-static void fill_ones(float *x, uint64_t n)
+static void fill_all(float *x, uint64_t n, float value)
 {
     for (uint64_t i = 0; i < n; i++)
-        x[i] = 1;
+        x[i] = value;
+}
+
+static void fill_weights(const struct cnn_layer *l, uint64_t seed, float *x)
+{
+    uint64_t end = l->weight_at + l->n_weights;
+
+    switch (l->spec->filler) {
+    case CNN_FILL_CONSTANT:
+        fill_all(x + l->weight_at, l->n_weights, l->spec->fill);
+        return;
+    case CNN_FILL_XAVIER:
+        for (uint64_t at = l->weight_at; at < end; at++)
+            x[at] = xavier(seed, at, (float)sqrt(3.0 / l->fan_in));
+        return;
+    case CNN_FILL_MSRA:
+        for (uint64_t at = l->weight_at; at < end; at++)
+            x[at] = normal(seed, at, (float)sqrt(2.0 / l->fan_in));
+        return;
+    case CNN_FILL_GAUSSIAN:
+        for (uint64_t at = l->weight_at; at < end; at++)
+            x[at] = normal(seed, at, l->spec->fill);
+        return;
+    }
 }
 
 static void fill_layer(const struct cnn_layer *l, uint64_t seed, float *x)
 {
-    uint32_t is_msra = l->spec->filler == CNN_FILL_MSRA;
-    float scale = l->fan_in > 0 ? (float)sqrt((is_msra ? 2.0 : 3.0) / l->fan_in) : 0;
-
     if (l->fan_in == 0)
-        fill_ones(x + l->weight_at, l->n_weights);
+        fill_all(x + l->weight_at, l->n_weights, 1);
     else
-        for (uint64_t at = l->weight_at; at < l->weight_at + l->n_weights; at++)
-            x[at] = is_msra ? msra(seed, at, scale) : xavier(seed, at, scale);
-    memset(x + l->bias_at, 0, l->n_biases * sizeof x[0]);
-    memset(x + l->mean_at, 0, l->n_buffers * sizeof x[0]);
-    fill_ones(x + l->variance_at, l->n_buffers);
+        fill_weights(l, seed, x);
+    fill_all(x + l->bias_at, l->n_biases, l->spec->bias_fill);
+    fill_all(x + l->mean_at, l->n_buffers, 0);
+    fill_all(x + l->variance_at, l->n_buffers, 1);
 }
 
 int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x)

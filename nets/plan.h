@@ -8,8 +8,8 @@
 
 #include "nets/net.h"
 
-#define CNN_MAX_SIDE    65536 /* of one dimension of a layer's input or output */
-#define CNN_MAX_CLASSES 256   /* labels are bytes */
+#define CNN_MAX_SIDE   65536 /* of one dimension of a layer's input or output */
+#define CNN_MAX_KERNEL 4096  /* of one side of a window */
 
 struct cnn_layer_type;
 
@@ -17,16 +17,17 @@ struct cnn_shape {
     uint32_t c, h, w;
 };
 
-/* A pool's window, as it is run. */
+/* The window of a convolution or a pool, as it is run: [0] down, [1] across. */
 struct cnn_window {
-    uint32_t kernel, stride, pad;
+    uint32_t kernel[2], stride[2], dilation[2];
+    uint32_t pad[2], pad_end[2]; /* before and after the input */
 };
 
 /* What a layer reads. Values are numbered: 0 are the images, i + 1 is the output of layer i. */
 struct cnn_input {
     size_t value;
     struct cnn_shape shape;
-    bool wants_grad; /* parameters lie before it */
+    bool wants_grad; /* parameters that are not frozen lie before it */
 };
 
 /* One layer with its sizes and where its parameters lie in the flat vector. */
@@ -37,21 +38,25 @@ struct cnn_layer {
     uint32_t n_inputs;
     struct cnn_input inputs[CNN_MAX_INPUTS];
     struct cnn_shape in, out;                         /* in: of the first input */
-    struct cnn_window window;                         /* pools */
-    uint32_t groups;                                  /* conv */
+    struct cnn_window window;                         /* conv, pools */
+    uint32_t n_out, groups;                           /* conv, fc: outputs; conv */
     uint64_t weight_shape[4];                         /* batchnorm: the scale */
     uint32_t weight_dims;                             /* 0: the layer has no parameters */
     uint32_t fan_in;                                  /* 0: the weights are not filled at random but with 1 */
     uint64_t weight_at, n_weights, bias_at, n_biases; /* floats */
     uint64_t mean_at, variance_at, n_buffers;         /* floats; n_buffers each */
-    bool wants_din; /* a layer before it has parameters, so the gradient of an input is needed */
+    bool wants_din; /* a layer before it has parameters to train, so the gradient of an input is needed */
+    bool trains;    /* it has parameters that are not frozen */
+    bool is_scored; /* the model's own loss depends on it; else it is left out when scoring */
 };
 
 struct cnn_plan {
     const struct cnn_model *model;
     uint64_t n_floats;
-    size_t n_layers;     /* the last is the loss; its input are the logits */
-    uint32_t *n_readers; /* [n_layers]: how many inputs each value is */
+    size_t n_layers;
+    size_t n_values;     /* n_layers + 1; nobody reads those of losses */
+    size_t main_loss;    /* the layer that scores are of: the first loss */
+    uint32_t *n_readers; /* [n_values]: how many inputs each value is */
     struct cnn_layer layers[];
 };
 
@@ -59,6 +64,23 @@ struct cnn_plan {
 struct cnn_draw {
     uint64_t seed, step;
 };
+
+static inline bool cnn_is_loss(const struct cnn_layer *l)
+{
+    return l->spec->kind == CNN_SOFTMAX_LOSS;
+}
+
+static inline struct cnn_shape cnn_image_shape(const struct cnn_plan *p)
+{
+    return (struct cnn_shape){p->model->channels, p->model->height, p->model->width};
+}
+
+/* Whether a layer goes backward: it trains, or something before it does. A loss hands its gradient out by
+ * itself. */
+static inline bool cnn_goes_back(const struct cnn_layer *l)
+{
+    return !cnn_is_loss(l) && (l->wants_din || l->trains);
+}
 
 static inline size_t cnn_shape_count(struct cnn_shape s)
 {

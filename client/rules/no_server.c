@@ -3,14 +3,27 @@
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
+struct average {
+    const struct psc *c;
+    float *z;
+    const float *x;
+};
+
+static void average_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct average *w = arg;
+    const struct psc *c = w->c;
+    c->vec->elastic(w->z + begin, w->x + begin, (float)c->averaging->rate(c->hyper.averaging_rate, c->clock),
+                    count);
+}
+
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x), *z = c->kept[PSC_KEPT_Z];
     (void)n_samples;
     psc_gradient_decay(c, x, g);
     if (z != NULL)
-        c->vec->elastic(z, own, (float)c->averaging->rate(c->hyper.averaging_rate, c->clock),
-                        c->shard.n_floats);
+        psc_team_run(c->team, c->shard.n_floats, average_piece, &(struct average){c, z, own});
     psc_own_step(c, x, g);
     c->clock++;
     return PSC_OK;

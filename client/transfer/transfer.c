@@ -128,18 +128,38 @@ static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_r
                    at - scope.begin, ps_manifest_tensor(c->manifest, at)->name, then);
 }
 
+struct search {
+    const struct psc *c;
+    const struct psc_transfer *t;
+    uint64_t scope_at, begin;
+    _Atomic uint64_t bad; /* the first that is not finite; UINT64_MAX: none is */
+};
+
+static void search_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    struct search *s = arg;
+    const struct psc *c = s->c;
+    struct ps_range r = {s->begin + begin, count};
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        if (psc_transfer_spares_frozen(s->t) && p.segment->role == PS_ROLE_FROZEN)
+            continue;
+        size_t bad = c->vec->first_nonfinite(s->t->send + (p.range.begin - s->scope_at), p.range.count);
+        uint64_t at = p.range.begin + bad, first = atomic_load(&s->bad);
+        if (bad == p.range.count)
+            continue;
+        while (at < first && !atomic_compare_exchange_weak(&s->bad, &first, at))
+            ;
+        return;
+    }
+}
+
 int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
                           struct ps_error *err)
 {
     struct ps_range scope = psc_scope_of(c, t);
-    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at)) {
-        if (psc_transfer_spares_frozen(t) && p.segment->role == PS_ROLE_FROZEN)
-            continue;
-        size_t bad = c->vec->first_nonfinite(t->send + (p.range.begin - scope.begin), p.range.count);
-        if (bad < p.range.count)
-            return refuse_value(c, t, scope, p.range.begin + bad, then, err);
-    }
-    return PSC_OK;
+    struct search s = {.c = c, .t = t, .scope_at = scope.begin, .begin = at.begin, .bad = UINT64_MAX};
+    psc_team_run(c->team, at.count, search_piece, &s);
+    return s.bad == UINT64_MAX ? PSC_OK : refuse_value(c, t, scope, s.bad, then, err);
 }
 
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err)

@@ -95,23 +95,34 @@ void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float
                    p.range.count * sizeof *target);
 }
 
-static void copy_segment(const struct psc *c, const struct ps_segment *s, float *to, const float *from)
-{
-    c->vec->copy(to + s->range.begin, from + s->range.begin, s->range.count);
-}
-
 void psc_copy_buffers(const struct psc *c, float *to, const float *from)
 {
-    for (size_t i = 0; i < c->manifest->n_segments; i++)
-        if (c->manifest->segments[i].role == PS_ROLE_BUFFER)
-            copy_segment(c, &c->manifest->segments[i], to, from);
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        if (s->role == PS_ROLE_BUFFER)
+            c->vec->copy(to + s->range.begin, from + s->range.begin, s->range.count);
+    }
+}
+
+struct copy {
+    const struct psc *c;
+    float *to;
+    const float *from;
+};
+
+static void copy_moved(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct copy *k = arg;
+    struct ps_range r = {begin, count};
+    for (struct psc_part p = psc_first_part(k->c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+        if (p.segment->role != PS_ROLE_FROZEN)
+            k->c->vec->copy(k->to + p.range.begin, k->from + p.range.begin, p.range.count);
 }
 
 void psc_copy_moved(const struct psc *c, float *to, const float *from)
 {
-    for (size_t i = 0; i < c->manifest->n_segments; i++)
-        if (c->manifest->segments[i].role != PS_ROLE_FROZEN)
-            copy_segment(c, &c->manifest->segments[i], to, from);
+    struct copy k = {c, to, from};
+    psc_team_run(c->team, c->shard.n_floats, copy_moved, &k);
 }
 
 float *psc_own_x(struct psc *c, float *at)
@@ -138,33 +149,58 @@ double psc_rate(const struct psc *c)
     return ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock);
 }
 
+/* A pass of the optimizer. */
+struct own_pass {
+    struct psc *c;
+    float *at;
+    const float *g;
+    float eta;
+    uint64_t begin; /* of what it is over */
+};
+
+static void step_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct own_pass *w = arg;
+    struct psc *c = w->c;
+    struct ps_range r = {begin, count};
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        struct psc_point point = point_of(c, p.range, w->at);
+        point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->optimizer->step(c->vec, &point, w->eta, (float)c->hyper.momentum);
+    }
+}
+
 void psc_own_step(struct psc *c, float *at, const float *g)
 {
     double begin = ps_now_s();
-    float eta = (float)psc_rate(c);
-    for (size_t i = 0; i < c->manifest->n_segments; i++) {
-        const struct ps_segment *s = &c->manifest->segments[i];
-        struct psc_point p = point_of(c, s->range, at);
-        p.g = psc_gradient_to_step(c, s, g) + s->range.begin;
-        if (s->role == PS_ROLE_PARAM)
-            c->optimizer->step(c->vec, &p, eta, (float)c->hyper.momentum);
-    }
+    struct own_pass w = {.c = c, .at = at, .g = g, .eta = (float)psc_rate(c)};
+    psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
     c->update_s += ps_now_s() - begin;
+}
+
+static void look_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct own_pass *w = arg;
+    struct psc *c = w->c;
+    const float *own = c->kept[PSC_KEPT_X];
+    struct ps_range r = {w->begin + begin, count};
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        struct psc_point point = point_of(c, p.range, w->at);
+        if (p.segment->role == PS_ROLE_PARAM)
+            c->optimizer->look(c->vec, &point, (float)c->hyper.momentum);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            c->vec->copy(w->at + p.range.begin, own + p.range.begin, p.range.count);
+    }
 }
 
 void psc_own_look(struct psc *c, float *at, struct ps_range r)
 {
-    const float *own = c->kept[PSC_KEPT_X];
-    if (own == NULL)
+    if (c->kept[PSC_KEPT_X] == NULL)
         return;
     double begin = ps_now_s();
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
-        struct psc_point point = point_of(c, p.range, at);
-        if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->look(c->vec, &point, (float)c->hyper.momentum);
-        else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(at + p.range.begin, own + p.range.begin, p.range.count);
-    }
+    struct own_pass w = {.c = c, .at = at, .begin = r.begin};
+    psc_team_run(c->team, r.count, look_piece, &w);
     c->update_s += ps_now_s() - begin;
 }
 

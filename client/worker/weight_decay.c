@@ -31,32 +31,41 @@ const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, con
     return decays(c, s) && g != c->kept[PSC_KEPT_AHEAD] ? c->kept[PSC_KEPT_GRADIENT] : g;
 }
 
-static void decay(struct psc *c, const struct ps_segment *s, const float *x, const float *g)
+/* A pass over the gradient and the point where it was taken. */
+struct decay_pass {
+    struct psc *c;
+    const float *x, *g;
+    bool sends; /* the message's other parts too */
+};
+
+static void decay_piece(void *arg, uint64_t begin, uint64_t count)
 {
-    uint64_t at = s->range.begin;
-    c->vec->decay(c->kept[PSC_KEPT_GRADIENT] + at, g + at, x + at, (float)c->hyper.weight_decay,
-                  s->range.count);
+    const struct decay_pass *w = arg;
+    struct psc *c = w->c;
+    float *to = c->kept[PSC_KEPT_GRADIENT];
+    struct ps_range r = {begin, count};
+    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+        const struct ps_segment *s = p.segment;
+        uint64_t at = p.range.begin;
+        if (decays(c, s))
+            c->vec->decay(to + at, w->g + at, w->x + at, (float)c->hyper.weight_decay, p.range.count);
+        else if (w->sends && s->role != PS_ROLE_FROZEN)
+            c->vec->copy(to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);
+    }
 }
 
 void psc_gradient_decay(struct psc *c, const float *x, const float *g)
 {
-    for (size_t i = 0; i < c->manifest->n_segments; i++)
-        if (decays(c, &c->manifest->segments[i]))
-            decay(c, &c->manifest->segments[i], x, g);
+    struct decay_pass w = {c, x, g, false};
+    if (c->hyper.weight_decay > 0)
+        psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
 }
 
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
 {
     if (!psc_gradient_needs_room(c))
         return g;
-    for (size_t i = 0; i < c->manifest->n_segments; i++) {
-        const struct ps_segment *s = &c->manifest->segments[i];
-        uint64_t at = s->range.begin;
-        if (decays(c, s))
-            decay(c, s, x, g);
-        else if (s->role != PS_ROLE_FROZEN)
-            c->vec->copy(c->kept[PSC_KEPT_GRADIENT] + at, (s->role == PS_ROLE_BUFFER ? x : g) + at,
-                         s->range.count);
-    }
+    struct decay_pass w = {c, x, g, true};
+    psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
     return c->kept[PSC_KEPT_GRADIENT];
 }

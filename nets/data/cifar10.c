@@ -126,7 +126,7 @@ static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self
     return 0;
 }
 
-static int cifar10_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int cifar10_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                          struct ps_error *err)
 {
     const struct cifar10 *c = self;

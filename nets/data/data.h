@@ -2,6 +2,7 @@
 #ifndef CNN_DATA_H
 #define CNN_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,15 +14,15 @@ struct cnn_stream;
 enum cnn_split { CNN_TRAIN, CNN_TEST };
 
 struct cnn_data_info {
-    const char *name;                          /* "mnist", "digits", "cifar10" */
+    const char *name;                          /* "mnist", "digits", "cifar10", "synthetic" */
     uint32_t channels, height, width, classes; /* of the images as they are stored */
-    uint64_t n_train;                          /* images an epoch; digits makes new ones every epoch */
+    uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
 };
 
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
- * or "digits" ("digits:SEED" for another data set). Errors name the file, the place in it, what was found and
- * what is allowed. */
+ * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size).
+ * Errors name the file, the place in it, what was found and what is allowed. */
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
@@ -44,6 +45,7 @@ struct cnn_stream_options {
     uint32_t height, width; /* of the images wanted; 0 and 0: as they are stored */
     uint32_t prefetch;      /* batches that threads make ahead; 0: made by the caller when asked for */
     uint32_t threads;       /* that make them; 0: 1 */
+    bool lends;             /* cnn_stream_lend will be called */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)
@@ -70,7 +72,9 @@ void cnn_stream_destroy(struct cnn_stream *s);
  * ends: an epoch's incomplete last batch is filled from the next epoch. Negative errno when an image could
  * not be had (cnn_stream_error says why), after all batches before it, and from then on; the arrays' contents
  * are then undefined. Allocates nothing. One call at a time for a stream; any thread. */
-int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels);
+int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
+/* The same without a copy: *images and *labels are the stream's, lent until the next call on it. */
+int cnn_stream_lend(struct cnn_stream *s, const float **images, const uint16_t **labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
 /* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at

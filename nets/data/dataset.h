@@ -37,7 +37,7 @@ struct cnn_data_type {
     void (*close)(void *self);
     /* Writes channels x height x width bytes, 0 to 255, and a label below info.classes. Safe from any thread,
      * several at a time. 0, or negative errno with a sentence. */
-    int (*image)(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+    int (*image)(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                  struct ps_error *err);
 };
 
@@ -50,6 +50,7 @@ struct cnn_data {
 extern const struct cnn_data_type cnn_data_mnist;
 extern const struct cnn_data_type cnn_data_digits;
 extern const struct cnn_data_type cnn_data_cifar10;
+extern const struct cnn_data_type cnn_data_synthetic;
 
 /* The view of that size; height and width 0: the first, or the stored size. -EINVAL says which there are. */
 int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,

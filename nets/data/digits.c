@@ -188,7 +188,7 @@ static void draw_noise(struct cnn_random *r, float *noise)
     }
 }
 
-static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                         struct ps_error *err)
 {
     (void)err;
@@ -203,7 +203,7 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
     float distance2[PIXELS], noise[PIXELS];
     struct warp warp;
 
-    *label = (uint8_t)(id->index % CLASSES);
+    *label = (uint16_t)(id->index % CLASSES);
     const struct cnn_glyph *glyph = pick_glyph(&r, *label);
     draw_warp(&r, &warp);
     float radius = 0.5f * cnn_random_float(&r, MIN_STROKE, MAX_STROKE);

@@ -1,6 +1,7 @@
 /* Streams: batches in order, made by the caller or ahead of it. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "nets/data/prefetch.h"
 #include "nets/data/sampler.h"
@@ -14,7 +15,9 @@ struct cnn_stream {
     uint32_t batch;
     struct cnn_pick *picks; /* [batch], of the caller's making */
     uint8_t *stored;        /* its image */
-    int failed;             /* 0, or what next returns until a seek */
+    float *images;          /* what it lends */
+    uint16_t *labels;
+    int failed; /* 0, or what next returns until a seek */
     struct ps_error error;
 };
 
@@ -48,7 +51,11 @@ static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
                                    opt->threads > 0 ? opt->threads : 1, &s->prefetch, err);
     s->picks = calloc(opt->batch, sizeof *s->picks);
     s->stored = malloc(s->maker.n_stored);
-    if (s->picks == NULL || s->stored == NULL)
+    if (opt->lends) {
+        s->images = calloc(opt->batch, s->maker.n_pixels * sizeof *s->images);
+        s->labels = calloc(opt->batch, sizeof *s->labels);
+    }
+    if (s->picks == NULL || s->stored == NULL || (opt->lends && (s->images == NULL || s->labels == NULL)))
         return ps_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
     return 0;
 }
@@ -79,10 +86,12 @@ void cnn_stream_destroy(struct cnn_stream *s)
     cnn_order_finish(&s->order);
     free(s->picks);
     free(s->stored);
+    free(s->images);
+    free(s->labels);
     free(s);
 }
 
-static int make_batch(struct cnn_stream *s, float *images, uint8_t *labels, struct cnn_position *after)
+static int make_batch(struct cnn_stream *s, float *images, uint16_t *labels, struct cnn_position *after)
 {
     uint32_t n = cnn_order_draw(&s->order, s->batch, s->picks);
     for (uint32_t i = 0; i < n; i++) {
@@ -95,14 +104,41 @@ static int make_batch(struct cnn_stream *s, float *images, uint8_t *labels, stru
     return (int)n;
 }
 
-int cnn_stream_next(struct cnn_stream *s, float *images, uint8_t *labels)
+static int copy_batch(struct cnn_stream *s, float *images, uint16_t *labels)
+{
+    const float *lent;
+    const uint16_t *lent_labels;
+    int n = cnn_prefetch_take(s->prefetch, &lent, &lent_labels, &s->at, &s->error);
+
+    if (n <= 0)
+        return n;
+    memcpy(images, lent, (size_t)n * s->maker.n_pixels * sizeof *images);
+    memcpy(labels, lent_labels, (size_t)n * sizeof *labels);
+    return n;
+}
+
+int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels)
+{
+    if (s->failed != 0)
+        return s->failed;
+    int n = s->prefetch != NULL ? copy_batch(s, images, labels) : make_batch(s, images, labels, &s->at);
+    if (n < 0)
+        s->failed = n;
+    return n;
+}
+
+int cnn_stream_lend(struct cnn_stream *s, const float **images, const uint16_t **labels)
 {
     if (s->failed != 0)
         return s->failed;
     int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, images, labels, &s->at, &s->error)
-                                : make_batch(s, images, labels, &s->at);
+                                : make_batch(s, s->images, s->labels, &s->at);
     if (n < 0)
         s->failed = n;
+    else if (s->prefetch == NULL) {
+        *images = s->images;
+        *labels = s->labels;
+    }
     return n;
 }
 

@@ -75,7 +75,7 @@ static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, 
     return 0;
 }
 
-static int mnist_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int mnist_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                        struct ps_error *err)
 {
     (void)err;

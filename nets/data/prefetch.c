@@ -10,8 +10,9 @@
 
 #include "proto/clock.h"
 
-/* A batch on its way. A thread writes it between claiming it and setting `ready`, the reader reads it from
- * then until it moves `head`. */
+/* A batch on its way. A thread writes it between claiming it and setting `ready`. The reader reads it from
+ * then until it takes the one after: there is a slot more than batches are made ahead, and nobody claims that
+ * of the batch before `head`. */
 struct slot {
     bool ready; /* under lock */
     uint32_t n;
@@ -19,7 +20,7 @@ struct slot {
     struct cnn_position after;
     struct cnn_pick *picks; /* [batch] */
     float *images;          /* [batch][n_pixels] */
-    uint8_t *labels;        /* [batch] */
+    uint16_t *labels;       /* [batch] */
     struct ps_error error;
 };
 
@@ -38,12 +39,12 @@ struct cnn_prefetch {
     pthread_cond_t room;  /* threads: a slot is free, or stopping */
     pthread_cond_t ready; /* the reader: some slot is ready, or the end was drawn */
     pthread_cond_t idle;  /* pause: no thread makes a batch */
-    /* Under lock. Batch k lies in slot k % depth; head <= tail <= head + depth. */
+    /* Under lock. Batch k lies in slot k % (depth + 1); head <= tail <= head + depth. */
     uint64_t head, tail; /* the next to take, the next to claim */
     bool ended, paused, stopping;
     uint32_t n_making; /* batches claimed and not ready */
     struct cnn_order *order;
-    struct slot *slots;     /* [depth] */
+    struct slot *slots;     /* [depth + 1] */
     struct thread *threads; /* [n_threads] */
 };
 
@@ -52,10 +53,15 @@ static bool has_work(const struct cnn_prefetch *p)
     return !p->paused && !p->ended && p->tail - p->head < p->depth;
 }
 
+static struct slot *slot_of(struct cnn_prefetch *p, uint64_t k)
+{
+    return &p->slots[k % (p->depth + 1)];
+}
+
 /* Under lock. NULL: there is nothing more to make. */
 static struct slot *claim(struct cnn_prefetch *p)
 {
-    struct slot *s = &p->slots[p->tail % p->depth];
+    struct slot *s = slot_of(p, p->tail);
     s->n = cnn_order_draw(p->order, p->batch, s->picks);
     s->after = p->order->at;
     s->rc = 0;
@@ -105,10 +111,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
-                      struct ps_error *err)
+int cnn_prefetch_take(struct cnn_prefetch *p, const float **images, const uint16_t **labels,
+                      struct cnn_position *after, struct ps_error *err)
 {
-    struct slot *s = &p->slots[p->head % p->depth]; /* head is the reader's own */
+    struct slot *s = slot_of(p, p->head); /* head is the reader's own */
     pthread_mutex_lock(&p->lock);
     while (p->head < p->tail ? !s->ready : !p->ended)
         pthread_cond_wait(&p->ready, &p->lock);
@@ -119,15 +125,14 @@ int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, st
     if (s->rc != 0)
         return ps_fail(err, s->rc, "%s", s->error.text);
 
-    int n = (int)s->n;
-    memcpy(images, s->images, s->n * p->maker->n_pixels * sizeof *images);
-    memcpy(labels, s->labels, s->n);
+    *images = s->images;
+    *labels = s->labels;
     *after = s->after;
     pthread_mutex_lock(&p->lock);
     p->head++;
     ps_cond_wake(&p->room);
     pthread_mutex_unlock(&p->lock);
-    return n;
+    return (int)s->n;
 }
 
 void cnn_prefetch_pause(struct cnn_prefetch *p)
@@ -184,8 +189,8 @@ static void stop_threads(struct cnn_prefetch *p)
 
 static bool create_slots(struct cnn_prefetch *p)
 {
-    p->slots = calloc(p->depth, sizeof *p->slots);
-    for (uint32_t i = 0; p->slots != NULL && i < p->depth; i++) {
+    p->slots = calloc(p->depth + 1, sizeof *p->slots);
+    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++) {
         struct slot *s = &p->slots[i];
         s->picks = calloc(p->batch, sizeof *s->picks);
         s->images = calloc(p->batch, p->maker->n_pixels * sizeof *s->images);
@@ -213,7 +218,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
     if (p == NULL)
         return;
     stop_threads(p);
-    for (uint32_t i = 0; p->slots != NULL && i < p->depth; i++) {
+    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++) {
         free(p->slots[i].picks);
         free(p->slots[i].images);
         free(p->slots[i].labels);

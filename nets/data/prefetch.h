@@ -13,17 +13,18 @@ struct cnn_prefetch;
 
 /* Starts `threads` (at least 1) that keep up to `depth` (at least 1) batches ahead of the reader. maker and
  * order must outlive it, and the order belongs to it until destroy, but between pause and resume. All memory
- * is taken here: depth batches. -ENOMEM; -EAGAIN when the system refuses a thread. */
+ * is taken here: depth batches and the one that is lent. -ENOMEM; -EAGAIN when the system refuses a thread.
+ */
 int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
                         uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct ps_error *err);
 /* From any state, paused or with threads at work: they stop after the image that they are at. */
 void cnn_prefetch_destroy(struct cnn_prefetch *p);
 
-/* Waits for the next batch and copies it out: its number of images, 0 at the end, or negative errno with the
- * sentence of the image that failed, and from then on always. *after: the order's place after the batch. For
- * one reader. */
-int cnn_prefetch_take(struct cnn_prefetch *p, float *images, uint8_t *labels, struct cnn_position *after,
-                      struct ps_error *err);
+/* Waits for the next batch: its number of images, 0 at the end, or negative errno with the sentence of the
+ * image that failed, and from then on always. *images and *labels are lent until the next take, pause or
+ * destroy. *after: the order's place after the batch. For one reader. */
+int cnn_prefetch_take(struct cnn_prefetch *p, const float **images, const uint16_t **labels,
+                      struct cnn_position *after, struct ps_error *err);
 
 /* Throws away what was made ahead, and returns when no thread touches the order. */
 void cnn_prefetch_pause(struct cnn_prefetch *p);

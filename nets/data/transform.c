@@ -58,7 +58,7 @@ static void cut_row(const float *value_of, const uint8_t *stored, uint32_t width
 }
 
 int cnn_maker_image(const struct cnn_maker *m, const struct cnn_pick *pick, uint8_t *stored, float *image,
-                    uint8_t *label, struct ps_error *err)
+                    uint16_t *label, struct ps_error *err)
 {
     const struct cnn_data_info *info = &m->data->info;
     const struct cnn_view *v = &m->view;

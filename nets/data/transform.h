@@ -25,6 +25,6 @@ int cnn_maker_init(struct cnn_maker *m, const struct cnn_data *data, const struc
 /* stored: [n_stored], for the maker's own use; image: [n_pixels]. 0, or negative errno of the data set with a
  * sentence. */
 int cnn_maker_image(const struct cnn_maker *m, const struct cnn_pick *pick, uint8_t *stored, float *image,
-                    uint8_t *label, struct ps_error *err);
+                    uint16_t *label, struct ps_error *err);
 
 #endif

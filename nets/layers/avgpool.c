@@ -1,20 +1,20 @@
-/* avgpool.c: the mean of each square window, and that of a whole channel, which is a window that covers it.
- */
+/* avgpool.c: the mean of each window, and that of a whole channel, which is a window that covers it. */
 #include "nets/layers/layer.h"
 
-#define MAX_KERNEL 4096
+#include <errno.h>
 
 static int plan(struct cnn_layer *l, struct ps_error *err)
 {
-    return cnn_window_plan(l, MAX_KERNEL, err);
+    if (l->spec->dilation > 1)
+        return ps_fail(err, -EINVAL, "layer '%s': a pool with dilation; convolutions have it", l->spec->name);
+    l->out.c = l->in.c;
+    return cnn_window_plan(l, CNN_MAX_KERNEL, l->spec->rounding, err);
 }
 
-/* Windows are clipped to the input, so one as wide as the longer side takes in all of it. */
 static int plan_global(struct cnn_layer *l, struct ps_error *err)
 {
     (void)err;
-    l->window = (struct cnn_window){l->in.h > l->in.w ? l->in.h : l->in.w, 1, 0};
-    l->out = (struct cnn_shape){l->in.c, 1, 1};
+    cnn_window_plan_global(l);
     return 0;
 }
 

@@ -8,8 +8,8 @@ struct cnn_layer_type {
     const char *kind;
     uint32_t most_inputs; /* 1, or CNN_MAX_INPUTS for a layer of two or more */
     /* Fills l->out, and for a layer with parameters l->weight_shape, weight_dims, fan_in and n_buffers, from
-     * l->spec and l->inputs. One bias an output (weight_shape[0]) is understood. -EINVAL names what is
-     * allowed. */
+     * l->spec, l->n_out and l->inputs. One bias an output (weight_shape[0]) is understood, unless the spec
+     * has none. -EINVAL names what is allowed. */
     int (*plan)(struct cnn_layer *l, struct ps_error *err);
     /* Multiply-adds of one image, forward; NULL: none worth counting. */
     double (*multiply_adds)(const struct cnn_layer *l);
@@ -17,25 +17,36 @@ struct cnn_layer_type {
 
 extern const struct cnn_layer_type cnn_layer_conv, cnn_layer_maxpool, cnn_layer_relu, cnn_layer_fc,
     cnn_layer_softmax_loss, cnn_layer_avgpool, cnn_layer_global_avgpool, cnn_layer_dropout, cnn_layer_lrn,
-    cnn_layer_batchnorm, cnn_layer_concat, cnn_layer_add;
+    cnn_layer_batchnorm, cnn_layer_concat, cnn_layer_add, cnn_layer_global_maxpool, cnn_layer_leaky_relu,
+    cnn_layer_relu6, cnn_layer_sigmoid, cnn_layer_tanh;
 
 /* NULL: no such kind. */
 const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
 
 /* The cross-entropy of one image, -log softmax(z)[label], computed as log(sum exp(z - max)) - (z[label] -
  * max): nothing overflows, and the sum is at least 1. dz: its gradient, softmax(z) less 1 at the label.
- * Correct is an image whose largest value, the first among equals, is at the label. */
-double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct);
+ * rank: how many values are larger than the label's, an equal one of smaller index being larger: 0 is a
+ * correct image, below 5 one of the top five. */
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank);
+/* What a loss counts for in the sum of losses. */
+double cnn_loss_weight(const struct cnn_layer *l);
 
-/* Fills l->window from the spec and l->out from l->in, rounded up as Caffe does; windows that would start
- * past the input and its left pad are dropped, so none is empty. -EINVAL. */
-int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, struct ps_error *err);
+/* Fills l->window from the spec, and l->out's height and width from l->in; windows that would start past the
+ * input and its pad are dropped, so none is empty. -EINVAL. */
+int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, enum cnn_rounding rounding,
+                    struct ps_error *err);
+/* One window that covers each channel. */
+void cnn_window_plan_global(struct cnn_layer *l);
 
-/* A window's clip of the input and, with what it covers of the padding, the count that a mean divides by. */
+/* Of a pool: a window's clip of the input, and the count that a mean divides by. */
 struct cnn_clip {
-    uint32_t y0, y1, x0, x1, n_covered;
+    uint32_t y0, y1, x0, x1, n_counted;
 };
-struct cnn_clip cnn_window_clip(const struct cnn_window *w, struct cnn_shape in, uint32_t oy, uint32_t ox);
+struct cnn_clip cnn_window_clip(const struct cnn_layer *l, uint32_t oy, uint32_t ox);
+
+/* Channels [*from, *to) are the neighbours of c whose squares its norm sums. reversed: those in whose norms c
+ * is. */
+void cnn_lrn_neighbours(const struct cnn_layer *l, uint32_t c, bool reversed, uint32_t *from, uint32_t *to);
 
 /* keep[i], i in [0, n): whether element from + i of the batch's input, counted as [N][C][H][W], is kept. */
 void cnn_dropout_mask(const struct cnn_layer *l, const struct cnn_draw *draw, size_t from, size_t n,

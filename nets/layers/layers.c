@@ -13,6 +13,11 @@ static const struct cnn_layer_type *const types[] = {
     [CNN_BATCHNORM] = &cnn_layer_batchnorm,
     [CNN_CONCAT] = &cnn_layer_concat,
     [CNN_ADD] = &cnn_layer_add,
+    [CNN_GLOBAL_MAXPOOL] = &cnn_layer_global_maxpool,
+    [CNN_LEAKY_RELU] = &cnn_layer_leaky_relu,
+    [CNN_RELU6] = &cnn_layer_relu6,
+    [CNN_SIGMOID] = &cnn_layer_sigmoid,
+    [CNN_TANH] = &cnn_layer_tanh,
 };
 
 const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind)

@@ -1,4 +1,4 @@
-/* softmax_loss.c: softmax and the cross-entropy of the label, averaged over the images. */
+/* softmax_loss.c: softmax and the cross-entropy of the label, averaged over the images and weighted. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>
@@ -10,13 +10,31 @@ static int plan(struct cnn_layer *l, struct ps_error *err)
         return ps_fail(err, -EINVAL,
                        "layer '%s': input of %u x %u x %u; allowed are 2 to %d values in one place",
                        l->spec->name, l->in.c, l->in.h, l->in.w, CNN_MAX_CLASSES);
+    if (!(l->spec->weight >= 0 && isfinite(l->spec->weight)))
+        return ps_fail(err, -EINVAL, "layer '%s': weight %g; allowed are finite ones from 0 (which is 1)",
+                       l->spec->name, (double)l->spec->weight);
     l->out = l->in;
     return 0;
 }
 
 const struct cnn_layer_type cnn_layer_softmax_loss = {"softmax-loss", 1, plan, NULL};
 
-double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, bool *is_correct)
+double cnn_loss_weight(const struct cnn_layer *l)
+{
+    return l->spec->weight > 0 ? (double)l->spec->weight : 1;
+}
+
+/* How many values stand before the label's: the larger ones, and equal ones of smaller index. */
+static uint32_t rank_of(uint32_t classes, const double *z, uint32_t label)
+{
+    uint32_t rank = 0;
+
+    for (uint32_t k = 0; k < classes; k++)
+        rank += k < label ? z[k] >= z[label] : z[k] > z[label];
+    return rank;
+}
+
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank)
 {
     uint32_t best = 0;
     double sum = 0;
@@ -30,6 +48,6 @@ double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, d
     }
     for (uint32_t k = 0; k < classes; k++)
         dz[k] = dz[k] / sum - (k == label ? 1 : 0);
-    *is_correct = best == label;
+    *rank = rank_of(classes, z, label);
     return log(sum) - (z[label] - z[best]);
 }

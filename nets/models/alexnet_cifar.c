@@ -43,7 +43,7 @@ static const struct cnn_layer_spec layers[] = {
     {.kind = CNN_FC, .name = "fc7", .n_out = 1024, .filler = CNN_FILL_MSRA},
     RELU("relu7"),
     {.kind = CNN_DROPOUT, .name = "drop7", .rate = 0.5f},
-    {.kind = CNN_FC, .name = "fc8", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc8", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

@@ -15,7 +15,7 @@ static const struct cnn_layer_spec layers[] = {
     {.kind = CNN_FC, .name = "fc1", .n_out = 256, .filler = CNN_FILL_MSRA},
     {.kind = CNN_RELU, .name = "relu4"},
     {.kind = CNN_DROPOUT, .name = "drop1", .rate = 0.5f},
-    {.kind = CNN_FC, .name = "fc2", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc2", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

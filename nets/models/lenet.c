@@ -8,7 +8,7 @@ static const struct cnn_layer_spec layers[] = {
     {.kind = CNN_MAXPOOL, .name = "pool2", .kernel = 2, .stride = 2},
     {.kind = CNN_FC, .name = "fc1", .n_out = 500},
     {.kind = CNN_RELU, .name = "relu1"},
-    {.kind = CNN_FC, .name = "fc2", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc2", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

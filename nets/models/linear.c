@@ -2,7 +2,7 @@
 #include "nets/models/models.h"
 
 static const struct cnn_layer_spec layers[] = {
-    {.kind = CNN_FC, .name = "fc1", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc1", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

@@ -6,7 +6,7 @@ static const struct cnn_layer_spec layers[] = {
     {.kind = CNN_RELU, .name = "relu1"},
     {.kind = CNN_FC, .name = "fc2", .n_out = 500, .filler = CNN_FILL_MSRA},
     {.kind = CNN_RELU, .name = "relu2"},
-    {.kind = CNN_FC, .name = "fc3", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc3", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

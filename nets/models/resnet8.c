@@ -54,7 +54,7 @@ static const struct cnn_layer_spec layers[] = {
     RELU("relu4"),
 
     {.kind = CNN_GLOBAL_AVGPOOL, .name = "pool"},
-    {.kind = CNN_FC, .name = "fc", .n_out = 10},
+    {.kind = CNN_FC, .name = "fc", .n_out = CNN_CLASSES},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
 

@@ -1,5 +1,6 @@
 /* batchnorm.c: own loops: the library's fall to narrow vectors in [H][W][C] unless the channels are many.
- * Sums are taken image by image and then in the order of the images, the same for any number of threads. */
+ * Threads share images and blocks of channels. Sums are taken image by image and then in the order of the
+ * images, the same for any number of threads. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -15,13 +16,20 @@ struct batchnorm {
     float *sums, *products;              /* [batch][C] */
 };
 
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d;
+    n->back_reads_in = CNN_READS_VALUE;
+    n->back_reads_out = l->has_relu ? CNN_READS_SIGN : CNN_READS_NOTHING;
+}
+
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct batchnorm *s = l->state;
     size_t channels = l->plan->in.c, n = channels * d->batch;
 
-    s->batch_mean = calloc(2 * channels, sizeof *s->batch_mean);
-    s->mean = cnn_dnnl_buffer((5 * channels + 2 * n) * sizeof *s->mean);
+    s->batch_mean = cnn_dnnl_buffer(d, 2 * channels * sizeof *s->batch_mean);
+    s->mean = cnn_dnnl_buffer(d, (5 * channels + 2 * n) * sizeof *s->mean);
     if (s->batch_mean == NULL || s->mean == NULL)
         return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
     s->batch_variance = s->batch_mean + channels;
@@ -50,32 +58,66 @@ static double total(const struct cnn_dnnl *d, const float *sums, size_t channels
     return sum;
 }
 
+/* The variance from those of the images about their own means (Chan, Golub, LeVeque 1979): the batch is read
+ * once. */
+static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, size_t channels, size_t c,
+                          double places)
+{
+    double squares = total(d, s->products, channels, c);
+
+    for (uint32_t i = 0; i < d->batch; i++) {
+        double off = (double)s->sums[i * channels + c] / places - s->batch_mean[c];
+        squares += places * off * off;
+    }
+    return squares / (places * d->batch);
+}
+
+/* One block of channels of one image. */
+struct piece {
+    size_t places, channels; /* of the block */
+    size_t at;               /* of its first value */
+    size_t c, sums_at;       /* its first channel, and where its sums lie */
+};
+
+static size_t n_pieces(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+{
+    return d->batch * (l->plan->in.c / l->in_block);
+}
+
+static struct piece piece_of(const struct cnn_dnnl_layer *l, size_t k)
+{
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, channels = l->in_block;
+    return (struct piece){places, channels, k * places * channels, k * channels % l->plan->in.c,
+                          k * channels};
+}
+
 static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     struct batchnorm *s = l->state;
-    const struct cnn_norm_kernels *kernels = d->kernels->norm;
-    size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = channels * places;
-    double count = (double)places * d->batch;
+    size_t channels = l->plan->in.c, places = (size_t)l->plan->in.h * l->plan->in.w, n = n_pieces(d, l);
 
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        kernels->sums(places, channels, l->in[0] + i * n, s->sums + i * channels);
-    for (size_t c = 0; c < channels; c++) {
-        s->batch_mean[c] = total(d, s->sums, channels, c) / count;
-        s->mean[c] = (float)s->batch_mean[c];
+#pragma omp parallel num_threads(d->threads) if (d->threads > 1)
+    {
+#pragma omp for
+        for (size_t k = 0; k < n; k++) {
+            struct piece p = piece_of(l, k);
+            d->kernels->norm->moments(p.places, p.channels, l->in[0] + p.at, s->sums + p.sums_at,
+                                      s->products + p.sums_at);
+        }
+#pragma omp for
+        for (size_t c = 0; c < channels; c++) {
+            s->batch_mean[c] = total(d, s->sums, channels, c) / ((double)places * d->batch);
+            s->batch_variance[c] = variance_of(d, s, channels, c, (double)places);
+            s->mean[c] = (float)s->batch_mean[c];
+        }
     }
-#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        kernels->squares(places, channels, l->in[0] + i * n, s->mean, s->sums + i * channels);
-    for (size_t c = 0; c < channels; c++)
-        s->batch_variance[c] = total(d, s->sums, channels, c) / count;
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
+    size_t channels = p->in.c, n = n_pieces(d, l);
     double epsilon = (double)cnn_batchnorm_epsilon(p);
 
     if (d->is_training)
@@ -88,9 +130,11 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
         s->a[c] = x[p->weight_at + c] * s->inverse[c];
     }
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->norm->affine(places, channels, l->in[0] + i * n, s->mean, s->a, x + p->bias_at,
-                                 l->out + i * n);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, s->a + q.c,
+                                 x + p->bias_at + q.c, l->has_relu, l->out + q.at);
+    }
     return 0;
 }
 
@@ -99,13 +143,16 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 {
     struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    size_t channels = p->in.c, places = (size_t)p->in.h * p->in.w, n = channels * places;
-    double count = (double)places * d->batch;
+    size_t channels = p->in.c, n = n_pieces(d, l);
+    double count = (double)p->in.h * p->in.w * d->batch;
 
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->norm->back_sums(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n,
-                                    s->sums + i * channels, s->products + i * channels);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->back_sums(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
+                                    l->has_relu ? l->out + q.at : NULL, s->sums + q.sums_at,
+                                    s->products + q.sums_at);
+    }
     for (size_t c = 0; c < channels; c++) {
         double inverse = (double)s->inverse[c], a = (double)x[p->weight_at + c] * inverse;
         double dshift = total(d, s->sums, channels, c), dscale = inverse * total(d, s->products, channels, c);
@@ -119,9 +166,11 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     if (l->din[0] == NULL)
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->norm->back_affine(places, channels, l->in[0] + i * n, s->mean, l->dout + i * n, s->a,
-                                      s->b, s->c, l->din[0] + i * n);
+    for (size_t k = 0; k < n; k++) {
+        struct piece q = piece_of(l, k);
+        d->kernels->norm->back_affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
+                                      s->a + q.c, s->b + q.c, s->c + q.c, l->din[0] + q.at);
+    }
     return 0;
 }
 
@@ -136,4 +185,4 @@ static void update_buffers(const struct cnn_dnnl *d, const struct cnn_dnnl_layer
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_batchnorm = {
-    sizeof(struct batchnorm), create, destroy, forward, backward, update_buffers};
+    sizeof(struct batchnorm), needs, create, destroy, forward, backward, update_buffers};

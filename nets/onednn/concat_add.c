@@ -3,21 +3,23 @@
 
 #include <string.h>
 
-/* Copies [places][C] pieces between the inputs and the output, whose row holds theirs one after the other. */
-static void concat_image(const struct cnn_layer *p, uint32_t image, float *out, const float *const *in,
+/* Copies [rows][C] pieces between the inputs and the output, whose row holds theirs one after the other. Rows
+ * are places, or where values lie in blocks of channels whole images. */
+static void concat_image(const struct cnn_dnnl_layer *l, uint32_t image, float *out, const float *const *in,
                          float *const *din)
 {
+    const struct cnn_layer *p = l->plan;
     size_t places = (size_t)p->out.h * p->out.w, at = 0;
+    size_t rows = l->out_layout == CNN_DNNL_BLOCKED ? 1 : places, row = places / rows * p->out.c;
 
     for (uint32_t k = 0; k < p->n_inputs; k++) {
-        size_t channels = p->inputs[k].shape.c, bytes = channels * sizeof(float),
-               from = image * places * channels;
-        for (size_t i = 0; i < places; i++)
+        size_t n = places / rows * p->inputs[k].shape.c, from = image * rows * n;
+        for (size_t i = 0; i < rows; i++)
             if (in != NULL)
-                memcpy(out + i * p->out.c + at, in[k] + from + i * channels, bytes);
+                memcpy(out + i * row + at, in[k] + from + i * n, n * sizeof *out);
             else if (din[k] != NULL)
-                memcpy(din[k] + from + i * channels, out + i * p->out.c + at, bytes);
-        at += channels;
+                memcpy(din[k] + from + i * n, out + i * row + at, n * sizeof *out);
+        at += n;
     }
 }
 
@@ -28,7 +30,7 @@ static int concat_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const fl
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++)
-        concat_image(l->plan, i, l->out + i * n, l->in, NULL);
+        concat_image(l, i, l->out + i * n, l->in, NULL);
     return 0;
 }
 
@@ -39,36 +41,55 @@ static int concat_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const f
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++)
-        concat_image(l->plan, i, l->dout + i * n, NULL, l->din);
+        concat_image(l, i, l->dout + i * n, NULL, l->din);
     return 0;
 }
 
 static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    size_t n = cnn_shape_count(l->plan->out);
+    size_t n = d->batch * cnn_shape_count(l->plan->out), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++) {
-        memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
-        for (uint32_t k = 1; k < l->plan->n_inputs; k++)
-            d->kernels->add_scaled(l->out + i * n, l->in[k] + i * n, 1, n);
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE;
+        const float *sum = l->in[0] + at;
+        for (uint32_t k = 1; k < l->plan->n_inputs; k++, sum = l->out + at)
+            d->kernels->add(l->out + at, sum, l->in[k] + at, l->has_relu && k + 1 == l->plan->n_inputs,
+                            cnn_dnnl_piece(n, i));
     }
     return 0;
 }
 
 static int add_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    size_t n = cnn_shape_count(l->plan->out);
+    size_t n = d->batch * cnn_shape_count(l->plan->out), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
+        if (l->has_relu)
+            d->kernels->relu_back(l->dout + at, l->out + at, size);
         for (uint32_t k = 0; k < l->plan->n_inputs; k++)
             if (l->din[k] != NULL && l->din[k] != l->dout)
-                memcpy(l->din[k] + i * n, l->dout + i * n, n * sizeof *l->dout);
+                memcpy(l->din[k] + at, l->dout + at, size * sizeof *l->dout);
+    }
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_concat = {0, NULL, NULL, concat_forward, concat_backward, NULL};
-const struct cnn_dnnl_kind cnn_dnnl_add = {0, NULL, NULL, add_forward, add_backward, NULL};
+static void concat_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d, (void)l, (void)n;
+}
+
+static void add_needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    (void)d;
+    n->can_overwrite = n->can_overwrite_back = true;
+    n->back_reads_out = l->has_relu ? CNN_READS_SIGN : CNN_READS_NOTHING;
+}
+
+const struct cnn_dnnl_kind cnn_dnnl_concat = {0,   concat_needs, NULL, NULL, concat_forward, concat_backward,
+                                              NULL};
+const struct cnn_dnnl_kind cnn_dnnl_add = {0, add_needs, NULL, NULL, add_forward, add_backward, NULL};

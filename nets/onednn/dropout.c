@@ -2,8 +2,6 @@
  * every backend drops the same. Scoring passes the input on. */
 #include "nets/onednn/onednn.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "nets/layers/layer.h"
@@ -13,25 +11,21 @@ struct dropout {
     uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
 };
 
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    n->kept_bytes = cnn_shape_count(l->plan->in) * d->batch;
+    n->work_bytes = l->in_layout == CNN_DNNL_FLAT ? 0 : n->kept_bytes;
+    n->can_overwrite = n->keeps_sign = n->can_overwrite_back = true;
+}
+
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct dropout *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in) * d->batch;
 
-    s->keep = malloc(n);
-    s->drawn = l->in_is_flat ? s->keep : malloc(n);
-    return s->keep != NULL && s->drawn != NULL
-               ? 0
-               : ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
-}
-
-static void destroy(struct cnn_dnnl_layer *l)
-{
-    struct dropout *s = l->state;
-
-    if (s->drawn != s->keep)
-        free(s->drawn);
-    free(s->keep);
+    (void)d, (void)err;
+    s->keep = l->kept;
+    s->drawn = l->in_layout == CNN_DNNL_FLAT ? s->keep : l->work;
+    return 0;
 }
 
 static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, uint32_t image)
@@ -44,9 +38,11 @@ static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, 
     cnn_dropout_mask(l->plan, d->draw, image * n, n, s->drawn + image * n);
     if (s->drawn == s->keep)
         return;
-    for (size_t c = 0; c < in.c; c++)
+    for (size_t c = 0; c < in.c; c++) {
+        uint8_t *keep = s->keep + image * n + c / l->in_block * l->in_block * places + c % l->in_block;
         for (size_t at = 0; at < places; at++)
-            s->keep[image * n + at * in.c + c] = *drawn++;
+            keep[at * l->in_block] = *drawn++;
+    }
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
@@ -71,15 +67,17 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     const struct dropout *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in);
+    size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->dropout(l->dout + i * n, l->din[0] + i * n, s->keep + i * n, cnn_dropout_scale(l->plan),
-                            n);
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * CNN_DNNL_PIECE;
+        d->kernels->dropout(l->dout + at, l->din[0] + at, s->keep + at, cnn_dropout_scale(l->plan),
+                            cnn_dnnl_piece(n, i));
+    }
     return 0;
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_dropout = {
-    sizeof(struct dropout), create, destroy, forward, backward, NULL};
+    sizeof(struct dropout), needs, create, NULL, forward, backward, NULL};

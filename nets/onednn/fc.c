@@ -1,9 +1,8 @@
 /* fc.c: inner products straight on the flat vectors: blocked weights would cost more to reorder than they
- * gain. An input that still lies as [H][W][C] is turned first. */
+ * gain. An input that lies otherwise than [C][H][W] is turned first. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 struct fc {
     dnnl_memory_t in, out, weight, bias, din, dout, dweight, dbias;
@@ -13,6 +12,7 @@ struct fc {
 
 struct shapes {
     dnnl_memory_desc_t in, out, weight, bias;
+    const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
 };
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
@@ -23,6 +23,7 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
     dnnl_dims_t bias = {p->out.c};
     dnnl_status_t st;
 
+    s->any_bias = p->n_biases > 0 ? &s->bias : NULL;
     st = dnnl_memory_desc_init_by_tag(&s->in, 2, in, dnnl_f32, dnnl_ab);
     if (st == dnnl_success)
         st = dnnl_memory_desc_init_by_tag(&s->out, 2, out, dnnl_f32, dnnl_ab);
@@ -39,44 +40,59 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
     struct fc *f = l->state;
     dnnl_inner_product_desc_t op;
     int rc = cnn_dnnl_check(dnnl_inner_product_forward_desc_init(&op, dnnl_forward_training, &s->in,
-                                                                 &s->weight, &s->bias, &s->out),
+                                                                 &s->weight, s->any_bias, &s->out),
                             "describe the inner product", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, NULL, desc, err)) < 0)
         return rc;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, f->in},
                                     {DNNL_ARG_WEIGHTS, f->weight},
-                                    {DNNL_ARG_BIAS, f->bias},
                                     {DNNL_ARG_DST, f->out},
+                                    {s->any_bias != NULL ? DNNL_ARG_BIAS : 0, f->bias},
                                     {0}};
     return cnn_dnnl_op(d, l, *desc, args, &f->forward, err);
 }
 
-static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
-                       dnnl_primitive_desc_t hint, struct ps_error *err)
+static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
+                               dnnl_primitive_desc_t hint, struct ps_error *err)
 {
     struct fc *f = l->state;
     dnnl_inner_product_desc_t op;
     dnnl_primitive_desc_t desc;
     int rc = cnn_dnnl_check(
-        dnnl_inner_product_backward_weights_desc_init(&op, &s->in, &s->weight, &s->bias, &s->out),
+        dnnl_inner_product_backward_weights_desc_init(&op, &s->in, &s->weight, s->any_bias, &s->out),
         "describe the inner product's weight gradient", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
         return rc;
-    const dnnl_exec_arg_t weights_args[] = {{DNNL_ARG_SRC, f->in},
-                                            {DNNL_ARG_DIFF_DST, f->dout},
-                                            {DNNL_ARG_DIFF_WEIGHTS, f->dweight},
-                                            {DNNL_ARG_DIFF_BIAS, f->dbias},
-                                            {0}};
-    if ((rc = cnn_dnnl_op(d, l, desc, weights_args, &f->back_weights, err)) < 0 || l->din[0] == NULL)
-        return rc;
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, f->in},
+                                    {DNNL_ARG_DIFF_DST, f->dout},
+                                    {DNNL_ARG_DIFF_WEIGHTS, f->dweight},
+                                    {s->any_bias != NULL ? DNNL_ARG_DIFF_BIAS : 0, f->dbias},
+                                    {0}};
+    return cnn_dnnl_op(d, l, desc, args, &f->back_weights, err);
+}
 
-    rc = cnn_dnnl_check(dnnl_inner_product_backward_data_desc_init(&op, &s->in, &s->weight, &s->out),
-                        "describe the inner product's data gradient", l, err);
+static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
+                            dnnl_primitive_desc_t hint, struct ps_error *err)
+{
+    struct fc *f = l->state;
+    dnnl_inner_product_desc_t op;
+    dnnl_primitive_desc_t desc;
+    int rc = cnn_dnnl_check(dnnl_inner_product_backward_data_desc_init(&op, &s->in, &s->weight, &s->out),
+                            "describe the inner product's data gradient", l, err);
     if (rc < 0 || (rc = cnn_dnnl_desc(d, l, &op, hint, &desc, err)) < 0)
         return rc;
-    const dnnl_exec_arg_t data_args[] = {
+    const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_DIFF_DST, f->dout}, {DNNL_ARG_WEIGHTS, f->weight}, {DNNL_ARG_DIFF_SRC, f->din}, {0}};
-    return cnn_dnnl_op(d, l, desc, data_args, &f->back_data, err);
+    return cnn_dnnl_op(d, l, desc, args, &f->back_data, err);
+}
+
+/* The turned input is kept for the weights' gradient. */
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    if (l->in_layout == CNN_DNNL_FLAT)
+        n->back_reads_in = l->plan->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
+    else
+        n->kept_bytes = (size_t)d->batch * l->plan->fan_in * sizeof(float);
 }
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
@@ -86,11 +102,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
     dnnl_primitive_desc_t desc;
     int rc;
 
-    if (!l->in_is_flat) {
-        f->turned = malloc((size_t)d->batch * l->plan->fan_in * sizeof *f->turned);
-        if (f->turned == NULL)
-            return ps_fail(err, -ENOMEM, "no memory for the input of layer '%s'", l->plan->spec->name);
-    }
+    f->turned = l->kept;
     if ((rc = describe(d, l, &s, err)) < 0 || (rc = cnn_dnnl_memory(d, l, &s.in, NULL, &f->in, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.out, l->out, &f->out, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->weight, err)) < 0 ||
@@ -99,24 +111,30 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
         (rc = cnn_dnnl_memory(d, l, &s.out, l->dout, &f->dout, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->dbias, err)) < 0 ||
-        (rc = create_forward(d, l, &s, &desc, err)) < 0)
+        (rc = create_forward(d, l, &s, &desc, err)) < 0 || !cnn_goes_back(l->plan) ||
+        (l->plan->trains && (rc = create_back_weights(d, l, &s, desc, err)) < 0) || l->din[0] == NULL)
         return rc;
-    return create_back(d, l, &s, desc, err);
+    return create_back_data(d, l, &s, desc, err);
 }
 
-static void destroy(struct cnn_dnnl_layer *l)
+/* Between [places][block] and [block][places], a block of channels at a time. */
+static void turn(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const float *from, float *to,
+                 bool back)
 {
-    free(((struct fc *)l->state)->turned);
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, block = l->in_block, n = places * block;
+    size_t n_blocks = d->batch * (l->plan->in.c / block);
+
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (size_t i = 0; i < n_blocks; i++)
+        d->kernels->transpose(from + i * n, to + i * n, back ? block : places, back ? places : block);
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct fc *f = l->state;
-    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
 
     if (f->turned != NULL)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(l->in[0] + i * n, f->turned + i * n, places, l->plan->in.c);
+        turn(d, l, l->in[0], f->turned, false);
     cnn_dnnl_bind(f->in, f->turned != NULL ? f->turned : l->in[0]);
     cnn_dnnl_bind(f->weight, x + l->plan->weight_at);
     cnn_dnnl_bind(f->bias, x + l->plan->bias_at);
@@ -127,17 +145,17 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct fc *f = l->state;
-    size_t places = (size_t)l->plan->in.h * l->plan->in.w, n = l->plan->fan_in;
 
     (void)x;
-    cnn_dnnl_bind(f->dweight, g + l->plan->weight_at);
-    cnn_dnnl_bind(f->dbias, g + l->plan->bias_at);
+    if (l->plan->trains) {
+        cnn_dnnl_bind(f->dweight, g + l->plan->weight_at);
+        cnn_dnnl_bind(f->dbias, g + l->plan->bias_at);
+    }
     if (cnn_dnnl_run(d, &f->back_weights) != dnnl_success || cnn_dnnl_run(d, &f->back_data) != dnnl_success)
         return -EIO;
     if (f->turned != NULL && l->din[0] != NULL)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->transpose(f->turned + i * n, l->din[0] + i * n, l->plan->in.c, places);
+        turn(d, l, f->turned, l->din[0], true);
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_fc = {sizeof(struct fc), create, destroy, forward, backward, NULL};
+const struct cnn_dnnl_kind cnn_dnnl_fc = {sizeof(struct fc), needs, create, NULL, forward, backward, NULL};

@@ -1,6 +1,7 @@
 /* kernels.c: see kernels.h. CNN_ISA names the instruction set this copy is compiled for. */
 #include "nets/onednn/kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "nets/onednn/simd.h"
@@ -14,9 +15,9 @@ struct window {
 static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t ox)
 {
     struct window w;
-    w.top = (int64_t)oy * p->stride - p->pad;
-    w.left = (int64_t)ox * p->stride - p->pad;
-    int64_t bottom = w.top + p->kernel, right = w.left + p->kernel;
+    w.top = (int64_t)oy * p->stride[0] - p->pad[0];
+    w.left = (int64_t)ox * p->stride[1] - p->pad[1];
+    int64_t bottom = w.top + p->kernel[0], right = w.left + p->kernel[1];
     w.y0 = w.top < 0 ? 0 : (uint32_t)w.top;
     w.x0 = w.left < 0 ? 0 : (uint32_t)w.left;
     w.y1 = bottom > p->in.h ? p->in.h : (uint32_t)bottom;
@@ -26,7 +27,7 @@ static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t o
 
 static inline int32_t place_in(const struct cnn_pool *p, const struct window *w, uint32_t y, uint32_t x)
 {
-    return (int32_t)((y - w->top) * p->kernel + (x - w->left));
+    return (int32_t)((y - w->top) * p->kernel[1] + (x - w->left));
 }
 
 static inline size_t pixel(const struct cnn_pool *p, uint32_t y, uint32_t x)
@@ -108,10 +109,14 @@ static inline floats load_dout(const struct cnn_pool *p, const float *dout)
     return d;
 }
 
-/* Windows do not overlap: every input of the window is written once, the maximum with d, the others with 0.
- */
+static inline void store_or_add(float *to, floats v, bool adds)
+{
+    store(to, adds ? load(to) + v : v);
+}
+
+/* Every input of the window is written, the maximum with d, the others with 0, or has these added. */
 static inline void write_block(const struct cnn_pool *p, const struct window *w, const float *dout,
-                               const uint8_t *argmax, float *din)
+                               const uint8_t *argmax, float *din, bool adds)
 {
     bytes narrow;
     memcpy(&narrow, argmax, sizeof narrow);
@@ -120,36 +125,69 @@ static inline void write_block(const struct cnn_pool *p, const struct window *w,
 
     for (uint32_t y = w->y0; y < w->y1; y++)
         for (uint32_t x = w->x0; x < w->x1; x++)
-            store(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d));
+            store_or_add(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d), adds);
 }
 
-static inline void add_one(const struct cnn_pool *p, const struct window *w, float d, uint8_t at, float *din)
+/* Where the window starts in the input; before it where that is in the pad. */
+static inline int64_t window_start(const struct cnn_pool *p, const struct window *w)
 {
-    uint32_t y = (uint32_t)(w->top + at / p->kernel), x = (uint32_t)(w->left + at % p->kernel);
-    din[pixel(p, y, x)] += d;
+    return (w->top * p->in.w + w->left) * p->in.c;
 }
+
+static inline void back_few(const struct cnn_pool *p, const struct window *w, const float *dout,
+                            const uint8_t *argmax, float *din)
+{
+    int64_t start = window_start(p, w);
+
+    for (uint32_t c = 0; c < p->in.c; c++)
+        din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
+}
+
+/* Blocks that overlap would add some channels twice: those of the last are added one by one. */
+static inline void back_adding(const struct cnn_pool *p, const struct window *w, const float *dout,
+                               const uint8_t *argmax, float *din)
+{
+    int64_t start = window_start(p, w);
+    uint32_t c = 0;
+
+    for (; c + LANES <= p->in.c; c += LANES)
+        write_block(p, w, dout + c * p->c_step, argmax + c, din + c, true);
+    for (; c < p->in.c; c++)
+        din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
+}
+
+static inline void back_writing(const struct cnn_pool *p, const struct window *w, const float *dout,
+                                const uint8_t *argmax, float *din)
+{
+    for (uint32_t c = 0;; c = next_block(c, p->in.c)) {
+        write_block(p, w, dout + c * p->c_step, argmax + c, din + c, false);
+        if (c + LANES == p->in.c)
+            break;
+    }
+}
+
+/* Windows of more places than this take less when each maximum is added by itself. */
+#define MANY_PLACES 16
 
 static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din)
 {
-    uint32_t channels = p->in.c;
-    bool writes_once = p->stride >= p->kernel && channels >= LANES;
-    bool writes_all = writes_once && p->stride == p->kernel && p->pad == 0 &&
-                      p->out.h * p->stride >= p->in.h && p->out.w * p->stride >= p->in.w;
+    bool apart = p->stride[0] >= p->kernel[0] && p->stride[1] >= p->kernel[1];
+    bool covers = p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] &&
+                  p->pad[0] + p->pad[1] == 0 && p->out.h * p->stride[0] >= p->in.h &&
+                  p->out.w * p->stride[1] >= p->in.w;
+    bool few = p->in.c < LANES || p->kernel[0] * p->kernel[1] > MANY_PLACES;
 
-    if (!writes_all)
+    if (few || !apart || !covers)
         memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
-        for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += channels) {
+        for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += p->in.c) {
             struct window w = window_at(p, oy, ox);
-            if (!writes_once)
-                for (uint32_t c = 0; c < channels; c++)
-                    add_one(p, &w, dout[c * p->c_step], argmax[c], din + c);
+            if (few)
+                back_few(p, &w, dout, argmax, din);
+            else if (apart)
+                back_writing(p, &w, dout, argmax, din);
             else
-                for (uint32_t c = 0;; c = next_block(c, channels)) {
-                    write_block(p, &w, dout + c * p->c_step, argmax + c, din + c);
-                    if (c + LANES == channels)
-                        break;
-                }
+                back_adding(p, &w, dout, argmax, din);
         }
 }
 
@@ -165,6 +203,64 @@ static void relu_back(float *dx, const float *out, size_t n)
         dx[i] = out[i] > 0 ? dx[i] : 0;
 }
 
+static void leaky(const float *in, float *out, size_t n, float slope)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[i] > 0 ? in[i] : slope * in[i];
+}
+
+static void leaky_back(const float *out, const float *dout, float *dx, size_t n, float slope)
+{
+    for (size_t i = 0; i < n; i++)
+        dx[i] = out[i] > 0 ? dout[i] : slope * dout[i];
+}
+
+static void relu6(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[i] < 0 ? 0 : in[i] > 6 ? 6 : in[i];
+}
+
+static void relu6_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = out[i] > 0 && out[i] < 6 ? dout[i] : 0;
+}
+
+static void sigmoid(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = 1 / (1 + expf(-in[i]));
+}
+
+static void sigmoid_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = dout[i] * out[i] * (1 - out[i]);
+}
+
+static void hyperbolic(const float *in, float *out, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        out[i] = tanhf(in[i]);
+}
+
+static void hyperbolic_back(const float *out, const float *dout, float *dx, size_t n, float p)
+{
+    (void)p;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = dout[i] * (1 - out[i] * out[i]);
+}
+
+static const struct cnn_activation_kernels activation = {
+    leaky, relu6, sigmoid, hyperbolic, leaky_back, relu6_back, sigmoid_back, hyperbolic_back,
+};
+
 static void transpose(const float *from, float *to, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
@@ -178,6 +274,18 @@ static void add_scaled(float *to, const float *from, float a, size_t n)
         to[i] += a * from[i];
 }
 
+static void add(float *to, const float *a, const float *b, bool has_relu, size_t n)
+{
+    if (has_relu)
+        for (size_t i = 0; i < n; i++) {
+            float sum = a[i] + b[i];
+            to[i] = sum < 0 ? 0 : sum; /* a NaN stays one */
+        }
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = a[i] + b[i];
+}
+
 static void dropout(const float *from, float *to, const uint8_t *keep, float scale, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -186,5 +294,5 @@ static void dropout(const float *from, float *to, const uint8_t *keep, float sca
 
 extern const struct cnn_norm_kernels CNN_NORM;
 extern const struct cnn_kernels CNN_KERNELS;
-const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,    maxpool_back, relu,      relu_back,
-                                        transpose, add_scaled, dropout,      &CNN_NORM, CNN_POOLED};
+const struct cnn_kernels CNN_KERNELS = {CNN_ISA,   maxpool,    maxpool_back, relu,    relu_back, &activation,
+                                        transpose, add_scaled, add,          dropout, &CNN_NORM, CNN_POOLED};

@@ -14,8 +14,9 @@
  * c * c_step + place * place_step, so that it can be written as [C][H][W] for a fully connected layer. */
 struct cnn_pool {
     struct cnn_shape in, out;
-    uint32_t kernel, stride, pad;
+    uint32_t kernel[2], stride[2], pad[2]; /* down, across */
     size_t c_step, place_step;
+    const int32_t *argmax_at; /* [window places]: floats of the input from the window's start to an argmax */
 };
 
 /* A convolution without padding whose output goes straight into a max-pool. Only the maxima have a gradient,
@@ -24,7 +25,7 @@ struct cnn_pool {
 struct cnn_pooled {
     struct cnn_shape in;  /* of the convolution, [H][W][C] */
     uint32_t n_out;       /* channels of the convolution and of the pool */
-    uint32_t kernel;      /* of the convolution */
+    uint32_t kernel;      /* of the convolution, square */
     uint32_t n_places;    /* of the pool's output */
     uint32_t n_positions; /* of the convolution's output */
     uint32_t
@@ -64,8 +65,8 @@ extern const struct cnn_pooled_kernels cnn_pooled_avx512;
 
 /* Normalisation of one image, [places][channels]. */
 struct cnn_lrn {
-    uint32_t channels, size;
-    float k, part, beta; /* part: alpha / size */
+    uint32_t channels, size, half; /* half: how many of the size lie before a channel */
+    float k, part, beta;           /* part: alpha / size */
 };
 
 struct cnn_norm_kernels {
@@ -74,31 +75,43 @@ struct cnn_norm_kernels {
                 float *work);
     void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
                      const float *dout, float *din, float *work);
-    /* sum[c] = the sum over places of in, or of (in - mean)^2 */
-    void (*sums)(size_t places, size_t channels, const float *in, float *sum);
-    void (*squares)(size_t places, size_t channels, const float *in, const float *mean, float *sum);
-    /* out = (in - mean) a + b */
+    /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
+    void (*moments)(size_t places, size_t channels, const float *in, float *sum, float *square);
+    /* out = (in - mean) a + b, with has_relu not below 0 */
     void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, float *out);
-    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean) */
-    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *sum, float *product);
+                   const float *b, bool has_relu, float *out);
+    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: of a ReLU, whose way back dout
+     * goes first, in place; or NULL */
+    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */
     void (*back_affine)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
                         const float *a, const float *b, const float *c, float *din);
 };
 
+/* The elementwise functions but for ReLU; p: leaky ReLU's slope. `out` may be `in`, and dx may be dout. */
+typedef void cnn_activation(const float *in, float *out, size_t n, float p);
+typedef void cnn_activation_back(const float *out, const float *dout, float *dx, size_t n, float p);
+struct cnn_activation_kernels {
+    cnn_activation *leaky, *relu6, *sigmoid, *tanh;
+    cnn_activation_back *leaky_back, *relu6_back, *sigmoid_back, *tanh_back;
+};
+
 struct cnn_kernels {
     const char *isa;
-    /* argmax [place][C]: where in its window (ky * kernel + kx) the first largest value lies. */
+    /* argmax [place][C]: where in its window (ky * width + kx) the first largest value lies. The window has
+     * at most 256 places. */
     void (*maxpool)(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax);
     /* din [H][W][C] is overwritten. */
     void (*maxpool_back)(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din);
     void (*relu)(float *x, size_t n);                         /* in place */
     void (*relu_back)(float *dx, const float *out, size_t n); /* in place: 0 where out is not positive */
+    const struct cnn_activation_kernels *activation;
     /* to [cols][rows] from [rows][cols] */
     void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
     void (*add_scaled)(float *to, const float *from, float a, size_t n); /* to += a from */
+    /* to = a + b, with has_relu not below 0; to may be a */
+    void (*add)(float *to, const float *a, const float *b, bool has_relu, size_t n);
     /* to = keep ? scale from : 0; the two may be one */
     void (*dropout)(const float *from, float *to, const uint8_t *keep, float scale, size_t n);
     const struct cnn_norm_kernels *norm;

@@ -1,4 +1,4 @@
-/* lrn.c: own loops: the library goes backward by a reference kernel. */
+/* lrn.c: own loops: the library goes backward by a reference kernel. Threads share the rows of all images. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -12,35 +12,42 @@ struct lrn {
     size_t work_floats;
 };
 
+static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
+{
+    n->back_reads_in = CNN_READS_VALUE;
+    n->kept_bytes = cnn_shape_count(l->plan->in) * d->batch * sizeof(float);
+}
+
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     struct lrn *s = l->state;
     const struct cnn_layer_spec *spec = l->plan->spec;
 
-    s->p = (struct cnn_lrn){l->plan->in.c, spec->size, spec->k, spec->alpha / (float)spec->size, spec->beta};
+    s->p = (struct cnn_lrn){.channels = l->plan->in.c,
+                            .size = spec->size,
+                            .half = spec->size / 2,
+                            .k = spec->k,
+                            .part = spec->alpha / (float)spec->size,
+                            .beta = spec->beta};
     s->work_floats = (2 * ((size_t)s->p.channels + s->p.size) + 15) / 16 * 16;
-    s->norm = cnn_dnnl_buffer(cnn_shape_count(l->plan->in) * d->batch * sizeof *s->norm);
-    s->work = cnn_dnnl_buffer(s->work_floats * d->threads * sizeof *s->work);
-    return s->norm != NULL && s->work != NULL ? 0
-                                              : ps_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
+    s->norm = l->kept;
+    s->work = cnn_dnnl_buffer(d, s->work_floats * d->threads * sizeof *s->work);
+    return s->work != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
 }
 
 static void destroy(struct cnn_dnnl_layer *l)
 {
-    struct lrn *s = l->state;
-
-    free(s->norm);
-    free(s->work);
+    free(((struct lrn *)l->state)->work);
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     const struct lrn *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+    size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (size_t i = 0; i < rows; i++)
         d->kernels->norm->lrn(&s->p, places, l->in[0] + i * n, l->out + i * n, s->norm + i * n,
                               s->work + (size_t)omp_get_thread_num() * s->work_floats);
     return 0;
@@ -49,15 +56,16 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     const struct lrn *s = l->state;
-    size_t n = cnn_shape_count(l->plan->in), places = (size_t)l->plan->in.h * l->plan->in.w;
+    size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-    for (uint32_t i = 0; i < d->batch; i++)
+    for (size_t i = 0; i < rows; i++)
         d->kernels->norm->lrn_back(&s->p, places, l->in[0] + i * n, s->norm + i * n, l->dout + i * n,
                                    l->din[0] + i * n,
                                    s->work + (size_t)omp_get_thread_num() * s->work_floats);
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_lrn = {sizeof(struct lrn), create, destroy, forward, backward, NULL};
+const struct cnn_dnnl_kind cnn_dnnl_lrn = {sizeof(struct lrn), needs, create, destroy, forward,
+                                           backward,           NULL};

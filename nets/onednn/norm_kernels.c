@@ -1,9 +1,11 @@
-/* norm_kernels.c: see struct cnn_norm_kernels in kernels.h. Plain loops along the channels, which lie
- * together; compiled once per instruction set. */
+/* norm_kernels.c: see struct cnn_norm_kernels in kernels.h. Loops along the channels, which lie together;
+ * compiled once per instruction set. */
 #include "nets/onednn/kernels.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "nets/onednn/simd.h"
 
 /* to = s^-beta. The usual 3/4 by square roots: a loop over powf is not made of vectors. */
 static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
@@ -21,7 +23,7 @@ static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
 /* to[c] = the sum of padded[c] to padded[c + size - 1]; the halves before and after the channels are 0. */
 static void window_sums(const struct cnn_lrn *p, const float *padded, float *restrict to)
 {
-    if (p->size == 5) {
+    if (p->size == 5) { /* the usual one */
         for (uint32_t c = 0; c < p->channels; c++)
             to[c] = padded[c] + padded[c + 1] + padded[c + 2] + padded[c + 3] + padded[c + 4];
         return;
@@ -32,19 +34,18 @@ static void window_sums(const struct cnn_lrn *p, const float *padded, float *res
             to[c] += padded[c + j];
 }
 
-static void clear_ends(const struct cnn_lrn *p, float *padded)
+static void clear_ends(const struct cnn_lrn *p, uint32_t before, float *padded)
 {
-    uint32_t half = p->size / 2;
-    memset(padded, 0, half * sizeof *padded);
-    memset(padded + half + p->channels, 0, half * sizeof *padded);
+    memset(padded, 0, before * sizeof *padded);
+    memset(padded + before + p->channels, 0, (p->size - 1 - before) * sizeof *padded);
 }
 
 static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm, float *work)
 {
     uint32_t channels = p->channels;
-    float *restrict middle = work + p->size / 2, *restrict factor = work + channels + p->size;
+    float *restrict middle = work + p->half, *restrict factor = work + channels + p->size;
 
-    clear_ends(p, work);
+    clear_ends(p, p->half, work);
     for (size_t k = 0; k < places; k++, in += channels, out += channels, norm += channels) {
         for (uint32_t c = 0; c < channels; c++)
             middle[c] = in[c] * in[c];
@@ -62,10 +63,11 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
                      const float *dout, float *din, float *work)
 {
     uint32_t channels = p->channels;
-    float *restrict middle = work + p->size / 2, *restrict factor = work + channels + p->size;
+    uint32_t before = p->size - 1 - p->half; /* the neighbours of a neighbour lie the other way round */
+    float *restrict middle = work + before, *restrict factor = work + channels + p->size;
     float twice = 2 * p->part * p->beta;
 
-    clear_ends(p, work);
+    clear_ends(p, before, work);
     for (size_t k = 0; k < places; k++, in += channels, norm += channels, dout += channels, din += channels) {
         power(p, norm, factor);
         for (uint32_t c = 0; c < channels; c++)
@@ -76,49 +78,209 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
     }
 }
 
-static void sums(size_t places, size_t channels, const float *in, float *restrict sum)
+/* Sums of a channel over the places: one vector of channels, or four, at a time, and of two places, so that
+ * additions do not wait for each other. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* The sum over places, and that of the squared distances from its mean. */
+INLINE void moments_tile(size_t places, size_t channels, const float *in, float *sum, float *square,
+                         const int V)
 {
-    memset(sum, 0, channels * sizeof *sum);
-    for (size_t k = 0; k < places; k++, in += channels)
-        for (size_t c = 0; c < channels; c++)
-            sum[c] += in[c];
+    floats a[V], b[V], mean[V];
+    size_t k;
+
+    for (int v = 0; v < V; v++)
+        a[v] = b[v] = (floats){0};
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++) {
+            a[v] += load(in + k * channels + v * LANES);
+            b[v] += load(in + (k + 1) * channels + v * LANES);
+        }
+    for (int v = 0; v < V; v++) {
+        if (k < places)
+            a[v] += load(in + k * channels + v * LANES);
+        a[v] += b[v];
+        store(sum + v * LANES, a[v]);
+        mean[v] = a[v] / (float)places;
+        a[v] = b[v] = (floats){0};
+    }
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++) {
+            floats p = load(in + k * channels + v * LANES) - mean[v];
+            floats q = load(in + (k + 1) * channels + v * LANES) - mean[v];
+            a[v] += p * p;
+            b[v] += q * q;
+        }
+    for (int v = 0; v < V; v++) {
+        floats p = k < places ? load(in + k * channels + v * LANES) - mean[v] : (floats){0};
+        store(square + v * LANES, a[v] + b[v] + p * p);
+    }
 }
 
-static void squares(size_t places, size_t channels, const float *in, const float *mean, float *restrict sum)
+/* The same of one channel, where there are fewer than LANES. */
+static void moments_one(size_t places, size_t channels, const float *in, float *sum, float *square)
 {
-    memset(sum, 0, channels * sizeof *sum);
-    for (size_t k = 0; k < places; k++, in += channels)
+    float s = 0, q = 0;
+
+    for (size_t k = 0; k < places; k++)
+        s += in[k * channels];
+    *sum = s;
+    for (size_t k = 0; k < places; k++)
+        q += (in[k * channels] - s / (float)places) * (in[k * channels] - s / (float)places);
+    *square = q;
+}
+
+static void moments(size_t places, size_t channels, const float *in, float *sum, float *square)
+{
+    size_t c = 0;
+
+    for (; channels < LANES && c < channels; c++)
+        moments_one(places, channels, in + c, sum + c, square + c);
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        moments_tile(places, channels, in + c, sum + c, square + c, 4);
+    for (; c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        moments_tile(places, channels, in + at, sum + at, square + at, 1);
+    }
+}
+
+/* d, where the ReLU behind let it through; written back where there is one. */
+INLINE floats gradient_at(float *dout, const float *out, bool has_relu)
+{
+    floats d = load(dout);
+
+    if (has_relu) {
+        d = (floats)((load(out) > 0) & (ints)d);
+        store(dout, d);
+    }
+    return d;
+}
+
+INLINE void back_tile(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *sum, float *product, const int V, const bool has_relu)
+{
+    floats s[2][V], q[2][V], m[V];
+    size_t k;
+
+    for (int v = 0; v < V; v++) {
+        s[0][v] = s[1][v] = q[0][v] = q[1][v] = (floats){0};
+        m[v] = load(mean + v * LANES);
+    }
+    for (k = 0; k + 1 < places; k += 2)
+        for (int v = 0; v < V; v++)
+            for (size_t e = 0; e < 2; e++) {
+                size_t at = (k + e) * channels + (size_t)v * LANES;
+                floats d = gradient_at(dout + at, out + at, has_relu);
+                s[e][v] += d;
+                q[e][v] += d * (load(in + at) - m[v]);
+            }
+    for (int v = 0; v < V; v++) {
+        if (k < places) {
+            size_t at = k * channels + (size_t)v * LANES;
+            floats d = gradient_at(dout + at, out + at, has_relu);
+            s[0][v] += d;
+            q[0][v] += d * (load(in + at) - m[v]);
+        }
+        store(sum + v * LANES, s[0][v] + s[1][v]);
+        store(product + v * LANES, q[0][v] + q[1][v]);
+    }
+}
+
+static void back_one(size_t places, size_t channels, const float *in, float mean, float *dout,
+                     const float *out, float *sum, float *product)
+{
+    *sum = *product = 0;
+    for (size_t k = 0; k < places; k++) {
+        float *d = &dout[k * channels];
+        if (out != NULL)
+            *d = out[k * channels] > 0 ? *d : 0;
+        *sum += *d;
+        *product += *d * (in[k * channels] - mean);
+    }
+}
+
+/* Some channels of the last vector twice: what a ReLU has cleared stays so. Without one `out` is not read. */
+INLINE void back_all(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                     const float *out, float *sum, float *product, const bool has_relu)
+{
+    size_t c = 0;
+
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        back_tile(places, channels, in + c, mean + c, dout + c, out + c, sum + c, product + c, 4, has_relu);
+    for (; c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES;
+        back_tile(places, channels, in + at, mean + at, dout + at, out + at, sum + at, product + at, 1,
+                  has_relu);
+    }
+}
+
+static void back_sums(size_t places, size_t channels, const float *in, const float *mean, float *dout,
+                      const float *out, float *restrict sum, float *restrict product)
+{
+    if (channels < LANES)
         for (size_t c = 0; c < channels; c++)
-            sum[c] += (in[c] - mean[c]) * (in[c] - mean[c]);
+            back_one(places, channels, in + c, mean[c], dout + c, out != NULL ? out + c : NULL, sum + c,
+                     product + c);
+    else if (out != NULL)
+        back_all(places, channels, in, mean, dout, out, sum, product, true);
+    else
+        back_all(places, channels, in, mean, dout, dout, sum, product, false);
+}
+
+/* The coefficients of a vector of channels stay in registers over all places. */
+INLINE void affine_tile(size_t places, size_t channels, const float *in, const float *mean, const float *a,
+                        const float *b, const bool has_relu, float *out)
+{
+    floats m = load(mean), scale = load(a), shift = load(b);
+
+    for (size_t k = 0; k < places; k++) {
+        floats y = (load(in + k * channels) - m) * scale + shift;
+        if (has_relu)
+            y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
+        store(out + k * channels, y);
+    }
 }
 
 static void affine(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, float *restrict out)
+                   const float *b, bool has_relu, float *restrict out)
 {
-    for (size_t k = 0; k < places; k++, in += channels, out += channels)
-        for (size_t c = 0; c < channels; c++)
-            out[c] = (in[c] - mean[c]) * a[c] + b[c];
+    for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        if (has_relu)
+            affine_tile(places, channels, in + at, mean + at, a + at, b + at, true, out + at);
+        else
+            affine_tile(places, channels, in + at, mean + at, a + at, b + at, false, out + at);
+    }
+    for (size_t k = 0; channels < LANES && k < places; k++)
+        for (size_t c = 0; c < channels; c++) {
+            float y = (in[k * channels + c] - mean[c]) * a[c] + b[c];
+            out[k * channels + c] = has_relu && y < 0 ? 0 : y;
+        }
 }
 
-static void back_sums(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                      float *restrict sum, float *restrict product)
+INLINE void back_affine_tile(size_t places, size_t channels, const float *in, const float *mean,
+                             const float *dout, const float *a, const float *b, const float *c, float *din)
 {
-    memset(sum, 0, channels * sizeof *sum);
-    memset(product, 0, channels * sizeof *product);
-    for (size_t k = 0; k < places; k++, in += channels, dout += channels)
-        for (size_t c = 0; c < channels; c++) {
-            sum[c] += dout[c];
-            product[c] += dout[c] * (in[c] - mean[c]);
-        }
+    floats m = load(mean), of_dout = load(a), of_in = load(b), shift = load(c);
+
+    for (size_t k = 0; k < places; k++)
+        store(din + k * channels,
+              of_dout * load(dout + k * channels) + (load(in + k * channels) - m) * of_in + shift);
 }
 
 static void back_affine(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
                         const float *a, const float *b, const float *c, float *restrict din)
 {
-    for (size_t k = 0; k < places; k++, in += channels, dout += channels, din += channels)
-        for (size_t i = 0; i < channels; i++)
-            din[i] = a[i] * dout[i] + (in[i] - mean[i]) * b[i] + c[i];
+    for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
+        size_t at = i + LANES <= channels ? i : channels - LANES; /* some twice */
+        back_affine_tile(places, channels, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
+    }
+    for (size_t k = 0; channels < LANES && k < places; k++)
+        for (size_t i = 0; i < channels; i++) {
+            size_t at = k * channels + i;
+            din[at] = a[i] * dout[at] + (in[at] - mean[i]) * b[i] + c[i];
+        }
 }
 
 extern const struct cnn_norm_kernels CNN_NORM;
-const struct cnn_norm_kernels CNN_NORM = {lrn, lrn_back, sums, squares, affine, back_sums, back_affine};
+const struct cnn_norm_kernels CNN_NORM = {lrn, lrn_back, moments, affine, back_sums, back_affine};

@@ -14,9 +14,9 @@
 #include "nets/backend.h"
 #include "nets/layers/layer.h"
 
-/* What one layer makes at most: a convolution has 6 primitives with a scratchpad each and 11 tensors. */
-#define MAX_PRIMITIVES 8
-#define MAX_MEMORIES   24
+/* What one layer makes at most: a convolution has 10 primitives with a scratchpad each and 15 tensors. */
+#define MAX_PRIMITIVES 12
+#define MAX_MEMORIES   32
 
 static const struct cnn_dnnl_kind *const kinds[] = {
     [CNN_CONV] = &cnn_dnnl_conv,
@@ -30,12 +30,17 @@ static const struct cnn_dnnl_kind *const kinds[] = {
     [CNN_BATCHNORM] = &cnn_dnnl_batchnorm,
     [CNN_CONCAT] = &cnn_dnnl_concat,
     [CNN_ADD] = &cnn_dnnl_add,
+    [CNN_GLOBAL_MAXPOOL] = &cnn_dnnl_maxpool,
+    [CNN_LEAKY_RELU] = &cnn_dnnl_activation,
+    [CNN_RELU6] = &cnn_dnnl_activation,
+    [CNN_SIGMOID] = &cnn_dnnl_activation,
+    [CNN_TANH] = &cnn_dnnl_activation,
 };
 
-/* Layers before the loss. */
-static size_t n_computed(const struct cnn_dnnl *d)
+static size_t value_bytes(enum cnn_precision precision)
 {
-    return d->plan->n_layers - 1;
+    (void)precision;
+    return sizeof(float);
 }
 
 static void destroy(void *state)
@@ -48,181 +53,339 @@ static void destroy(void *state)
         dnnl_primitive_desc_destroy(d->descs[i]);
     for (size_t i = 0; i < d->n_memories; i++)
         dnnl_memory_destroy(d->memories[i]);
-    for (size_t i = 0; d->layers != NULL && i < n_computed(d); i++) {
+    for (size_t i = 0; d->layers != NULL && i < d->plan->n_layers; i++) {
         struct cnn_dnnl_layer *l = &d->layers[i];
         if (l->state != NULL && l->kind->destroy != NULL)
             l->kind->destroy(l);
         free(l->state);
     }
-    cnn_dnnl_destroy_buffers(d);
-    dnnl_primitive_attr_destroy(d->attr);
-    dnnl_stream_destroy(d->stream);
-    dnnl_engine_destroy(d->engine);
+    if (d->attr != NULL)
+        dnnl_primitive_attr_destroy(d->attr);
+    if (d->stream != NULL)
+        dnnl_stream_destroy(d->stream);
+    if (d->engine != NULL)
+        dnnl_engine_destroy(d->engine);
+    free(d->arena);
+    free(d->layout);
+    free(d->z);
     free(d->primitives);
     free(d->descs);
     free(d->memories);
-    free(d->scratch_memories);
+    free(d->scratch.memories);
+    free(d->scratch.data);
+    free(d->weights.memories);
+    free(d->weights.data);
+    for (int k = 0; k < 2; k++) {
+        free(d->sides[k].memories);
+        free(d->sides[k].data);
+    }
     free(d->layers);
-    free(d->scratch);
     free(d);
 }
 
-static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
+static int create_engine(struct cnn_dnnl *d, struct ps_error *err)
 {
-    size_t n = n_computed(d);
     dnnl_status_t st = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
 
-    if (st == dnnl_success)
-        st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
     if (st == dnnl_success)
         st = dnnl_primitive_attr_create(&d->attr);
     if (st == dnnl_success)
         st = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
+    return cnn_dnnl_check(st, "start", NULL, err);
+}
+
+/* What needs and create have in common: layers that know their kind, layout and partners. */
+static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps_error *err)
+{
+    struct cnn_dnnl *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
+    *out = d;
+    d->plan = setup->plan;
+    d->kernels = cnn_kernels_pick();
+    d->batch = setup->batch;
+    d->threads = setup->threads;
+    d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
+    for (size_t i = 0; d->layers != NULL && i < d->plan->n_layers; i++) {
+        d->layers[i].plan = &d->plan->layers[i];
+        d->layers[i].kind = kinds[d->plan->layers[i].spec->kind];
+    }
+    int rc = create_engine(d, err);
+    if (rc == 0 && (d->layers == NULL || cnn_dnnl_choose(d) < 0))
+        rc = ps_fail(err, -ENOMEM, "no memory for the onednn backend");
+    if (rc < 0)
+        destroy(d);
+    return rc;
+}
+
+static size_t max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The library writes code for each primitive: by so much do processes grow, as measured on 4 to 500 of them.
+ */
+#define CODE_BYTES (64 * 1024)
+
+/* Primitives of a convolution or a fully connected layer: a product forward, for the weights and for the
+ * input, and where weights are reordered as many of these. */
+static size_t primitives_of(const struct cnn_layer *l)
+{
+    size_t products = 1 + (size_t)l->trains + (size_t)l->wants_din;
+
+    if (l->spec->kind == CNN_FC)
+        return products;
+    return l->spec->kind == CNN_CONV ? 2 * products : 0;
+}
+
+/* What the layers allocate outside of the arena, as far as it counts. */
+static size_t estimate(const struct cnn_dnnl *d)
+{
+    size_t largest = 0, bytes[2], sides[2] = {0, 0}, own = 0;
+
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        const struct cnn_layer *l = &d->plan->layers[i];
+        own += primitives_of(l) * CODE_BYTES;
+        if (l->spec->kind == CNN_BATCHNORM)
+            own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
+        if (l->spec->kind != CNN_CONV)
+            continue;
+        largest = max(largest, l->n_weights);
+        cnn_dnnl_conv_sides(d, &d->layers[i], bytes);
+        sides[0] = max(sides[0], bytes[0]);
+        sides[1] = max(sides[1], bytes[1]);
+    }
+    /* Weights in the library's format, and a sum of their gradient for each thread, or what Winograd's method
+     * takes. */
+    size_t sums = d->threads * largest * sizeof(float);
+    return own + largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+}
+
+static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
+                 struct ps_error *err)
+{
+    struct cnn_dnnl *d;
+    int team = omp_get_max_threads();
+
+    omp_set_num_threads((int)setup->threads); /* scratch is a thread's */
+    int rc = begin(setup, &d, err);
+    omp_set_num_threads(team);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < d->plan->n_layers; i++)
+        if (!cnn_is_loss(&d->plan->layers[i]))
+            d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
+    *own_bytes = estimate(d);
+    destroy(d);
+    return 0;
+}
+
+static size_t own_bytes(const void *state)
+{
+    const struct cnn_dnnl *d = state;
+    return d->own_bytes + d->n_primitives * CODE_BYTES;
+}
+
+static double library_s(const void *state)
+{
+    return ((const struct cnn_dnnl *)state)->library_s;
+}
+
+static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
+{
+    size_t n = d->plan->n_layers;
+    dnnl_status_t st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
+
     d->primitives = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_t));
     d->descs = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_desc_t));
     d->memories = calloc(n * MAX_MEMORIES, sizeof(dnnl_memory_t));
-    d->scratch_memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
-    if (d->primitives == NULL || d->descs == NULL || d->memories == NULL || d->scratch_memories == NULL)
+    d->scratch.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->weights.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[0].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[1].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    if (d->primitives == NULL || d->descs == NULL || d->memories == NULL || d->scratch.memories == NULL ||
+        d->weights.memories == NULL || d->sides[0].memories == NULL || d->sides[1].memories == NULL)
         st = dnnl_out_of_memory;
     return cnn_dnnl_check(st, "start", NULL, err);
 }
 
-static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
+static int bind_shared(struct cnn_dnnl *d, struct cnn_dnnl_shared *s, struct ps_error *err)
 {
-    for (size_t i = 0; i < n_computed(d); i++) {
-        struct cnn_dnnl_layer *l = &d->layers[i];
-        if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
-            return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
-        int rc = l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
-        if (rc < 0)
-            return rc;
-    }
-    if (d->scratch_bytes > 0 && (d->scratch = cnn_dnnl_buffer(d->scratch_bytes)) == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for %zu bytes of oneDNN scratch", d->scratch_bytes);
-    for (size_t i = 0; i < d->n_scratch_memories; i++)
-        cnn_dnnl_bind(d->scratch_memories[i], d->scratch);
+    if (s->bytes > 0 && (s->data = cnn_dnnl_buffer(d, s->bytes)) == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for %zu bytes of oneDNN scratch", s->bytes);
+    for (size_t i = 0; i < s->n; i++)
+        cnn_dnnl_bind(s->memories[i], s->data);
     return 0;
 }
 
-static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads, void **state,
+static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
+        struct cnn_dnnl_layer *l = &d->layers[i];
+        if (cnn_is_loss(l->plan))
+            continue;
+        if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
+            return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+        rc = l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
+    }
+    if (rc == 0)
+        rc = bind_shared(d, &d->scratch, err);
+    for (int k = 0; k < 2 && rc == 0; k++)
+        rc = bind_shared(d, &d->sides[k], err);
+    return rc == 0 ? bind_shared(d, &d->weights, err) : rc;
+}
+
+static int create(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
                   struct ps_error *err)
 {
-    struct cnn_dnnl *d = calloc(1, sizeof *d);
-    int team = omp_get_max_threads(), rc;
+    struct cnn_dnnl *d;
+    int team = omp_get_max_threads();
 
-    if (d == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
-    d->plan = plan;
-    d->kernels = cnn_kernels_pick();
-    d->batch = batch;
-    d->threads = threads;
-    d->layers = calloc(n_computed(d), sizeof *d->layers);
-    omp_set_num_threads((int)threads); /* a primitive keeps the count it is created under */
-    for (size_t i = 0; d->layers != NULL && i < n_computed(d); i++) {
-        d->layers[i].plan = &plan->layers[i];
-        d->layers[i].kind = kinds[plan->layers[i].spec->kind];
+    omp_set_num_threads((int)setup->threads); /* a primitive keeps the count it is created under */
+    int rc = begin(setup, &d, err);
+    if (rc < 0) {
+        omp_set_num_threads(team);
+        return rc;
     }
-    if (d->layers == NULL || !cnn_dnnl_create_buffers(d)) {
-        rc = ps_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", batch);
-        goto failed;
+    d->scratch.bytes = 0; /* what the layers that are made take */
+    d->arena = cnn_dnnl_buffer(d, memory->arena_bytes);
+    d->own_bytes = 0;
+    d->z = cnn_dnnl_buffer(d, 2 * (size_t)d->plan->model->classes * sizeof *d->z);
+    if (d->arena == NULL || d->z == NULL) {
+        rc = ps_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", d->batch);
+    } else {
+        cnn_dnnl_bind_places(d, memory);
+        if ((rc = create_library_parts(d, err)) == 0)
+            rc = create_layers(d, err);
     }
-    if ((rc = create_library_parts(d, err)) < 0 || (rc = create_layers(d, err)) < 0)
-        goto failed;
     omp_set_num_threads(team);
-    *state = d;
-    return 0;
-
-failed:
-    omp_set_num_threads(team);
-    destroy(d);
+    if (rc < 0)
+        destroy(d);
+    else
+        *state = d;
     return rc;
 }
 
 /* draw NULL: as when scoring. */
-static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float *x, const float *images,
-                   uint32_t n, struct ps_error *err)
+static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float *x,
+                   const struct cnn_batch *batch, struct ps_error *err)
 {
     d->is_training = draw != NULL;
     d->draw = draw;
-    cnn_dnnl_place_images(d, images, n);
-    for (size_t i = 0; i < n_computed(d); i++)
-        if (d->layers[i].kind->forward(d, &d->layers[i], x) < 0)
-            return ps_fail(err, -EIO, "layer '%s': oneDNN failed forward", d->plan->layers[i].spec->name);
+    cnn_dnnl_place_images(d, batch);
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        struct cnn_dnnl_layer *l = &d->layers[i];
+        if (cnn_is_loss(l->plan) || (draw == NULL && !l->plan->is_scored))
+            continue;
+        if (l->kind->forward(d, l, x) < 0)
+            return ps_fail(err, -EIO, "layer '%s': oneDNN failed forward", l->plan->spec->name);
+    }
     return 0;
+}
+
+/* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
+ * what is there; NULL: not wanted. */
+static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
+                             const struct cnn_batch *batch, float *dlogits, bool adds)
+{
+    uint32_t classes = d->plan->model->classes, rank;
+    const float *logits = l->in[0];
+    double *z = d->z, *dz = d->z + classes, sum = 0, weight = cnn_loss_weight(l->plan);
+    struct cnn_score s = {0};
+
+    for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
+        for (uint32_t k = 0; k < classes; k++)
+            z[k] = (double)logits[k];
+        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], dz, &rank);
+        s.n_correct += rank == 0;
+        s.n_correct_5 += rank < 5;
+        for (size_t k = 0; dlogits != NULL && k < classes; k++) {
+            float *to = &dlogits[i * (size_t)classes + k], part = (float)(weight * dz[k] / batch->n);
+            *to = adds ? *to + part : part;
+        }
+    }
+    s.loss = weight * (sum / batch->n);
+    return s;
 }
 
 static void add_parts(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     for (uint32_t k = 0; k < l->plan->n_inputs; k++) {
-        size_t n = cnn_shape_count(l->plan->inputs[k].shape);
+        size_t n = d->batch * cnn_shape_count(l->plan->inputs[k].shape), pieces = cnn_dnnl_n_pieces(n);
         if (l->sum[k] == NULL)
             continue;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
-        for (uint32_t i = 0; i < d->batch; i++)
-            d->kernels->add_scaled(l->sum[k] + i * n, l->din[k] + i * n, 1, n);
+        for (size_t i = 0; i < pieces; i++)
+            d->kernels->add_scaled(l->sum[k] + i * CNN_DNNL_PIECE, l->din[k] + i * CNN_DNNL_PIECE, 1,
+                                   cnn_dnnl_piece(n, i));
     }
 }
 
-static int backward(struct cnn_dnnl *d, const float *x, float *g, struct ps_error *err)
+static void back_loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const struct cnn_batch *batch,
+                      struct cnn_score *out)
 {
-    for (size_t i = n_computed(d); i-- > 0;) {
+    struct cnn_score s = loss(d, l, batch, l->din[0], l->sum[0] != NULL);
+
+    out->loss += s.loss;
+    if (l->plan->index == d->plan->main_loss) {
+        out->n_correct = s.n_correct;
+        out->n_correct_5 = s.n_correct_5;
+    }
+}
+
+static int backward(struct cnn_dnnl *d, const struct cnn_gradient_call *call, struct cnn_score *out,
+                    struct ps_error *err)
+{
+    for (size_t i = d->plan->n_layers; i-- > 0;) {
         struct cnn_dnnl_layer *l = &d->layers[i];
-        if (!l->plan->wants_din && l->plan->weight_dims == 0)
+        const struct cnn_layer *p = l->plan;
+        if (cnn_is_loss(p)) {
+            back_loss(d, l, call->batch, out);
             continue;
-        if (l->kind->backward(d, l, x, g) < 0)
-            return ps_fail(err, -EIO, "layer '%s': oneDNN failed backward", l->plan->spec->name);
-        add_parts(d, l);
+        }
+        if (!p->trains)
+            memset(call->g + p->weight_at, 0, (p->n_weights + p->n_biases) * sizeof *call->g);
+        if (cnn_goes_back(p)) {
+            if (l->kind->backward(d, l, call->x, call->g) < 0)
+                return ps_fail(err, -EIO, "layer '%s': oneDNN failed backward", p->spec->name);
+            add_parts(d, l);
+        }
+        cnn_tell_ready(call, p);
     }
     return 0;
 }
 
-/* Leaves the gradient of the mean loss in d->dlogits. */
-static void loss(struct cnn_dnnl *d, const uint8_t *labels, uint32_t n, struct cnn_score *score)
-{
-    uint32_t classes = d->plan->model->classes, n_correct = 0;
-    const float *logits = d->act[d->plan->layers[n_computed(d)].inputs[0].value];
-    double z[CNN_MAX_CLASSES], dz[CNN_MAX_CLASSES], sum = 0;
-    float *dlogits = d->dlogits;
-    bool is_correct;
-
-    for (uint32_t i = 0; i < n; i++, logits += classes, dlogits += classes) {
-        for (uint32_t k = 0; k < classes; k++)
-            z[k] = (double)logits[k];
-        sum += cnn_softmax_loss_row(classes, z, labels[i], dz, &is_correct);
-        n_correct += is_correct;
-        for (uint32_t k = 0; k < classes; k++)
-            dlogits[k] = (float)(dz[k] / n);
-    }
-    *score = (struct cnn_score){.loss = sum / n, .n_correct = n_correct};
-}
-
-static int score(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                 struct cnn_score *out, struct ps_error *err)
+static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
+                 struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
     int team = omp_get_max_threads();
 
     omp_set_num_threads((int)d->threads);
-    int rc = forward(d, NULL, x, images, n, err);
+    int rc = forward(d, NULL, x, batch, err);
     if (rc == 0)
-        loss(d, labels, n, out);
+        *out = loss(d, &d->layers[d->plan->main_loss], batch, NULL, false);
     omp_set_num_threads(team);
     return rc;
 }
 
-static int gradient(void *state, const struct cnn_draw *draw, const float *x, const float *images,
-                    const uint8_t *labels, float *g, struct cnn_score *out, struct ps_error *err)
+static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                    struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
+    struct cnn_score sum = {0};
     int team = omp_get_max_threads();
 
     omp_set_num_threads((int)d->threads);
-    int rc = forward(d, draw, x, images, d->batch, err);
-    if (rc == 0) {
-        loss(d, labels, d->batch, out);
-        rc = backward(d, x, g, err);
-    }
+    int rc = forward(d, call->draw, call->x, call->batch, err);
+    if (rc == 0)
+        rc = backward(d, call, &sum, err);
     omp_set_num_threads(team);
+    if (rc == 0)
+        *out = sum;
     return rc;
 }
 
@@ -230,9 +393,22 @@ static void update_buffers(void *state, float *x)
 {
     const struct cnn_dnnl *d = state;
 
-    for (size_t i = 0; i < n_computed(d); i++)
-        if (d->layers[i].kind->update_buffers != NULL)
+    for (size_t i = 0; i < d->plan->n_layers; i++)
+        if (!cnn_is_loss(&d->plan->layers[i]) && d->layers[i].kind->update_buffers != NULL)
             d->layers[i].kind->update_buffers(d, &d->layers[i], x);
 }
 
-const struct cnn_backend cnn_backend_onednn = {"onednn", create, destroy, score, gradient, update_buffers};
+const struct cnn_backend cnn_backend_onednn = {
+    .name = "onednn",
+    .memory = CNN_HOST,
+    .precisions = 1 << CNN_FLOAT32,
+    .value_bytes = value_bytes,
+    .needs = needs,
+    .create = create,
+    .destroy = destroy,
+    .own_bytes = own_bytes,
+    .library_s = library_s,
+    .score = score,
+    .gradient = gradient,
+    .update_buffers = update_buffers,
+};

@@ -1,17 +1,27 @@
 /* onednn.h: a net as a list of oneDNN primitives and own loops. Private to nets/onednn.
  *
- * Activations lie as [N][H][W][C] up to the first fully connected layer and as [N][C*H*W] from there; the
- * flat vectors x and g are read and written where they are. Everything is allocated by create. */
+ * In which layout activations lie is chosen for each value: see layout.c. The flat vectors x and g are read
+ * and written where they are. Everything is allocated by create: the planned arena (nets/memory.h), and
+ * beside it one scratchpad for all primitives and one buffer for weights in the library's own formats, since
+ * primitives run one after the other. */
 #ifndef CNN_ONEDNN_H
 #define CNN_ONEDNN_H
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "nets/backend.h"
 #include "nets/onednn/kernels.h"
-#include "nets/plan.h"
+#include "proto/clock.h"
 
 struct cnn_dnnl;
 struct cnn_dnnl_layer;
+
+enum cnn_dnnl_layout {
+    CNN_DNNL_HWC,
+    CNN_DNNL_FLAT,   /* [C][H][W]; what lies alike either way is flat too */
+    CNN_DNNL_BLOCKED /* [C / CNN_DNNL_BLOCK][H][W][CNN_DNNL_BLOCK] */
+};
+#define CNN_DNNL_BLOCK 16
 
 /* A primitive and what it works on. */
 struct cnn_dnnl_op {
@@ -22,6 +32,8 @@ struct cnn_dnnl_op {
 
 struct cnn_dnnl_kind {
     size_t state_bytes;
+    /* What the layer needs in the arena, from l->plan and what cnn_dnnl_choose has chosen; *n is zeroed. */
+    void (*needs)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n);
     int (*create)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l,
                   struct ps_error *err);       /* NULL: nothing to do */
     void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed memory before create */
@@ -32,22 +44,29 @@ struct cnn_dnnl_kind {
     void (*update_buffers)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, float *x);
 };
 
-extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_fc,
-    cnn_dnnl_avgpool, cnn_dnnl_dropout, cnn_dnnl_lrn, cnn_dnnl_batchnorm, cnn_dnnl_concat, cnn_dnnl_add;
+extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu, cnn_dnnl_activation,
+    cnn_dnnl_fc, cnn_dnnl_avgpool, cnn_dnnl_dropout, cnn_dnnl_lrn, cnn_dnnl_batchnorm, cnn_dnnl_concat,
+    cnn_dnnl_add;
 
 struct cnn_dnnl_layer {
     const struct cnn_layer *plan;
     const struct cnn_dnnl_kind *kind;
     const float *in[CNN_MAX_INPUTS]; /* the caller's images, when they can be read where they are */
     float *out;                      /* in[0] itself where the layer works in place */
-    bool in_is_flat, out_is_flat;    /* [C*H*W], not [H][W][C]; where both are the same, flat */
-    float *dout;                     /* the layer may spoil it */
-    float *din[CNN_MAX_INPUTS];      /* NULL: not wanted; din[0] may be dout */
-    float *sum[CNN_MAX_INPUTS];      /* not NULL: the gradient to which din[k] is added */
-    struct cnn_dnnl_layer *pool;     /* of a convolution: the max-pool with which it goes backward as one */
-    bool is_pooled;                  /* of that max-pool: the convolution goes backward for it */
-    bool is_deferred,
-        has_relu; /* of a ReLU and the max-pool that does its work: max(0, max w) = max max(0, w) */
+    enum cnn_dnnl_layout in_layout, out_layout;
+    /* Channels that lie together: values are [C / block][H][W][block]. */
+    uint32_t in_block, out_block;
+    float *dout;                 /* the layer may spoil it */
+    float *din[CNN_MAX_INPUTS];  /* NULL: not wanted; din[0] may be dout */
+    float *sum[CNN_MAX_INPUTS];  /* not NULL: the gradient to which din[k] is added */
+    void *kept, *work;           /* as needed; NULL: nothing was */
+    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool with which it goes backward as one */
+    bool is_pooled;              /* of that max-pool: the convolution goes backward for it */
+    /* A ReLU whose work a neighbour does: the max-pool behind it, max(0, max w) = max max(0, w), or the
+     * batchnorm or add before it, which has each image in the cache then. */
+    bool is_deferred;
+    bool has_relu;    /* of that neighbour */
+    bool is_winograd; /* of a convolution: the library runs it by Winograd's method */
     void *state;
 };
 
@@ -55,25 +74,31 @@ struct cnn_dnnl {
     const struct cnn_plan *plan;
     const struct cnn_kernels *kernels;
     uint32_t batch, threads;
+    void *arena;
+    size_t own_bytes; /* allocated beside it */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
+    double library_s; /* in primitives */
     bool is_training;
-    const struct cnn_draw *draw; /* of the gradient under way */
-    float *input;                /* images as the first layer wants them, when the caller's do not fit */
-    float **act;                 /* act[v]: value v; what works in place shares its input's */
-    bool *is_flat;               /* [values] */
-    float **gradients;           /* of values, each buffer used for many in turn */
-    size_t n_gradients, gradient_bytes;
-    float *dlogits;
-    void *scratch; /* of every primitive: they run one after the other */
-    size_t scratch_bytes;
-    struct cnn_dnnl_layer *layers;
+    const struct cnn_draw *draw;   /* of the gradient under way */
+    float *input;                  /* images as the first layer wants them, when the caller's do not fit */
+    enum cnn_dnnl_layout *layout;  /* [values] */
+    double *z;                     /* [2 classes]: an image's logits and their gradient */
+    struct cnn_dnnl_layer *layers; /* [n_layers]; a loss's has only in, din and sum */
+    /* Shared by all: of primitives, for weights in the library's formats, and for what a convolution reads
+     * and writes in another layout than it lies in: [0] its input, [1] its output, and their gradients. */
+    struct cnn_dnnl_shared {
+        void *data;
+        size_t bytes;            /* of the largest */
+        dnnl_memory_t *memories; /* bound when all are known */
+        size_t n;
+    } scratch, weights, sides[2];
     /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
     dnnl_primitive_t *primitives;
     dnnl_primitive_desc_t *descs;
-    dnnl_memory_t *memories, *scratch_memories;
-    size_t n_primitives, n_descs, n_memories, n_scratch_memories;
+    dnnl_memory_t *memories;
+    size_t n_primitives, n_descs, n_memories;
 };
 
 /* 0, or the code and sentence for a status that is not success. */
@@ -83,10 +108,12 @@ int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnn
 /* The descriptor stays owned by d. hint: the forward descriptor, or NULL. */
 int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
                   const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct ps_error *err);
-/* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind; DNNL_MEMORY_ALLOCATE: its own.
- */
+/* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind. */
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
                     void *data, dnnl_memory_t *out, struct ps_error *err);
+/* A memory in a buffer shared with others, which holds what was written only until the next primitive. */
+int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struct cnn_dnnl_layer *l,
+                   const dnnl_memory_desc_t *desc, dnnl_memory_t *out, struct ps_error *err);
 /* A primitive with its arguments, ended by one whose arg is 0. */
 int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                 const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
@@ -94,17 +121,28 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct ps_error *err);
 
-/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. */
-void *cnn_dnnl_buffer(size_t bytes);
+/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. For
+ * free. */
+void *cnn_dnnl_buffer(struct cnn_dnnl *d, size_t bytes);
 
-/* Decides the layouts, makes d->act and d->gradients and tells every layer its own. false: no memory. destroy
- * also takes what a failed create left. */
-bool cnn_dnnl_create_buffers(struct cnn_dnnl *d);
-void cnn_dnnl_destroy_buffers(struct cnn_dnnl *d);
-/* Hands n images to the layers that read them, turned or copied where those cannot read them in place. */
-void cnn_dnnl_place_images(struct cnn_dnnl *d, const float *images, uint32_t n);
+/* Decides the layouts and which layers work as one. d->layers know their plan and kind. -ENOMEM. */
+int cnn_dnnl_choose(struct cnn_dnnl *d);
+/* Tells every layer its places in d->arena. */
+void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m);
+/* Hands the images to the layers that read them, turned or copied where those cannot read them in place. */
+void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *batch);
 
-const uint8_t *cnn_dnnl_maxpool_argmax(const struct cnn_dnnl_layer *l);
+/* Whether the library has a convolution by Winograd's method for that layer, and it is the faster. Scratch
+ * that it takes is noted in d->scratch.bytes. */
+bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l);
+
+/* Bytes in which a convolution holds its [0] input and [1] output in another layout. */
+void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2]);
+
+/* Whether [C][H][W] and [H][W][C] are one. */
+bool cnn_dnnl_is_same_either_way(struct cnn_shape s);
+/* Whether an elementwise layer of that kind leaves values where they lie. */
+bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
 /* The way back of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
  * l->dout the gradient of the pool's output. */
@@ -116,6 +154,21 @@ void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s);
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
                               const float *x, float *g);
 
+/* What elementwise loops give a thread at a time: pieces that lie in the cache, whatever the images' size. */
+#define CNN_DNNL_PIECE ((size_t)1 << 14)
+
+static inline size_t cnn_dnnl_n_pieces(size_t n)
+{
+    return (n + CNN_DNNL_PIECE - 1) / CNN_DNNL_PIECE;
+}
+
+/* Floats of piece k, which begins at k * CNN_DNNL_PIECE. */
+static inline size_t cnn_dnnl_piece(size_t n, size_t k)
+{
+    size_t left = n - k * CNN_DNNL_PIECE;
+    return left < CNN_DNNL_PIECE ? left : CNN_DNNL_PIECE;
+}
+
 /* The library's memories are not const; inputs are only read. */
 static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
 {
@@ -124,8 +177,12 @@ static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
 
 static inline dnnl_status_t cnn_dnnl_run(struct cnn_dnnl *d, const struct cnn_dnnl_op *op)
 {
-    return op->primitive == NULL ? dnnl_success
-                                 : dnnl_primitive_execute(op->primitive, d->stream, op->n_args, op->args);
+    if (op->primitive == NULL)
+        return dnnl_success;
+    double begin = ps_now_s();
+    dnnl_status_t st = dnnl_primitive_execute(op->primitive, d->stream, op->n_args, op->args);
+    d->library_s += ps_now_s() - begin;
+    return st;
 }
 
 #endif

@@ -21,29 +21,35 @@ struct cnn_dnnl_pooled {
 
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next)
 {
-    return d->kernels->pooled != NULL && conv->spec->kind == CNN_CONV && conv->spec->pad == 0 &&
-           conv->groups == 1 && next->spec->kind == CNN_MAXPOOL && next->spec->stride >= 2;
+    const struct cnn_window *w = &conv->window, *pool = &next->window;
+
+    return d->kernels->pooled != NULL && conv->spec->kind == CNN_CONV && conv->trains && conv->n_biases > 0 &&
+           w->pad[0] + w->pad[1] + w->pad_end[0] + w->pad_end[1] == 0 && w->dilation[0] == 1 &&
+           w->kernel[0] == w->kernel[1] && w->stride[0] == w->stride[1] && conv->groups == 1 &&
+           next->spec->kind == CNN_MAXPOOL && pool->stride[0] >= 2 && pool->stride[1] >= 2 &&
+           pool->kernel[0] * pool->kernel[1] <= 256;
 }
 
 static void fill_tables(struct cnn_dnnl_pooled *s, const struct cnn_layer *conv, const struct cnn_layer *pool)
 {
     struct cnn_pooled *p = &s->p;
-    int32_t kernel = (int32_t)pool->spec->kernel, stride = (int32_t)pool->spec->stride;
-    int32_t pad = (int32_t)pool->spec->pad, out_w = (int32_t)conv->out.w;
-    int32_t down = (int32_t)(conv->spec->stride * p->row_step),
-            right = (int32_t)(conv->spec->stride * conv->in.c);
+    const struct cnn_window *w = &pool->window;
+    int32_t width = (int32_t)w->kernel[1], window = (int32_t)(w->kernel[0] * w->kernel[1]);
+    int32_t out_w = (int32_t)conv->out.w, conv_stride = (int32_t)conv->window.stride[0];
+    int32_t down = conv_stride * (int32_t)p->row_step, right = conv_stride * (int32_t)conv->in.c;
     int32_t *place_at = s->tables, *place_in_at = place_at + p->n_places;
-    int32_t *argmax_at = place_in_at + p->n_places, *argmax_in_at = argmax_at + kernel * kernel;
-    int32_t *in_at = argmax_in_at + kernel * kernel;
+    int32_t *argmax_at = place_in_at + p->n_places, *argmax_in_at = argmax_at + window;
+    int32_t *in_at = argmax_in_at + window;
 
     for (int32_t k = 0; k < (int32_t)p->n_places; k++) {
-        int32_t y = k / (int32_t)pool->out.w * stride - pad, x = k % (int32_t)pool->out.w * stride - pad;
+        int32_t y = k / (int32_t)pool->out.w * (int32_t)w->stride[0] - (int32_t)w->pad[0];
+        int32_t x = k % (int32_t)pool->out.w * (int32_t)w->stride[1] - (int32_t)w->pad[1];
         place_at[k] = y * out_w + x;
         place_in_at[k] = y * down + x * right;
     }
-    for (int32_t k = 0; k < kernel * kernel; k++) {
-        argmax_at[k] = k / kernel * out_w + k % kernel;
-        argmax_in_at[k] = k / kernel * down + k % kernel * right;
+    for (int32_t k = 0; k < window; k++) {
+        argmax_at[k] = k / width * out_w + k % width;
+        argmax_in_at[k] = k / width * down + k % width * right;
     }
     for (int32_t k = 0; k < (int32_t)p->n_positions; k++)
         in_at[k] = k / out_w * down + k % out_w * right;
@@ -54,18 +60,19 @@ static void fill_tables(struct cnn_dnnl_pooled *s, const struct cnn_layer *conv,
     p->in_at = in_at;
 }
 
-static bool create_works(struct cnn_dnnl_pooled *s, uint32_t threads)
+static bool create_works(struct cnn_dnnl *d, struct cnn_dnnl_pooled *s)
 {
     const struct cnn_pooled *p = &s->p;
+    uint32_t threads = d->threads;
 
     s->works = calloc(threads, sizeof *s->works);
     if (s->works == NULL)
         return false;
     for (s->n_works = 0; s->n_works < threads; s->n_works++) {
         struct cnn_pooled_work *w = &s->works[s->n_works];
-        w->entries = malloc((size_t)p->n_places * p->n_out * sizeof *w->entries);
-        w->first = malloc((p->n_positions + 1) * sizeof *w->first);
-        w->din = calloc(cnn_shape_count(p->in) + LANES, sizeof *w->din);
+        w->entries = cnn_dnnl_buffer(d, (size_t)p->n_places * p->n_out * sizeof *w->entries);
+        w->first = cnn_dnnl_buffer(d, (p->n_positions + 1) * sizeof *w->first);
+        w->din = cnn_dnnl_buffer(d, (cnn_shape_count(p->in) + LANES) * sizeof *w->din);
         if (w->entries == NULL || w->first == NULL || w->din == NULL) {
             s->n_works++; /* destroy frees what this one has */
             return false;
@@ -85,23 +92,22 @@ int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, s
     s->p = (struct cnn_pooled){
         .in = conv->in,
         .n_out = conv->out.c,
-        .kernel = conv->spec->kernel,
+        .kernel = conv->window.kernel[0],
         .n_places = pool->out.h * pool->out.w,
         .n_positions = conv->out.h * conv->out.w,
-        .row_vectors = (conv->spec->kernel * conv->in.c + LANES - 1) / LANES,
+        .row_vectors = (conv->window.kernel[1] * conv->in.c + LANES - 1) / LANES,
         .row_step = (size_t)conv->in.w * conv->in.c,
-        .c_step = l->pool->out_is_flat ? (size_t)pool->out.h * pool->out.w : 1,
-        .place_step = l->pool->out_is_flat ? 1 : pool->out.c,
+        .c_step = l->pool->out_layout == CNN_DNNL_FLAT ? (size_t)pool->out.h * pool->out.w : 1,
+        .place_step = l->pool->out_layout == CNN_DNNL_FLAT ? 1 : pool->out.c,
     };
-    size_t n_window = (size_t)pool->spec->kernel * pool->spec->kernel;
+    size_t n_window = (size_t)pool->window.kernel[0] * pool->window.kernel[1];
     size_t n_weights = (size_t)s->p.kernel * s->p.n_out * s->p.row_vectors * LANES;
-    s->tables = calloc(2 * (s->p.n_places + n_window) + s->p.n_positions, sizeof *s->tables);
-    s->dweight = aligned_alloc(64, n_weights * sizeof *s->dweight);
-    s->weight = aligned_alloc(64, n_weights * sizeof *s->weight);
+    s->tables = cnn_dnnl_buffer(d, (2 * (s->p.n_places + n_window) + s->p.n_positions) * sizeof *s->tables);
+    s->dweight = cnn_dnnl_buffer(d, n_weights * sizeof *s->dweight);
+    s->weight = cnn_dnnl_buffer(d, n_weights * sizeof *s->weight);
     if (s->tables == NULL || s->dweight == NULL || s->weight == NULL ||
-        (l->din[0] != NULL && !create_works(s, d->threads)))
+        (l->din[0] != NULL && !create_works(d, s)))
         goto no_memory;
-    memset(s->weight, 0, n_weights * sizeof *s->weight);
     fill_tables(s, conv, pool);
     *out = s;
     return 0;
@@ -155,7 +161,7 @@ static void unpack(const struct cnn_pooled *p, const float *dweight, uint32_t o0
 static void back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s, float *g)
 {
     const struct cnn_pooled *p = &s->p;
-    const uint8_t *argmax = cnn_dnnl_maxpool_argmax(l->pool);
+    const uint8_t *argmax = l->pool->kept;
     float *dbias = g + l->plan->bias_at;
     size_t channel_floats = (size_t)p->kernel * p->row_vectors * LANES;
 
@@ -172,7 +178,7 @@ static void back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cn
 
 static void back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s, const float *x)
 {
-    const uint8_t *argmax = cnn_dnnl_maxpool_argmax(l->pool);
+    const uint8_t *argmax = l->pool->kept;
     size_t n_in = cnn_shape_count(s->p.in), n_out = (size_t)s->p.n_places * s->p.n_out;
 
     pack(&s->p, x + l->plan->weight_at, s->weight);

@@ -30,6 +30,20 @@ int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void
     return cnn_dnnl_check(st, "run a layer of this shape", l, err);
 }
 
+int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struct cnn_dnnl_layer *l,
+                   const dnnl_memory_desc_t *desc, dnnl_memory_t *out, struct ps_error *err)
+{
+    size_t bytes = dnnl_memory_desc_get_size(desc);
+    int rc = cnn_dnnl_memory(d, l, desc, NULL, out, err);
+
+    if (rc < 0)
+        return rc;
+    with->memories[with->n++] = *out;
+    if (bytes > with->bytes)
+        with->bytes = bytes;
+    return 0;
+}
+
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
                     void *data, dnnl_memory_t *out, struct ps_error *err)
 {
@@ -43,7 +57,6 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
                 const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err)
 {
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    size_t bytes = dnnl_memory_desc_get_size(scratch);
     int rc = cnn_dnnl_check(dnnl_primitive_create(&out->primitive, desc), "make a primitive", l, err);
 
     if (rc < 0)
@@ -51,15 +64,12 @@ int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primiti
     d->primitives[d->n_primitives++] = out->primitive;
     for (out->n_args = 0; args[out->n_args].arg != 0; out->n_args++)
         out->args[out->n_args] = args[out->n_args];
-    if (bytes == 0)
+    if (dnnl_memory_desc_get_size(scratch) == 0)
         return 0;
 
     dnnl_memory_t memory;
-    if ((rc = cnn_dnnl_memory(d, l, scratch, NULL, &memory, err)) < 0)
+    if ((rc = cnn_dnnl_share(d, &d->scratch, l, scratch, &memory, err)) < 0)
         return rc;
-    d->scratch_memories[d->n_scratch_memories++] = memory;
-    if (bytes > d->scratch_bytes)
-        d->scratch_bytes = bytes;
     out->args[out->n_args++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, memory};
     return 0;
 }

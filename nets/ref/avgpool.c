@@ -12,12 +12,12 @@ static void forward(const struct cnn_ref_pass *p)
     for (size_t i = 0; i < (size_t)p->n * l->in.c; i++, in += (size_t)l->in.h * l->in.w)
         for (uint32_t oy = 0; oy < l->out.h; oy++)
             for (uint32_t ox = 0; ox < l->out.w; ox++) {
-                struct cnn_clip c = cnn_window_clip(&l->window, l->in, oy, ox);
+                struct cnn_clip c = cnn_window_clip(l, oy, ox);
                 double sum = 0;
                 for (uint32_t y = c.y0; y < c.y1; y++)
                     for (uint32_t x = c.x0; x < c.x1; x++)
                         sum += in[(size_t)y * l->in.w + x];
-                *out++ = sum / c.n_covered;
+                *out++ = sum / c.n_counted;
             }
 }
 
@@ -33,10 +33,10 @@ static void backward(const struct cnn_ref_pass *p, const double *dout, double *c
     for (size_t i = 0; i < (size_t)p->n * l->in.c; i++, din += (size_t)l->in.h * l->in.w)
         for (uint32_t oy = 0; oy < l->out.h; oy++)
             for (uint32_t ox = 0; ox < l->out.w; ox++, dout++) {
-                struct cnn_clip c = cnn_window_clip(&l->window, l->in, oy, ox);
+                struct cnn_clip c = cnn_window_clip(l, oy, ox);
                 for (uint32_t y = c.y0; y < c.y1; y++)
                     for (uint32_t x = c.x0; x < c.x1; x++)
-                        din[(size_t)y * l->in.w + x] += *dout / c.n_covered;
+                        din[(size_t)y * l->in.w + x] += *dout / c.n_counted;
             }
 }
 

@@ -1,15 +1,7 @@
+#include "nets/layers/layer.h"
 #include "nets/ref/ref.h"
 
 #include <math.h>
-
-/* Channels [from, to) are the neighbours of c. */
-static void neighbours(const struct cnn_layer *l, uint32_t c, uint32_t *from, uint32_t *to)
-{
-    uint32_t half = l->spec->size / 2;
-
-    *from = c < half ? 0 : c - half;
-    *to = c + half + 1 < l->in.c ? c + half + 1 : l->in.c;
-}
 
 /* s[c] at one place; `in` is at channel 0 there. */
 static double norm(const struct cnn_layer *l, const double *in, uint32_t c)
@@ -18,7 +10,7 @@ static double norm(const struct cnn_layer *l, const double *in, uint32_t c)
     uint32_t from, to;
     double sum = 0;
 
-    neighbours(l, c, &from, &to);
+    cnn_lrn_neighbours(l, c, false, &from, &to);
     for (uint32_t j = from; j < to; j++)
         sum += in[j * plane] * in[j * plane];
     return (double)l->spec->k + (double)l->spec->alpha / l->spec->size * sum;
@@ -44,7 +36,7 @@ static double derivative(const struct cnn_layer *l, const double *in, const doub
     double beta = (double)l->spec->beta, sum = 0;
     uint32_t from, to;
 
-    neighbours(l, c, &from, &to);
+    cnn_lrn_neighbours(l, c, true, &from, &to);
     for (uint32_t j = from; j < to; j++)
         sum += dout[j * plane] * in[j * plane] * pow(norm(l, in, j), -beta - 1);
     return dout[c * plane] * pow(norm(l, in, c), -beta) -

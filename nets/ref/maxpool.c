@@ -5,9 +5,9 @@
 /* Where the largest value of a window of one channel lies; the first in row order among equals. */
 static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, uint32_t ox)
 {
-    const struct cnn_layer_spec *s = l->spec;
-    int64_t y0 = (int64_t)oy * s->stride - s->pad, x0 = (int64_t)ox * s->stride - s->pad;
-    int64_t y1 = y0 + s->kernel, x1 = x0 + s->kernel;
+    const struct cnn_window *w = &l->window;
+    int64_t y0 = (int64_t)oy * w->stride[0] - w->pad[0], x0 = (int64_t)ox * w->stride[1] - w->pad[1];
+    int64_t y1 = y0 + w->kernel[0], x1 = x0 + w->kernel[1];
 
     y0 = y0 < 0 ? 0 : y0;
     x0 = x0 < 0 ? 0 : x0;

@@ -10,7 +10,7 @@
 static const struct cnn_ref_layer *const layers[] = {
     [CNN_CONV] = &cnn_ref_conv,
     [CNN_MAXPOOL] = &cnn_ref_maxpool,
-    [CNN_RELU] = &cnn_ref_relu,
+    [CNN_RELU] = &cnn_ref_activation,
     [CNN_FC] = &cnn_ref_fc,
     [CNN_AVGPOOL] = &cnn_ref_avgpool,
     [CNN_GLOBAL_AVGPOOL] = &cnn_ref_avgpool,
@@ -19,86 +19,115 @@ static const struct cnn_ref_layer *const layers[] = {
     [CNN_BATCHNORM] = &cnn_ref_batchnorm,
     [CNN_CONCAT] = &cnn_ref_concat,
     [CNN_ADD] = &cnn_ref_add,
+    [CNN_GLOBAL_MAXPOOL] = &cnn_ref_maxpool,
+    [CNN_LEAKY_RELU] = &cnn_ref_activation,
+    [CNN_RELU6] = &cnn_ref_activation,
+    [CNN_SIGMOID] = &cnn_ref_activation,
+    [CNN_TANH] = &cnn_ref_activation,
 };
 
 struct ref {
     const struct cnn_plan *plan;
+    const struct cnn_memory *memory;
     uint32_t batch;
-    double **act;  /* act[v]: value v, [batch][C][H][W]; as many values as layers, the loss having none */
-    double **dact; /* its gradient; NULL: not wanted */
-    double *part;  /* one reader's share of the gradient of a value that has several */
-    double **stats, *g; /* g [n_floats] */
-    uint8_t **keep;
+    char *arena;   /* values are double, [batch][C][H][W] */
+    double *g;     /* [n_floats] */
+    double *z;     /* [classes], one image's gradient of a loss */
+    double *stats; /* of each batchnorm in turn, 2 n_buffers: they outlive the gradient */
+    size_t n_stats;
 };
+
+static size_t value_bytes(enum cnn_precision precision)
+{
+    (void)precision;
+    return sizeof(double);
+}
+
+static enum cnn_reads back_reads_in(const struct cnn_layer *l)
+{
+    switch (l->spec->kind) {
+    case CNN_AVGPOOL:
+    case CNN_GLOBAL_AVGPOOL:
+    case CNN_DROPOUT:
+    case CNN_CONCAT:
+    case CNN_ADD:
+        return CNN_READS_NOTHING;
+    default:
+        return CNN_READS_VALUE;
+    }
+}
+
+/* Nothing is written over: each layer can be read by itself. */
+static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
+                 struct ps_error *err)
+{
+    (void)err;
+    *own_bytes = setup->plan->n_floats * sizeof(double);
+    for (size_t i = 0; i < setup->plan->n_layers; i++) {
+        const struct cnn_layer *l = &setup->plan->layers[i];
+        out[i] = (struct cnn_needs){
+            .back_reads_in = back_reads_in(l),
+            .back_reads_out =
+                layers[l->spec->kind] == &cnn_ref_activation ? CNN_READS_VALUE : CNN_READS_NOTHING,
+            .kept_bytes = l->spec->kind == CNN_DROPOUT ? cnn_shape_count(l->in) * setup->batch : 0,
+        };
+    }
+    return 0;
+}
 
 static void destroy(void *state)
 {
     struct ref *r = state;
 
-    for (size_t i = 0; i < r->plan->n_layers; i++) {
-        free(r->act != NULL ? r->act[i] : NULL);
-        free(r->dact != NULL ? r->dact[i] : NULL);
-        free(r->stats != NULL ? r->stats[i] : NULL);
-        free(r->keep != NULL ? r->keep[i] : NULL);
-    }
-    free(r->act);
-    free(r->dact);
-    free(r->stats);
-    free(r->keep);
-    free(r->part);
+    free(r->arena);
     free(r->g);
+    free(r->z);
+    free(r->stats);
     free(r);
 }
 
-static size_t value_floats(const struct ref *r, size_t v)
+static size_t own_bytes(const void *state)
 {
-    const struct cnn_layer *all = r->plan->layers;
-    return cnn_shape_count(v > 0 ? all[v - 1].out : all[0].in) * r->batch;
+    const struct ref *r = state;
+    return (r->plan->n_floats + r->plan->model->classes + r->n_stats) * sizeof(double);
 }
 
-static bool create_buffers(struct ref *r)
-{
-    const struct cnn_plan *p = r->plan;
-    size_t largest = 0, n = p->n_layers;
-
-    r->act = calloc(n, sizeof *r->act);
-    r->dact = calloc(n, sizeof *r->dact);
-    r->stats = calloc(n, sizeof *r->stats);
-    r->keep = calloc(n, sizeof *r->keep);
-    r->g = calloc(p->n_floats, sizeof *r->g);
-    if (r->act == NULL || r->dact == NULL || r->stats == NULL || r->keep == NULL || r->g == NULL)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        const struct cnn_layer *l = &p->layers[i];
-        size_t floats = value_floats(r, i);
-        largest = floats > largest ? floats : largest;
-        r->act[i] = calloc(floats, sizeof(double));
-        r->dact[i] = calloc(floats, sizeof(double));
-        r->stats[i] = calloc(2 * l->n_buffers + 1, sizeof(double));
-        r->keep[i] = calloc(l->spec->kind == CNN_DROPOUT ? cnn_shape_count(l->in) * r->batch : 1, 1);
-        if (r->act[i] == NULL || r->dact[i] == NULL || r->stats[i] == NULL || r->keep[i] == NULL)
-            return false;
-    }
-    r->part = calloc(largest, sizeof *r->part);
-    return r->part != NULL;
-}
-
-static int create(const struct cnn_plan *plan, uint32_t batch, uint32_t threads, void **state,
+static int create(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
                   struct ps_error *err)
 {
     struct ref *r = calloc(1, sizeof *r);
 
-    (void)threads;
     if (r == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the ref backend");
-    r->plan = plan;
-    r->batch = batch;
-    if (!create_buffers(r)) {
+    r->plan = setup->plan;
+    r->memory = memory;
+    r->batch = setup->batch;
+    for (size_t i = 0; i < r->plan->n_layers; i++)
+        r->n_stats += 2 * r->plan->layers[i].n_buffers;
+    r->arena = calloc(1, memory->arena_bytes);
+    r->g = calloc(r->plan->n_floats, sizeof *r->g);
+    r->z = calloc(r->plan->model->classes, sizeof *r->z);
+    r->stats = calloc(r->n_stats + 1, sizeof *r->stats);
+    if (r->arena == NULL || r->g == NULL || r->z == NULL || r->stats == NULL) {
         destroy(r);
-        return ps_fail(err, -ENOMEM, "no memory for a batch of %u in the ref backend", batch);
+        return ps_fail(err, -ENOMEM, "no memory for a batch of %u in the ref backend", setup->batch);
     }
     *state = r;
     return 0;
+}
+
+static double *value(const struct ref *r, size_t v)
+{
+    return cnn_place(r->arena, r->memory->value_at[v]);
+}
+
+/* Of layer i. */
+static double *stats_of(const struct ref *r, size_t i)
+{
+    double *at = r->stats;
+    for (size_t k = 0; k < i; k++)
+        at += 2 * r->plan->layers[k].n_buffers;
+    return at;
 }
 
 static struct cnn_ref_pass pass_of(struct ref *r, size_t i, uint32_t n, const struct cnn_draw *draw,
@@ -110,95 +139,125 @@ static struct cnn_ref_pass pass_of(struct ref *r, size_t i, uint32_t n, const st
                              .is_training = draw != NULL,
                              .draw = draw,
                              .x = x,
-                             .out = r->act[i + 1],
-                             .stats = r->stats[i],
-                             .keep = r->keep[i]};
+                             .out = value(r, i + 1),
+                             .stats = stats_of(r, i),
+                             .keep = cnn_place(r->arena, r->memory->layers[i].kept_at)};
 
     for (uint32_t k = 0; k < l->n_inputs; k++)
-        p.in[k] = r->act[l->inputs[k].value];
+        p.in[k] = value(r, l->inputs[k].value);
     return p;
 }
 
+static void place_images(struct ref *r, const struct cnn_batch *batch)
+{
+    struct cnn_shape s = cnn_image_shape(r->plan);
+    double *out = value(r, 0);
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        for (size_t c = 0; c < s.c; c++)
+            for (size_t place = 0; place < (size_t)s.h * s.w; place++)
+                *out++ = (double)cnn_batch_value(batch, s, i, c, place);
+}
+
 /* draw NULL: as when scoring. */
-static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, const float *images,
-                    uint32_t n)
+static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, const struct cnn_batch *batch)
 {
     const struct cnn_plan *p = r->plan;
 
-    for (size_t i = 0; i < n * cnn_shape_count(p->layers[0].in); i++)
-        r->act[0][i] = (double)images[i];
-    for (size_t i = 0; i + 1 < p->n_layers; i++) {
-        struct cnn_ref_pass pass = pass_of(r, i, n, draw, x);
+    place_images(r, batch);
+    for (size_t i = 0; i < p->n_layers; i++) {
+        if (cnn_is_loss(&p->layers[i]) || (draw == NULL && !p->layers[i].is_scored))
+            continue;
+        struct cnn_ref_pass pass = pass_of(r, i, batch->n, draw, x);
         layers[p->layers[i].spec->kind]->forward(&pass);
     }
 }
 
-/* Leaves the gradient of the mean loss in that of the logits. */
-static void loss(struct ref *r, const uint8_t *labels, uint32_t n, struct cnn_score *out)
+/* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
+ * what is there; NULL: not wanted. */
+static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch *batch, double *dlogits,
+                             bool adds)
 {
-    const struct cnn_plan *p = r->plan;
-    uint32_t classes = p->model->classes;
-    size_t logits = p->layers[p->n_layers - 1].inputs[0].value;
-    const double *z = r->act[logits];
-    double *dz = r->dact[logits], sum = 0;
-    uint32_t n_correct = 0;
-    bool is_correct;
+    const struct cnn_layer *l = &r->plan->layers[layer];
+    uint32_t classes = r->plan->model->classes, rank;
+    const double *z = value(r, l->inputs[0].value);
+    double weight = cnn_loss_weight(l), sum = 0;
+    struct cnn_score s = {0};
 
-    for (uint32_t i = 0; i < n; i++, z += classes, dz += classes) {
-        sum += cnn_softmax_loss_row(classes, z, labels[i], dz, &is_correct);
-        n_correct += is_correct;
-        for (uint32_t k = 0; k < classes; k++)
-            dz[k] /= n;
+    for (uint32_t i = 0; i < batch->n; i++, z += classes) {
+        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], r->z, &rank);
+        s.n_correct += rank == 0;
+        s.n_correct_5 += rank < 5;
+        for (size_t k = 0; dlogits != NULL && k < classes; k++) {
+            double d = weight * r->z[k] / batch->n, *to = &dlogits[i * (size_t)classes + k];
+            *to = adds ? *to + d : d;
+        }
     }
-    *out = (struct cnn_score){.loss = sum / n, .n_correct = n_correct};
+    s.loss = weight * (sum / batch->n);
+    return s;
 }
 
-static int score(void *state, const float *x, const float *images, const uint8_t *labels, uint32_t n,
-                 struct cnn_score *out, struct ps_error *err)
+static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
+                 struct ps_error *err)
 {
     struct ref *r = state;
 
     (void)err;
-    forward(r, NULL, x, images, n);
-    loss(r, labels, n, out);
+    forward(r, NULL, x, batch);
+    *out = loss(r, r->plan->main_loss, batch, NULL, false);
     return 0;
 }
 
-/* The gradient of a value is the sum of what its readers make of theirs, each added when its layer has gone
- * backward. */
-static void backward_layer(struct ref *r, size_t i, const struct cnn_draw *draw, const float *x)
+static void back_loss(struct ref *r, size_t i, const struct cnn_batch *batch, struct cnn_score *out)
 {
-    const struct cnn_layer *l = &r->plan->layers[i];
-    struct cnn_ref_pass pass = pass_of(r, i, r->batch, draw, x);
-    const struct cnn_ref_layer *kind = layers[l->spec->kind];
+    const struct cnn_layer_places *at = &r->memory->layers[i];
+    struct cnn_score s = loss(r, i, batch, cnn_place(r->arena, at->din_at[0]), at->sum_at[0] != CNN_NOWHERE);
 
-    /* One input at a time where there are several: they may be the same value. */
-    for (uint32_t k = 0; k < l->n_inputs; k++) {
-        double *din[CNN_MAX_INPUTS] = {NULL};
-        size_t v = l->inputs[k].value, n = value_floats(r, v);
-        din[k] = l->inputs[k].wants_grad ? r->part : NULL;
-        if (din[k] != NULL || k == 0)
-            kind->backward(&pass, r->dact[i + 1], din, r->g);
-        for (size_t at = 0; din[k] != NULL && at < n; at++)
-            r->dact[v][at] += din[k][at];
+    out->loss += s.loss;
+    if (i == r->plan->main_loss) {
+        out->n_correct = s.n_correct;
+        out->n_correct_5 = s.n_correct_5;
     }
 }
 
-static int gradient(void *state, const struct cnn_draw *draw, const float *x, const float *images,
-                    const uint8_t *labels, float *g, struct cnn_score *out, struct ps_error *err)
+static void back_layer(struct ref *r, size_t i, const struct cnn_gradient_call *call)
+{
+    const struct cnn_layer *l = &r->plan->layers[i];
+    const struct cnn_layer_places *at = &r->memory->layers[i];
+    struct cnn_ref_pass pass = pass_of(r, i, r->batch, call->draw, call->x);
+    double *din[CNN_MAX_INPUTS];
+
+    for (uint32_t k = 0; k < l->n_inputs; k++)
+        din[k] = cnn_place(r->arena, at->din_at[k]);
+    layers[l->spec->kind]->backward(&pass, cnn_place(r->arena, r->memory->gradient_at[i + 1]), din, r->g);
+    for (uint32_t k = 0; k < l->n_inputs; k++) {
+        double *sum = cnn_place(r->arena, at->sum_at[k]);
+        size_t n = cnn_shape_count(l->inputs[k].shape) * r->batch;
+        for (size_t e = 0; sum != NULL && e < n; e++)
+            sum[e] += din[k][e];
+    }
+}
+
+static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                    struct ps_error *err)
 {
     struct ref *r = state;
     const struct cnn_plan *p = r->plan;
 
     (void)err;
-    forward(r, draw, x, images, r->batch);
-    for (size_t v = 0; v < p->n_layers; v++)
-        memset(r->dact[v], 0, value_floats(r, v) * sizeof(double));
-    loss(r, labels, r->batch, out);
-    for (size_t i = p->n_layers - 1; i-- > 0;)
-        backward_layer(r, i, draw, x);
-    for (size_t i = 0; i < p->n_floats; i++)
-        g[i] = (float)r->g[i];
+    *out = (struct cnn_score){0};
+    forward(r, call->draw, call->x, call->batch);
+    for (size_t i = p->n_layers; i-- > 0;) {
+        const struct cnn_layer *l = &p->layers[i];
+        uint64_t end = l->weight_at + l->n_weights + l->n_biases + 2 * l->n_buffers;
+        if (cnn_is_loss(l))
+            back_loss(r, i, call->batch, out);
+        if (cnn_goes_back(l))
+            back_layer(r, i, call);
+        for (uint64_t k = l->weight_at; k < end; k++)
+            call->g[k] = l->trains ? (float)r->g[k] : 0;
+        cnn_tell_ready(call, l);
+    }
     return 0;
 }
 
@@ -208,10 +267,22 @@ static void update_buffers(void *state, float *x)
 
     for (size_t i = 0; i < r->plan->n_layers; i++) {
         const struct cnn_layer *l = &r->plan->layers[i];
+        const double *stats = stats_of(r, i);
         for (uint32_t c = 0; c < l->n_buffers; c++)
-            cnn_batchnorm_move(l, c, r->stats[i][c], r->stats[i][l->in.c + c],
-                               (size_t)r->batch * l->in.h * l->in.w, x);
+            cnn_batchnorm_move(l, c, stats[c], stats[l->in.c + c], (size_t)r->batch * l->in.h * l->in.w, x);
     }
 }
 
-const struct cnn_backend cnn_backend_ref = {"ref", create, destroy, score, gradient, update_buffers};
+const struct cnn_backend cnn_backend_ref = {
+    .name = "ref",
+    .memory = CNN_HOST,
+    .precisions = 1 << CNN_FLOAT32,
+    .value_bytes = value_bytes,
+    .needs = needs,
+    .create = create,
+    .destroy = destroy,
+    .own_bytes = own_bytes,
+    .score = score,
+    .gradient = gradient,
+    .update_buffers = update_buffers,
+};

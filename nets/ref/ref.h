@@ -27,7 +27,7 @@ struct cnn_ref_layer {
     void (*backward)(const struct cnn_ref_pass *p, const double *dout, double *const *din, double *g);
 };
 
-extern const struct cnn_ref_layer cnn_ref_conv, cnn_ref_maxpool, cnn_ref_relu, cnn_ref_fc, cnn_ref_avgpool,
-    cnn_ref_dropout, cnn_ref_lrn, cnn_ref_batchnorm, cnn_ref_concat, cnn_ref_add;
+extern const struct cnn_ref_layer cnn_ref_conv, cnn_ref_maxpool, cnn_ref_activation, cnn_ref_fc,
+    cnn_ref_avgpool, cnn_ref_dropout, cnn_ref_lrn, cnn_ref_batchnorm, cnn_ref_concat, cnn_ref_add;
 
 #endif

@@ -37,14 +37,17 @@ static const struct row rows[] = {
      "the road that data takes: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
     {"method", TEXT, AT(method), 0, 0, "NAME",
      "train by sgd, msgd, asgd, mvasgd, d-sync or pipe-sgd, without a server"},
-    {"net", TEXT, AT(net), 0, 0, "NET", "the net to train (lenet)"},
+    {"net", TEXT, AT(net), 0, 0, "NET",
+     "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
-    {"data", TEXT, AT(data), 0, 0, "SPEC", "digits[:SEED], mnist:DIR or cifar10:DIR (digits)"},
+    {"data", TEXT, AT(data), 0, 0, "SPEC",
+     "digits[:SEED], mnist:DIR, cifar10:DIR or synthetic:CxHxW:CLASSES (digits)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E", "end after this many passes over the training set (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
     {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
-    {"threads", NUMBER, AT(threads), 0, 1024, "T", "threads of the net, 0: all there are (1)"},
+    {"threads", NUMBER, AT(threads), 0, 1024, "T",
+     "threads of the net and of the step, 0: all there are (1)"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
@@ -246,15 +249,10 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
                        a->state != NULL ? "state" : "step-ms");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    const char *net = a->describe != NULL ? a->describe : a->net;
-    if (cnn_model_find(net) == NULL) {
-        char nets[256] = "";
-        for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
-            snprintf(nets + strlen(nets), sizeof nets - strlen(nets), "%s%s", i > 0 ? ", " : "",
-                     cnn_models[i]->name);
-        return ps_fail(err, -EINVAL, "--%s: \"%.60s\"; allowed: %s", a->describe != NULL ? "describe" : "net",
-                       net, nets);
-    }
+    struct cnn_model model;
+    struct ps_error why = {""};
+    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
     return 0;
 }
 

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,20 +13,18 @@
 
 #define MIB (1024.0 * 1024.0)
 
-/* Bytes for a batch in float32, as the layers say it: backends may do with less (what works in place) or want
- * more (other layouts, scratch). */
+/* Bytes for a batch. */
 struct description {
-    const struct cnn_model *model;
+    struct cnn_model model;
     struct cnn_layer_row *rows;
     size_t n_rows;
     uint64_t batch, n_params, n_buffers;
     double forward_flops, backward_flops; /* of one image */
     double image_bytes;
-    double activation_bytes; /* outputs of all layers, kept for the way back */
-    double gradient_bytes;   /* of two of them at a time: at most twice the largest */
-    double vector_bytes;     /* parameters and their gradient */
-    const char *backend;
-    double measured_bytes; /* 0: not measured */
+    double activation_bytes; /* outputs of all layers: what a plan without reuse would keep of them alone */
+    struct cnn_net_memory memory;
+    const char *backend; /* NULL: not measured */
+    double measured_bytes;
 };
 
 static double output_bytes(const struct description *d, const struct cnn_layer_row *row)
@@ -34,8 +34,7 @@ static double output_bytes(const struct description *d, const struct cnn_layer_r
 
 static void add_up(struct description *d)
 {
-    const struct cnn_model *m = d->model;
-    double largest = 0;
+    const struct cnn_model *m = &d->model;
     for (size_t i = 0; i < d->n_rows; i++) {
         double bytes = output_bytes(d, &d->rows[i]);
         d->n_params += d->rows[i].n_params;
@@ -43,16 +42,13 @@ static void add_up(struct description *d)
         d->forward_flops += d->rows[i].forward_flops;
         d->backward_flops += d->rows[i].backward_flops;
         d->activation_bytes += bytes;
-        largest = bytes > largest ? bytes : largest;
     }
     d->image_bytes = (double)m->channels * m->height * m->width * (double)d->batch * sizeof(float);
-    d->gradient_bytes = 2 * largest;
-    d->vector_bytes = 2 * (double)(d->n_params + d->n_buffers) * sizeof(float);
 }
 
 static double total_bytes(const struct description *d)
 {
-    return d->image_bytes + d->activation_bytes + d->gradient_bytes + d->vector_bytes;
+    return d->image_bytes + (double)(d->memory.values + d->memory.own + d->memory.vectors);
 }
 
 /* Resident bytes of this process; 0: unknown. */
@@ -68,25 +64,50 @@ static double resident_bytes(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
+static struct cnn_net_options options_of(const struct description *d, const struct cnn_worker_args *args)
+{
+    return (struct cnn_net_options){.model = &d->model,
+                                    .backend = args->backend,
+                                    .batch = (uint32_t)d->batch,
+                                    .threads = (uint32_t)args->threads};
+}
+
+/* The smallest net, so that the backend's library and its threads are there before anything is measured. */
+static void warm_up(const struct cnn_net_options *like)
+{
+    struct cnn_net_options opt = *like;
+    struct cnn_net *net = NULL;
+    struct cnn_score score;
+    float *x = calloc(3 * 7850, sizeof *x);
+    const uint16_t label = 0;
+
+    opt.model = cnn_model_find("linear");
+    opt.batch = 1;
+    if (x != NULL && cnn_net_create(&opt, &net, NULL) == 0)
+        cnn_net_gradient(net, x, x + 7850, &label, x + 2 * 7850, &score);
+    cnn_net_destroy(net);
+    free(x);
+}
+
 /* By how much one gradient makes the process grow: the net, its buffers, the batch and the vectors. */
 static int measure(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
-    struct cnn_net_options opt = {.model = d->model,
-                                  .backend = args->backend,
-                                  .batch = (uint32_t)d->batch,
-                                  .threads = (uint32_t)args->threads};
-    const struct cnn_model *m = d->model;
+    struct cnn_net_options opt = options_of(d, args);
+    const struct cnn_model *m = &d->model;
     size_t n_floats = cnn_model_n_floats(m), n_pixels = (size_t)m->channels * m->height * m->width * d->batch;
     struct cnn_net *net = NULL;
     struct cnn_score score;
+    warm_up(&opt);
+    malloc_trim(0); /* or the net would lie where that one was */
     double before = resident_bytes();
     int rc = cnn_net_create(&opt, &net, err);
     if (rc != 0)
         return rc;
     float *x = malloc(n_floats * sizeof *x), *g = malloc(n_floats * sizeof *g);
     float *images = malloc(n_pixels * sizeof *images);
-    uint8_t *labels = calloc(d->batch, sizeof *labels);
+    uint16_t *labels = calloc(d->batch, sizeof *labels);
     d->backend = cnn_net_backend(net);
+    cnn_net_memory(net, &d->memory);
     if (x == NULL || g == NULL || images == NULL || labels == NULL) {
         rc = ps_fail(err, -ENOMEM, "no memory for %zu floats and a batch of %" PRIu64, n_floats, d->batch);
         goto free_all;
@@ -97,7 +118,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     if (rc != 0)
         ps_fail(err, rc, "%s", cnn_net_error(net));
     else if (before > 0)
-        d->measured_bytes = resident_bytes() - before;
+        d->measured_bytes = fmax(resident_bytes() - before, 0);
 
 free_all:
     free(labels);
@@ -130,7 +151,7 @@ static void print_inputs(FILE *out, const struct description *d, size_t i)
 
 static void print_text(FILE *out, const struct description *d)
 {
-    const struct cnn_model *m = d->model;
+    const struct cnn_model *m = &d->model;
     fprintf(out, "%s: images %ux%ux%u, %u classes (%s)\n\n", m->name, m->channels, m->height, m->width,
             m->classes, m->source);
     fprintf(out, "%-12s %-15s %-12s %12s %14s %14s %12s\n", "layer", "kind", "output", "parameters",
@@ -150,18 +171,18 @@ static void print_text(FILE *out, const struct description *d)
         fprintf(out, "and %" PRIu64 " floats of running statistics\n", d->n_buffers);
     fprintf(out,
             "\nFLOP of one image; memory for a batch of %" PRIu64
-            ": images %.2f MiB, outputs %.2f, their gradients at most %.2f,\n"
-            "parameters and gradient %.2f; total %.2f MiB",
-            d->batch, d->image_bytes / MIB, d->activation_bytes / MIB, d->gradient_bytes / MIB,
-            d->vector_bytes / MIB, total_bytes(d) / MIB);
-    if (d->measured_bytes > 0)
+            ": images %.2f MiB, outputs, gradients and what layers keep %.2f,\n"
+            "the backend's own %.2f, parameters and gradient %.2f; total %.2f MiB",
+            d->batch, d->image_bytes / MIB, (double)d->memory.values / MIB, (double)d->memory.own / MIB,
+            (double)d->memory.vectors / MIB, total_bytes(d) / MIB);
+    if (d->backend != NULL)
         fprintf(out, "; measured on %s: %.2f MiB", d->backend, d->measured_bytes / MIB);
     fputc('\n', out);
 }
 
 static void print_json(FILE *out, const struct description *d)
 {
-    const struct cnn_model *m = d->model;
+    const struct cnn_model *m = &d->model;
     fprintf(out, "{\"net\":\"%s\",\"image\":[%u,%u,%u],\"classes\":%u,\"batch\":%" PRIu64 ",\"layers\":[",
             m->name, m->channels, m->height, m->width, m->classes, d->batch);
     for (size_t i = 0; i < d->n_rows; i++) {
@@ -179,10 +200,11 @@ static void print_json(FILE *out, const struct description *d)
     fprintf(out,
             "],\"parameters\":%" PRIu64 ",\"buffers\":%" PRIu64
             ",\"forward_flops\":%.0f,\"backward_flops\":%.0f,\"image_bytes\":%.0f,\"activation_bytes\":%.0f,"
-            "\"gradient_bytes\":%.0f,\"vector_bytes\":%.0f,\"total_bytes\":%.0f",
+            "\"value_bytes\":%" PRIu64 ",\"own_bytes\":%" PRIu64 ",\"vector_bytes\":%" PRIu64
+            ",\"total_bytes\":%.0f",
             d->n_params, d->n_buffers, d->forward_flops, d->backward_flops, d->image_bytes,
-            d->activation_bytes, d->gradient_bytes, d->vector_bytes, total_bytes(d));
-    if (d->measured_bytes > 0)
+            d->activation_bytes, d->memory.values, d->memory.own, d->memory.vectors, total_bytes(d));
+    if (d->backend != NULL)
         fprintf(out, ",\"backend\":\"%s\",\"measured_bytes\":%.0f}\n", d->backend, d->measured_bytes);
     else
         fputs(",\"backend\":null,\"measured_bytes\":null}\n", out);
@@ -194,16 +216,24 @@ static bool has_room(const struct description *d)
     return total_bytes(d) < 0.5 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
+static int describe(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
+{
+    int rc = cnn_model_read(args->describe, &d->model, err);
+    if (rc == 0)
+        rc = cnn_model_describe(&d->model, &d->rows, &d->n_rows, err);
+    if (rc != 0)
+        return rc;
+    add_up(d);
+    struct cnn_net_options opt = options_of(d, args);
+    rc = cnn_net_plan_memory(&opt, &d->memory, err);
+    return rc == 0 && has_room(d) ? measure(d, args, err) : rc;
+}
+
 int cnn_describe(const struct cnn_worker_args *args, FILE *out)
 {
-    struct description d = {.model = cnn_model_find(args->describe), .batch = args->batch};
+    struct description d = {.batch = args->batch};
     struct ps_error err;
-    int rc = cnn_model_describe(d.model, &d.rows, &d.n_rows, &err);
-    if (rc == 0) {
-        add_up(&d);
-        if (has_room(&d))
-            rc = measure(&d, args, &err);
-    }
+    int rc = describe(&d, args, &err);
     if (rc != 0)
         ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
     else

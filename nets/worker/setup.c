@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "nets/machine.h"
 #include "nets/worker/no_server.h"
 #include "proto/log.h"
 
@@ -40,7 +41,7 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
 static int open_data(struct cnn_job *job)
 {
     struct ps_error err;
-    const struct cnn_model *m = job->model;
+    const struct cnn_model *m = &job->model;
     int rc = cnn_data_open(job->args->data, &job->data, &err);
     if (rc == 0)
         rc = cnn_data_fits(job->data, m, &err);
@@ -56,16 +57,16 @@ static int open_data(struct cnn_job *job)
 static int open_net(struct cnn_job *job)
 {
     struct ps_error err;
-    struct cnn_net_options opt = {.model = job->model,
+    struct cnn_net_options opt = {.model = &job->model,
                                   .backend = job->args->backend,
                                   .batch = (uint32_t)job->args->batch,
                                   .threads = (uint32_t)job->args->threads};
     int rc = cnn_net_create(&opt, &job->net, &err);
     if (rc != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model->name, err.text);
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
     }
-    job->n_floats = cnn_model_n_floats(job->model);
+    job->n_floats = cnn_model_n_floats(&job->model);
     return CNN_EXIT_OK;
 }
 
@@ -73,7 +74,7 @@ static int open_net(struct cnn_job *job)
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
-    return rc == PSC_OK && cnn_model_fill(job->model, job->args->seed, job->x) != 0 ? PSC_ENOMEM : rc;
+    return rc == PSC_OK && cnn_model_fill(&job->model, job->args->seed, job->x) != 0 ? PSC_ENOMEM : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
@@ -81,7 +82,7 @@ static int begin(struct cnn_job *job)
 {
     struct cnn_param *params = NULL;
     size_t n = 0;
-    if (cnn_model_params(job->model, &params, &n, NULL) != 0)
+    if (cnn_model_params(&job->model, &params, &n, NULL) != 0)
         return PSC_ENOMEM;
     struct psc_tensor *tensors = calloc(n, sizeof *tensors);
     int rc = PSC_ENOMEM;
@@ -124,6 +125,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)
         return cnn_job_fail(job, "cannot join", rc);
@@ -169,7 +171,12 @@ uint32_t cnn_job_rank(const struct cnn_job *job)
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained)
 {
-    *job = (struct cnn_job){.args = args, .stop = stop, .model = cnn_model_find(args->net)};
+    struct ps_error err;
+    *job = (struct cnn_job){.args = args, .stop = stop};
+    if (cnn_model_read(args->net, &job->model, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
+        return CNN_EXIT_USAGE;
+    }
     int rc = open_data(job);
     if (rc == CNN_EXIT_OK)
         rc = open_net(job);

@@ -18,8 +18,8 @@ static int load_test_set(struct cnn_scorer *s)
     struct ps_error err;
     struct cnn_stream_options opt = {.split = CNN_TEST,
                                      .batch = (uint32_t)job->args->batch,
-                                     .height = job->model->height,
-                                     .width = job->model->width};
+                                     .height = job->model.height,
+                                     .width = job->model.width};
     int got = 0;
     s->images = calloc(job->info.n_test, job->n_pixels * sizeof *s->images);
     s->labels = calloc(job->info.n_test, sizeof *s->labels);
@@ -61,11 +61,17 @@ void cnn_scorer_close(struct cnn_scorer *s)
     free(s->labels);
 }
 
+/* Top five of ten classes would say little. */
+static bool shows_top_5(const struct cnn_scorer *s)
+{
+    return s->job->model.classes > 10;
+}
+
 static int score_all(struct cnn_scorer *s, const float *x, double *loss, double *accuracy)
 {
     struct cnn_job *job = s->job;
     double loss_sum = 0;
-    uint64_t correct = 0;
+    uint64_t correct = 0, correct_5 = 0;
     for (uint64_t at = 0; at < s->n;) {
         uint64_t n = s->n - at < job->args->batch ? s->n - at : job->args->batch;
         struct cnn_score score;
@@ -75,18 +81,23 @@ static int score_all(struct cnn_scorer *s, const float *x, double *loss, double 
             return rc;
         loss_sum += score.loss * (double)n;
         correct += score.n_correct;
+        correct_5 += score.n_correct_5;
         at += n;
     }
     *loss = loss_sum / (double)s->n;
     *accuracy = (double)correct / (double)s->n;
+    s->accuracy_5 = (double)correct_5 / (double)s->n;
     return 0;
 }
 
-static void write_json(FILE *out, double t, const char *vector, const struct psc_metrics *m)
+static void write_json(const struct cnn_scorer *s, FILE *out, double t, const char *vector,
+                       const struct psc_metrics *m)
 {
     fprintf(out, "{\"t\":%.3f,\"center_version\":%" PRIu64, t, m->center_version);
     cnn_json_number(out, "test_loss", m->test_loss);
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
+    if (shows_top_5(s))
+        cnn_json_number(out, "test_accuracy_5", s->accuracy_5);
     fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
@@ -116,7 +127,7 @@ static void write_history(struct cnn_scorer *s, const char *vector, double t, co
     size_t len = 0;
     FILE *text = open_memstream(&line, &len);
     if (text != NULL)
-        write_json(text, t, vector, m);
+        write_json(s, text, t, vector, m);
     int rc = text != NULL && fclose(text) == 0 ? append(fileno(s->history), line, len) : -ENOMEM;
     free(line);
     if (rc == 0)
@@ -138,10 +149,12 @@ int cnn_scorer_end(const struct cnn_scorer *s, int rc)
 static void tell(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
 {
     if (s->job->args->json) {
-        write_json(stdout, t, vector, m);
+        write_json(s, stdout, t, vector, m);
     } else {
-        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f  loss %.4f\n", t, vector, m->center_version,
-               m->test_accuracy, m->test_loss);
+        printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f", t, vector, m->center_version, m->test_accuracy);
+        if (shows_top_5(s))
+            printf("  top five %.4f", s->accuracy_5);
+        printf("  loss %.4f\n", m->test_loss);
         fflush(stdout);
     }
     if (s->history != NULL)

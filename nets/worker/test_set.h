@@ -7,7 +7,8 @@
 struct cnn_scorer {
     struct cnn_job *job;
     float *images; /* the whole test set */
-    uint8_t *labels;
+    uint16_t *labels;
+    double accuracy_5; /* of the last time */
     uint64_t n;
     FILE *history; /* NULL: none */
     bool lacks;    /* a line of it could not be written */

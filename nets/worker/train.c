@@ -19,8 +19,7 @@ enum { MAX_BAD_IN_A_ROW = 10 };
 struct training {
     struct cnn_job *job;
     struct cnn_stream *stream;
-    float *images, *g;
-    uint8_t *labels;
+    float *g;
     uint64_t step, last_step;
     uint64_t draws;         /* gradients computed */
     uint64_t saved_version; /* the center's, when the state was last saved */
@@ -65,8 +64,6 @@ static uint64_t steps_wanted(const struct training *t)
 
 static void training_finish(struct training *t)
 {
-    free(t->labels);
-    free(t->images);
     free(t->g);
     cnn_stream_destroy(t->stream);
     if (examines(t))
@@ -138,20 +135,18 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .seed = job->args->seed,
                                      .rank = cnn_job_rank(job),
                                      .batch = batch_of(t),
-                                     .height = job->model->height,
-                                     .width = job->model->width,
+                                     .height = job->model.height,
+                                     .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
-                                     .threads = (uint32_t)job->args->data_threads};
+                                     .threads = (uint32_t)job->args->data_threads,
+                                     .lends = true};
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
     }
-    t->images = calloc(batch_of(t), job->n_pixels * sizeof *t->images);
-    t->labels = calloc(batch_of(t), sizeof *t->labels);
     t->g = calloc(job->n_floats, sizeof *t->g);
-    if (t->images == NULL || t->labels == NULL || t->g == NULL) {
-        ps_log(PS_LOG_ERROR, "net.failed", "no memory for a batch of %u images and %zu floats", batch_of(t),
-               job->n_floats);
+    if (t->g == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for a gradient of %zu floats", job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
     int rc = resume(t);
@@ -249,16 +244,18 @@ static int train_step(struct training *t)
     struct cnn_job *job = t->job;
     struct cnn_score score;
     double t0 = ps_now_s();
-    int n = cnn_stream_next(t->stream, t->images, t->labels);
+    struct cnn_batch batch = {.pixels = CNN_PIXELS_FLOAT, .n = batch_of(t)};
+    const float *images;
+    int n = cnn_stream_lend(t->stream, &images, &batch.labels);
     double t1 = ps_now_s();
     if (n < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
         t->data_failed = true;
         return PSC_EINVAL;
     }
-    if (cnn_net_gradient(job->net, job->x, t->images, t->labels, t->g, &score) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "a label beyond the %u classes of %s", job->model->classes,
-               job->model->name);
+    batch.images = images;
+    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, NULL, &score) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }
     t->draws++;

@@ -24,7 +24,7 @@ enum cnn_exit {
 struct cnn_job {
     const struct cnn_worker_args *args;
     struct cnn_stop *stop;
-    const struct cnn_model *model;
+    struct cnn_model model;
     struct cnn_data *data;
     struct cnn_data_info info;
     struct cnn_net *net;

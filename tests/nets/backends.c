@@ -147,6 +147,7 @@ static void check_agreement(const char *backend, const struct cnn_model *model, 
         assert_close(&b, backend, b.g, g, tolerance_of(backend));
         ck_assert_double_eq_tol(score.loss, expected.loss, 1e-5 * expected.loss);
         ck_assert_uint_eq(score.n_correct, expected.n_correct);
+        ck_assert_uint_eq(score.n_correct_5, expected.n_correct_5);
     }
     ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, batch, &alone), 0);
     ck_assert_int_eq(cnn_net_score(ref, b.x, b.images, b.labels, batch, &expected_alone), 0);
@@ -161,6 +162,14 @@ static void check_agreement(const char *backend, const struct cnn_model *model, 
 START_TEST(agrees_with_ref_on_every_case)
 {
     for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        for (uint32_t threads = 1; threads <= 2; threads++)
+            check_agreement(cnn_backend_name((size_t)_i), *m, 3, threads);
+}
+END_TEST
+
+START_TEST(agrees_with_ref_on_wide_cases)
+{
+    for (const struct cnn_model *const *m = wide_cases; *m != NULL; m++)
         for (uint32_t threads = 1; threads <= 2; threads++)
             check_agreement(cnn_backend_name((size_t)_i), *m, 3, threads);
 }
@@ -209,7 +218,7 @@ static void check_tie(const char *backend, uint32_t n_out)
     };
     const struct cnn_model model = {"tie", 2, 2, 2, 2, layers, 4, "test"};
     const float images[] = {1, 0, 0, 0, 0, 0, 0, 1};
-    const uint8_t label = 1;
+    const uint16_t label = 1;
     struct bed b;
     struct cnn_score score;
 
@@ -256,7 +265,7 @@ END_TEST
 START_TEST(refuses_bad_labels_and_counts)
 {
     struct bed b;
-    struct cnn_score score = {-1, 77};
+    struct cnn_score score = {-1, 77, 0};
 
     bed_create(&b, cnn_model_find("linear"), 4);
     struct cnn_net *net = net_of(b.model, cnn_backend_name((size_t)_i), 4, 1);
@@ -272,6 +281,142 @@ START_TEST(refuses_bad_labels_and_counts)
     ck_assert(score.loss == -1 && score.n_correct == 77 && b.g[0] == 0);
     ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 2, &score), 0);
     cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
+/* What a listener saw of g. */
+struct told {
+    const float *g;
+    float *copy;
+    uint64_t next; /* where the last range began */
+    size_t n;
+};
+
+static void hear(void *arg, uint64_t offset, uint64_t n)
+{
+    struct told *t = arg;
+
+    ck_assert_uint_eq(offset + n, t->next);
+    memcpy(t->copy + offset, t->g + offset, n * sizeof *t->g);
+    t->next = offset;
+    t->n++;
+}
+
+/* Every float of g once, from the last layer to the first, and final when it is told of. */
+START_TEST(tells_of_g_part_by_part)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++) {
+        struct bed b;
+        struct cnn_score score;
+        bed_create(&b, *m, 3);
+        const struct cnn_batch batch = {.images = b.images, .labels = b.labels, .n = 3};
+        struct told told = {b.g, malloc(b.n_floats * sizeof(float)), b.n_floats, 0};
+        const struct cnn_ready ready = {hear, &told};
+        struct cnn_net *net = net_of(*m, cnn_backend_name((size_t)_i), 3, 1);
+        ck_assert_int_eq(cnn_net_gradient_of(net, b.x, &batch, b.g, &ready, &score), 0);
+        ck_assert_uint_eq(told.next, 0);
+        ck_assert_mem_eq(told.copy, b.g, b.n_floats * sizeof *b.g);
+        free(told.copy);
+        cnn_net_destroy(net);
+        bed_destroy(&b);
+    }
+}
+END_TEST
+
+/* The same images as floats and as bytes, channels first and last: the same bits. */
+static void check_batches(const char *backend, const struct cnn_model *model)
+{
+    static float value_of[32][256]; /* as many channels as any case has */
+    struct bed b;
+    struct cnn_score score;
+
+    ck_assert_uint_le(model->channels, 32);
+    bed_create(&b, model, 3);
+    size_t n = 3 * b.n_pixels, places = (size_t)model->height * model->width;
+    uint8_t *bytes = malloc(n), *bytes_hwc = malloc(n);
+    float *floats_hwc = malloc(n * sizeof *floats_hwc), *first = malloc(b.n_floats * sizeof *first);
+    for (uint32_t c = 0; c < model->channels; c++)
+        for (int v = 0; v < 256; v++)
+            value_of[c][v] = ((float)v / 255.0f - 0.4f) / (0.2f + 0.1f * (float)c);
+    for (size_t k = 0; k < n; k++) {
+        size_t c = k / places % model->channels, image = k / b.n_pixels, place = k % places;
+        size_t hwc = image * b.n_pixels + place * model->channels + c;
+        bytes[k] = bytes_hwc[hwc] = (uint8_t)(k * 2654435761u >> 7);
+        b.images[k] = floats_hwc[hwc] = value_of[c][bytes[k]];
+    }
+    const struct cnn_batch batches[] = {
+        {b.images, CNN_PIXELS_FLOAT, false, NULL, b.labels, 3},
+        {floats_hwc, CNN_PIXELS_FLOAT, true, NULL, b.labels, 3},
+        {bytes, CNN_PIXELS_BYTE, false, (const float(*)[256])value_of, b.labels, 3},
+        {bytes_hwc, CNN_PIXELS_BYTE, true, (const float(*)[256])value_of, b.labels, 3},
+    };
+    struct cnn_net *net = net_of(model, backend, 3, 1);
+    for (size_t k = 0; k < 4; k++) {
+        float *g = k == 0 ? first : b.g;
+        cnn_net_seed(net, SEED, STEP_NUMBER);
+        ck_assert_int_eq(cnn_net_gradient_of(net, b.x, &batches[k], g, NULL, &score), 0);
+        for (size_t i = 0; i < b.n_floats; i++)
+            if (memcmp(&g[i], &first[i], sizeof *g) != 0)
+                ck_abort_msg("%s, %s: batch %zu makes other bits", backend, model->name, k);
+    }
+    cnn_net_destroy(net);
+    free(bytes);
+    free(bytes_hwc);
+    free(floats_hwc);
+    free(first);
+    bed_destroy(&b);
+}
+
+START_TEST(takes_bytes_and_floats_in_either_layout)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        check_batches(cnn_backend_name((size_t)_i), *m);
+}
+END_TEST
+
+/* All outputs are equal: the label's rank is its index, since the first of equals are larger. */
+START_TEST(counts_the_top_five)
+{
+    struct bed b;
+    struct cnn_score score;
+
+    bed_create(&b, cnn_model_find("linear"), 8);
+    memset(b.x, 0, b.n_floats * sizeof *b.x);
+    for (uint16_t i = 0; i < 8; i++)
+        b.labels[i] = i;
+    struct cnn_net *net = net_of(b.model, cnn_backend_name((size_t)_i), 8, 1);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+    ck_assert(score.n_correct == 1 && score.n_correct_5 == 5);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 6, &score), 0);
+    ck_assert(score.n_correct == 1 && score.n_correct_5 == 5);
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
+/* A model cut off behind its own loss scores as the whole of it does; training counts the others too. */
+START_TEST(auxiliary_losses_are_left_out_of_scores)
+{
+    const struct cnn_model *const *whole = cases;
+    struct cnn_score score, expected;
+    struct bed b;
+
+    while (strcmp((*whole)->name, "aux_losses") != 0)
+        whole++;
+    struct cnn_model cut = **whole;
+    cut.n_layers = 7;
+    bed_create(&b, *whole, 3);
+    struct cnn_net *net = net_of(*whole, cnn_backend_name((size_t)_i), 3, 1);
+    struct cnn_net *main = net_of(&cut, cnn_backend_name((size_t)_i), 3, 1);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 3, &score), 0);
+    ck_assert_int_eq(cnn_net_score(main, b.x, b.images, b.labels, 3, &expected), 0);
+    ck_assert(score.loss == expected.loss && score.n_correct == expected.n_correct);
+    ck_assert_int_eq(cnn_net_gradient(main, b.x, b.images, b.labels, b.g, &expected), 0);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+    ck_assert_double_gt(score.loss, expected.loss + 0.5);
+    cnn_net_destroy(net);
+    cnn_net_destroy(main);
     bed_destroy(&b);
 }
 END_TEST
@@ -292,6 +437,9 @@ START_TEST(refuses_bad_options)
     ck_assert_str_eq(err.text, "batch 0; allowed are 1 to 65536 images");
     opt = (struct cnn_net_options){lenet, backend, 1, 5000};
     ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+    opt = (struct cnn_net_options){.model = lenet, .backend = backend, .batch = 1, .precision = CNN_BF16};
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -ENOTSUP);
+    ck_assert_ptr_nonnull(strstr(err.text, "does not compute in bf16"));
     opt = (struct cnn_net_options){NULL, backend, 1, 1};
     ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
     ck_assert_ptr_null(net);
@@ -318,12 +466,17 @@ int main(void)
     tcase_add_test(t, gradients_are_finite_differences);
     tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
     /* ref is the last row; what is large is not compared with itself. */
+    tcase_add_loop_test(t, agrees_with_ref_on_wide_cases, 0, n - 1);
     tcase_add_loop_test(t, agrees_with_ref_on_a_lenet_batch, 0, n - 1);
     tcase_add_loop_test(t, agrees_with_ref_on_whole_models, 0, n - 1);
     tcase_add_loop_test(t, scores_fewer_images_than_the_batch, 0, n);
     tcase_add_loop_test(t, ties_go_to_the_first, 0, n);
     tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);
     tcase_add_loop_test(t, refuses_bad_labels_and_counts, 0, n);
+    tcase_add_loop_test(t, tells_of_g_part_by_part, 0, n);
+    tcase_add_loop_test(t, takes_bytes_and_floats_in_either_layout, 0, n);
+    tcase_add_loop_test(t, counts_the_top_five, 0, n);
+    tcase_add_loop_test(t, auxiliary_losses_are_left_out_of_scores, 0, n);
     tcase_add_loop_test(t, refuses_bad_options, 0, n);
     tcase_add_test(t, the_default_is_the_fastest);
     suite_add_tcase(s, t);

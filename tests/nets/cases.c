@@ -75,6 +75,27 @@
     {                                                                                                        \
         .kind = CNN_FC, .name = N, .n_out = OUT, .filler = CNN_FILL_MSRA                                     \
     }
+#define GLOBAL_MAX(N)                                                                                        \
+    {                                                                                                        \
+        .kind = CNN_GLOBAL_MAXPOOL, .name = N                                                                \
+    }
+#define ACT(N, KIND)                                                                                         \
+    {                                                                                                        \
+        .kind = KIND, .name = N                                                                              \
+    }
+#define LEAKY(N, SLOPE)                                                                                      \
+    {                                                                                                        \
+        .kind = CNN_LEAKY_RELU, .name = N, .slope = SLOPE                                                    \
+    }
+#define UNBIASED(N, OUT, KERNEL, PAD)                                                                        \
+    {                                                                                                        \
+        .kind = CNN_CONV, .name = N, .n_out = OUT, .kernel = KERNEL, .stride = 1, .pad = PAD,                \
+        .has_no_bias = true                                                                                  \
+    }
+#define LOSS_OF(N, FROM, WEIGHT)                                                                             \
+    {                                                                                                        \
+        .kind = CNN_SOFTMAX_LOSS, .name = N, .inputs = {FROM}, .weight = WEIGHT                              \
+    }
 #define LOSS                                                                                                 \
     {                                                                                                        \
         .kind = CNN_SOFTMAX_LOSS, .name = "loss"                                                             \
@@ -153,6 +174,93 @@ CASE(small_residual, 3, 8, 8, CONV("a", 6, 3, 1, 1), NORM("an"), RELU("ar"), CON
 CASE(small_alexnet, 3, 9, 9, CONV("a", 6, 3, 1, 1), RELU("ar"), LRN("an", 5, 0.75f), POOL("ap", 3, 2, 0),
      GROUPED("b", 8, 3, 1, 2), RELU("br"), POOL("bp", 3, 2, 0), FC("f", 12), RELU("fr"), DROP("fd", 0.5f));
 
+/* Windows that are not square, pads on four sides, dilation, no bias, floor or ceiling. */
+CASE(conv_oblong, 3, 7, 9,
+     {.kind = CNN_CONV, .name = "a", .n_out = 17, .kernel = 3, .kernel_w = 2, .stride = 1, .stride_w = 2},
+     CONV("b", 4, 2, 1, 0));
+CASE(conv_sides, 3, 6, 5,
+     {.kind = CNN_CONV, .name = "a", .n_out = 5, .kernel = 3, .stride = 1, .pads = {2, 0, 1, 2}},
+     {.kind = CNN_CONV, .name = "b", .n_out = 18, .kernel = 2, .stride = 2, .pads = {0, 1, 0, 0}});
+CASE(conv_dilated, 2, 9, 8,
+     {.kind = CNN_CONV, .name = "a", .n_out = 18, .kernel = 3, .stride = 1, .pad = 1, .dilation = 2},
+     {.kind = CNN_CONV, .name = "b", .n_out = 4, .kernel = 2, .stride = 2, .dilation = 3});
+CASE(conv_unbiased, 3, 7, 7, UNBIASED("a", 18, 3, 1), NORM("n"), RELU("r"), UNBIASED("b", 5, 2, 0),
+     POOL("p", 2, 2, 0));
+CASE(fc_unbiased, 2, 4, 4, {.kind = CNN_FC, .name = "f", .n_out = 9, .has_no_bias = true}, RELU("r"));
+CASE(pool_floor, 3, 8, 7, CONV("a", 18, 3, 1, 1),
+     {.kind = CNN_MAXPOOL, .name = "p", .kernel = 3, .stride = 2, .rounding = CNN_FLOOR});
+CASE(pool_oblong, 3, 7, 9, CONV("a", 18, 1, 1, 0), RELU("r"),
+     {.kind = CNN_MAXPOOL,
+      .name = "p",
+      .kernel = 2,
+      .kernel_w = 3,
+      .stride = 2,
+      .stride_w = 3,
+      .pads = {1, 0, 0, 2}});
+CASE(pool_wide, 2, 18, 17, CONV("a", 6, 1, 1, 0), RELU("r"), POOL("p", 17, 1, 1));
+CASE(pool_wide_flat, 2, 17, 17, CONV("a", 6, 1, 1, 0), POOL("p", 17, 1, 0), FC("f", 4));
+CASE(avg_uncounted, 3, 7, 7, CONV("a", 5, 1, 1, 0),
+     {.kind = CNN_AVGPOOL, .name = "p", .kernel = 3, .stride = 2, .pad = 1, .skips_padding = true},
+     CONV("b", 4, 2, 1, 0));
+CASE(avg_sides, 2, 7, 8,
+     {.kind = CNN_AVGPOOL,
+      .name = "p",
+      .kernel = 3,
+      .kernel_w = 2,
+      .stride = 2,
+      .rounding = CNN_FLOOR,
+      .pads = {0, 1, 2, 0}},
+     CONV("a", 17, 2, 1, 0));
+CASE(global_max, 3, 6, 7, CONV("a", 19, 2, 1, 0), RELU("r"), GLOBAL_MAX("p"));
+CASE(global_max_first, 3, 5, 6, GLOBAL_MAX("p"), FC("f", 6));
+CASE(lrn_even, 3, 5, 4, CONV("a", 18, 2, 1, 0), LRN("n", 4, 0.75f));
+CASE(lrn_whole, 2, 4, 4, CONV("a", 7, 2, 1, 0), LRN("n", 300, 0.5f), LRN("m", 1, 0.75f));
+CASE(leaky, 3, 6, 5, CONV("a", 18, 2, 1, 0), LEAKY("r", 0.2f), CONV("b", 4, 2, 1, 0), LEAKY("s", 1));
+CASE(relu6, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("r", CNN_RELU6), FC("f", 7), ACT("s", CNN_RELU6));
+CASE(sigmoid, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("r", CNN_SIGMOID), FC("f", 7), ACT("s", CNN_SIGMOID));
+CASE(tanh_act, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("r", CNN_TANH), FC("f", 7), ACT("s", CNN_TANH));
+/* What writes over its input must leave what the layer before needs of it. */
+CASE(act_chain, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("s", CNN_TANH), RELU("r"), POOL("p", 2, 2, 0),
+     FC("f", 9), LEAKY("l", 0.3f), DROP("d", 0.4f), ACT("t", CNN_SIGMOID), DROP("e", 0.3f));
+CASE(act_shared, 3, 6, 5, CONV("a", 6, 2, 1, 0), RELU("r"), ACT("s", CNN_SIGMOID), ADD("t", "r", "s"),
+     ACT("u", CNN_TANH));
+CASE(dropped_chain, 2, 5, 5, FC("f", 20), RELU("r"), DROP("d", 0.5f), RELU("s"), DROP("e", 0.2f));
+/* Two auxiliary losses, one of them beside another reader of its logits, as the first loss is not the last.
+ */
+CASE(aux_losses, 3, 6, 6, CONV("a", 6, 3, 1, 1), RELU("r"), CONV("b", 5, 3, 1, 1), NORM("n"), GLOBAL("g"),
+     FC("main", 5), LOSS_OF("own", "main", 0), FC_OF("left", "r", 5), LOSS_OF("leftloss", "left", 0.3f),
+     FC_OF("more", "left", 5), LOSS_OF("moreloss", "more", 0.5f), FC_OF("late", "n", 7), DROP("ld", 0.5f));
+CASE(frozen_start, 3, 6, 6,
+     {.kind = CNN_CONV, .name = "a", .n_out = 18, .kernel = 2, .stride = 1, .is_frozen = true}, RELU("r"),
+     POOL("p", 2, 2, 0), CONV("b", 5, 2, 1, 0));
+CASE(frozen_middle, 3, 6, 6, CONV("a", 18, 2, 1, 0), RELU("r"),
+     {.kind = CNN_CONV, .name = "b", .n_out = 17, .kernel = 2, .stride = 1, .is_frozen = true},
+     POOL("p", 2, 2, 0), {.kind = CNN_FC, .name = "f", .n_out = 8, .is_frozen = true}, RELU("s"));
+
+/* Wide enough for Winograd's method on blocks of 16 channels (nets/onednn/layout.c), with every kind of layer
+ * on blocks, and every way into them and out. */
+CASE(wide_chain, 3, 12, 12, CONV("a", 32, 3, 1, 1), RELU("ra"), CONV("b", 32, 3, 1, 1), NORM("n"), RELU("rn"),
+     DROP("d", 0.3f), CONV_OF("c", "d", 24, 1, 0), RELU("rc"), CONV_OF("e", "rc", 32, 5, 2),
+     CONCAT("cat", "rn", "e"), POOL("p", 3, 2, 0), CONV("f", 48, 3, 1, 1), AVG("v", 2, 2, 0),
+     LEAKY("l", 0.2f), FC("g", 9), ACT("t", CNN_TANH));
+CASE(wide_residual, 3, 8, 8, UNBIASED("a", 32, 3, 1), NORM("na"), RELU("ra"), UNBIASED("b", 32, 3, 1),
+     NORM("nb"), ADD("s", "nb", "ra"), RELU("rs"), CONV("c", 64, 3, 2, 1), NORM("nc"), RELU("rc"),
+     CONV("e", 64, 3, 1, 1), NORM("ne"), CONV_OF("h", "rs", 64, 2, 0), POOL("ph", 2, 2, 0),
+     ADD("z", "ne", "ph"), RELU("rz"), GLOBAL("g"));
+CASE(wide_sides, 3, 8, 8, CONV("a", 32, 3, 1, 1), LRN("n", 5, 0.75f), CONV("b", 48, 3, 1, 1),
+     LRN("m", 3, 0.5f), CONV("c", 32, 3, 1, 1), RELU("r"), GROUPED("h", 32, 3, 1, 2), ACT("s", CNN_SIGMOID),
+     GLOBAL_MAX("g"));
+CASE(wide_flat, 1, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"), CONV("b", 32, 3, 1, 1), POOL("p", 2, 2, 0),
+     RELU("q"), DROP("d", 0.5f), FC("f", 11));
+CASE(wide_beside, 16, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"), CONV("b", 16, 3, 1, 1),
+     CONCAT("cat", "b", "images"), ACT("s", CNN_RELU6), CONV("c", 32, 3, 1, 1), AVG("v", 3, 2, 1));
+CASE(wide_frozen, 3, 8, 8, CONV("a", 32, 3, 1, 1), RELU("r"),
+     {.kind = CNN_CONV, .name = "b", .n_out = 32, .kernel = 3, .stride = 1, .pad = 1, .is_frozen = true},
+     POOL("p", 9, 1, 8), CONV("c", 32, 3, 1, 0), FC("f", 7));
+
+const struct cnn_model *const wide_cases[] = {&wide_chain,  &wide_residual, &wide_sides, &wide_flat,
+                                              &wide_beside, &wide_frozen,   NULL};
+
 extern const struct cnn_model cnn_model_lenet, cnn_model_linear, cnn_model_mlp, cnn_model_cifar7,
     cnn_model_alexnet_cifar, cnn_model_resnet8;
 
@@ -205,6 +313,31 @@ const struct cnn_model *const cases[] = {&conv_padded,
                                          &both_layouts_first,
                                          &small_residual,
                                          &small_alexnet,
+                                         &conv_oblong,
+                                         &conv_sides,
+                                         &conv_dilated,
+                                         &conv_unbiased,
+                                         &fc_unbiased,
+                                         &pool_floor,
+                                         &pool_oblong,
+                                         &pool_wide,
+                                         &pool_wide_flat,
+                                         &avg_uncounted,
+                                         &avg_sides,
+                                         &global_max,
+                                         &global_max_first,
+                                         &lrn_even,
+                                         &lrn_whole,
+                                         &leaky,
+                                         &relu6,
+                                         &sigmoid,
+                                         &tanh_act,
+                                         &act_chain,
+                                         &act_shared,
+                                         &dropped_chain,
+                                         &aux_losses,
+                                         &frozen_start,
+                                         &frozen_middle,
                                          &cnn_model_linear,
                                          &cnn_model_lenet,
                                          NULL};
@@ -215,7 +348,8 @@ const struct cnn_model *const whole_models[] = {&cnn_model_mlp, &cnn_model_cifar
 bool scores_as_it_trains(const struct cnn_model *model)
 {
     for (size_t i = 0; i < model->n_layers; i++)
-        if (model->layers[i].kind == CNN_DROPOUT || model->layers[i].kind == CNN_BATCHNORM)
+        if (model->layers[i].kind == CNN_DROPOUT || model->layers[i].kind == CNN_BATCHNORM ||
+            (model->layers[i].kind == CNN_SOFTMAX_LOSS && i + 1 < model->n_layers))
             return false;
     return true;
 }
@@ -271,7 +405,7 @@ void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
     b->x = guarded(b->n_floats * sizeof *b->x);
     b->g = guarded(b->n_floats * sizeof *b->g);
     b->images = guarded(batch * b->n_pixels * sizeof *b->images);
-    b->labels = guarded(batch);
+    b->labels = guarded(batch * sizeof *b->labels);
     ck_assert_msg(cnn_model_params(model, &b->params, &b->n_params, &err) == 0, "%s", err.text);
     ck_assert_int_eq(cnn_model_fill(model, 7, b->x), 0);
     for (size_t i = 0; i < b->n_params; i++)
@@ -279,7 +413,7 @@ void bed_create(struct bed *b, const struct cnn_model *model, uint32_t batch)
     for (size_t i = 0; i < batch * b->n_pixels; i++)
         b->images[i] = random_value(&state);
     for (uint32_t i = 0; i < batch; i++)
-        b->labels[i] = (uint8_t)((i * 7 + 3) % model->classes);
+        b->labels[i] = (uint16_t)((i * 7 + 3) % model->classes);
 }
 
 void bed_destroy(struct bed *b)
@@ -287,13 +421,13 @@ void bed_destroy(struct bed *b)
     release(b->x, b->n_floats * sizeof *b->x);
     release(b->g, b->n_floats * sizeof *b->g);
     release(b->images, b->batch * b->n_pixels * sizeof *b->images);
-    release(b->labels, b->batch);
+    release(b->labels, b->batch * sizeof *b->labels);
     free(b->params);
 }
 
 struct cnn_net *net_of(const struct cnn_model *model, const char *backend, uint32_t batch, uint32_t threads)
 {
-    struct cnn_net_options opt = {model, backend, batch, threads};
+    struct cnn_net_options opt = {.model = model, .backend = backend, .batch = batch, .threads = threads};
     struct ps_error err = {""};
     struct cnn_net *net = NULL;
 
@@ -328,7 +462,7 @@ void assert_close(const struct bed *b, const char *backend, const float *g, cons
         double scale = scale_of(b, expected, p);
         for (size_t k = 0; k < param_floats(p); k++) {
             double a = (double)g[p->offset + k], e = (double)expected[p->offset + k];
-            bool is_close = p->role == CNN_BUFFER ? a == 0 && e == 0 : fabs(a - e) <= tolerance * scale;
+            bool is_close = p->role != CNN_PARAM ? a == 0 && e == 0 : fabs(a - e) <= tolerance * scale;
             if (!is_close) /* Check writes down every assertion that it passes */
                 ck_abort_msg("%s, %s, %s[%zu]: %.9g, expected %.9g; the tensor's scale is %.3g", backend,
                              b->model->name, p->name, k, a, e, scale);

@@ -11,9 +11,10 @@
 #include "nets/net.h"
 
 extern const struct cnn_model *const cases[];        /* ends with NULL; lenet and linear are among them */
+extern const struct cnn_model *const wide_cases[];   /* slow on ref; ends with NULL */
 extern const struct cnn_model *const whole_models[]; /* the larger ones people train; ends with NULL */
 
-/* Whether a score is the loss a gradient reports: no dropout, no batch statistics. */
+/* Whether a score is the loss a gradient reports: no dropout, no batch statistics, one loss. */
 bool scores_as_it_trains(const struct cnn_model *model);
 
 /* A model at a random place, with images and labels for a batch. Each array ends where a page begins that
@@ -23,7 +24,7 @@ struct bed {
     uint32_t batch;
     size_t n_floats, n_pixels; /* pixels of one image */
     float *x, *g, *images;
-    uint8_t *labels;
+    uint16_t *labels;
     struct cnn_param *params;
     size_t n_params;
 };
@@ -40,7 +41,8 @@ size_t param_floats(const struct cnn_param *p);
  * gradient that is 0 but for rounding, as that of a bias before a batchnorm, has no scale of its own. */
 double scale_of(const struct bed *b, const float *g, const struct cnn_param *p);
 
-/* Asserts that g is within `tolerance` times scale_of(expected), tensor by tensor, and 0 at buffers. */
+/* Asserts that g is within `tolerance` times scale_of(expected), tensor by tensor, and 0 at buffers and what
+ * is frozen. */
 void assert_close(const struct bed *b, const char *backend, const float *g, const float *expected,
                   double tolerance);
 

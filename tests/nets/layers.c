@@ -59,7 +59,7 @@ static double probe_value(struct probe *p, size_t at, bool trains)
     memset(p->bed.x + weight->offset, 0, (2 * n + 2) * sizeof(float)); /* and its biases */
     p->bed.x[weight->offset + n + at] = 1;
     if (!trains) {
-        uint8_t label = 0;
+        uint16_t label = 0;
         ck_assert_int_eq(cnn_net_score(p->net, p->bed.x, p->bed.images, &label, 1, &score), 0);
         return log(expm1(score.loss));
     }

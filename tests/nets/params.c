@@ -172,6 +172,14 @@ START_TEST(pool_sizes_round_up)
 }
 END_TEST
 
+static uint64_t floats_of(const struct cnn_param *p)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < p->n_dims; d++)
+        n *= p->shape[d];
+    return n;
+}
+
 static void check_refused(const struct cnn_layer_spec *first, uint32_t classes, const char *sentence)
 {
     const struct cnn_layer_spec layers[] = {
@@ -193,7 +201,7 @@ START_TEST(models_that_make_no_sense_are_refused)
 
     check_refused(&fine, 4, "model 'bad' has 4 classes but its last layer 3 outputs");
     bad = fine, bad.kernel = 9;
-    check_refused(&bad, 3, "layer 'c': kernel 9 is larger than its padded input of 8 x 8");
+    check_refused(&bad, 3, "layer 'c': its window is 9 high and larger than its padded input of 8");
     bad = fine, bad.kernel = UINT32_MAX;
     check_refused(&bad, 3, "layer 'c': kernel 4294967295");
     bad = fine, bad.stride = 0;
@@ -205,9 +213,9 @@ START_TEST(models_that_make_no_sense_are_refused)
     bad = fine, bad.kind = (enum cnn_layer_kind)99;
     check_refused(&bad, 3, "of kind 99, which is not known");
     bad = fine, bad.kind = CNN_SOFTMAX_LOSS;
-    check_refused(&bad, 3, "the last layer, and no other, is the softmax loss");
-    bad = fine, bad.kind = CNN_MAXPOOL, bad.kernel = 17;
-    check_refused(&bad, 3, "the kernel is 1 to 16");
+    check_refused(&bad, 3, "layer 'c': input of 1 x 8 x 8; allowed are 2 to 65536 values in one place");
+    bad = fine, bad.kind = CNN_MAXPOOL, bad.kernel = 257;
+    check_refused(&bad, 3, "layer 'c': kernel 257; allowed are 1 to 256");
 }
 END_TEST
 
@@ -265,17 +273,95 @@ START_TEST(settings_that_make_no_sense_are_refused)
             {.kind = CNN_CONV, .name = "c", .n_out = 5, .kernel = 1, .stride = 1, .groups = 2});
     REFUSED("layer 'd': rate 1; allowed are 0 to below 1", {.kind = CNN_DROPOUT, .name = "d", .rate = 1});
     REFUSED("layer 'd': rate nan", {.kind = CNN_DROPOUT, .name = "d", .rate = NAN});
-    REFUSED("layer 'n': size 4; allowed are odd numbers of channels to 255",
-            {.kind = CNN_LRN, .name = "n", .size = 4, .alpha = 1, .beta = 1, .k = 1});
+    REFUSED("layer 'n': size 0; allowed are 1 to 65536 channels",
+            {.kind = CNN_LRN, .name = "n", .alpha = 1, .beta = 1, .k = 1});
     REFUSED("layer 'n': alpha 1, beta 1, k 0; they are finite, alpha at least 0 and k above 0",
             {.kind = CNN_LRN, .name = "n", .size = 5, .alpha = 1, .beta = 1});
     REFUSED("layer 'n': epsilon -1, momentum 0; epsilon is at least 0",
             {.kind = CNN_BATCHNORM, .name = "n", .epsilon = -1});
     REFUSED("layer 'n': epsilon 0, momentum 2;", {.kind = CNN_BATCHNORM, .name = "n", .momentum = 2});
-    REFUSED("layer 'p': kernel 9, stride 1, pad 9; the kernel is 1 to 4096",
+    REFUSED("layer 'p': pads 9 and 9 of a window 9 high; a pad is smaller than the window",
             {.kind = CNN_AVGPOOL, .name = "p", .kernel = 9, .stride = 1, .pad = 9});
-    REFUSED("layer 'p': window 9 is larger than its padded input of 8 x 8",
+    REFUSED("layer 'p': pads 0 and 2 of a window 2 wide",
+            {.kind = CNN_AVGPOOL, .name = "p", .kernel = 2, .stride = 1, .pads = {0, 0, 0, 2}});
+    REFUSED("layer 'p': its window is 9 high and larger than its padded input of 8",
             {.kind = CNN_AVGPOOL, .name = "p", .kernel = 9, .stride = 1});
+    REFUSED("layer 'p': a pool with dilation; convolutions have it",
+            {.kind = CNN_MAXPOOL, .name = "p", .kernel = 2, .stride = 1, .dilation = 2});
+    REFUSED("layer 'c': its window is 9 high and larger than its padded input of 8",
+            {.kind = CNN_CONV, .name = "c", .n_out = 1, .kernel = 3, .stride = 1, .dilation = 4});
+    REFUSED("layer 'r': slope 0; allowed are above 0 to 1", {.kind = CNN_LEAKY_RELU, .name = "r"});
+    REFUSED("layer 'r': a relu cannot be frozen; conv and fc can",
+            {.kind = CNN_RELU, .name = "r", .is_frozen = true});
+    REFUSED("layer 'c': filler 2 with nan", {.kind = CNN_CONV,
+                                             .name = "c",
+                                             .n_out = 1,
+                                             .kernel = 1,
+                                             .stride = 1,
+                                             .filler = CNN_FILL_GAUSSIAN,
+                                             .fill = NAN});
+}
+END_TEST
+
+/* Names are as long as a manifest's: 127 bytes with ".weight", and all of them where there are no tensors. */
+START_TEST(names_are_as_long_as_a_manifests)
+{
+    char name[130];
+
+    memset(name, 'n', sizeof name);
+    name[127] = 0;
+    REFUSED("its tensors' names are longer than 127 bytes", CONV(name, "images", 2, 1));
+    const struct cnn_layer_spec relu[] = {{.kind = CNN_RELU, .name = name}, END};
+    const struct cnn_model relus = {"long", 2, 8, 8, 3, relu, 3, "test"};
+    ck_assert_uint_eq(cnn_model_n_floats(&relus), 128 * 3 + 3);
+    name[127] = 'n', name[128] = 0;
+    ck_assert_uint_eq(cnn_model_n_floats(&relus), 0);
+    name[127 - 7] = 0;
+    const struct cnn_layer_spec conv[] = {CONV(name, "images", 2, 1), END};
+    const struct cnn_model convs = {"long", 2, 8, 8, 3, conv, 3, "test"};
+    struct cnn_param *rows;
+    size_t n;
+    ck_assert_int_eq(cnn_model_params(&convs, &rows, &n, NULL), 0);
+    ck_assert_uint_eq(strlen(rows[0].name), 127);
+    free(rows);
+}
+END_TEST
+
+static const struct {
+    const char *spec, *sentence;
+} bad_specs[] = {
+    {"alexnot", "\"alexnot\" is no net; allowed: lenet, "},
+    {"", "\"\" is no net"},
+    {"lenet:", "parameter \"\"; allowed: classes=N and size="},
+    {"lenet:depth=3", "parameter \"depth\"; allowed: classes=N"},
+    {"lenet:classes", "classes \"\"; allowed: 2 to 65536"},
+    {"lenet:classes=1", "classes \"1\"; allowed: 2 to 65536"},
+    {"lenet:classes=65537", "classes \"65537\""},
+    {"lenet:classes=10x", "classes \"10x\""},
+    {"lenet:classes=-2", "classes \"-2\""},
+    {"lenet:size=0", "size \"0\"; allowed: SIDE or HEIGHTxWIDTH, 1 to 4096"},
+    {"lenet:size=28x", "size \"28x\""},
+    {"lenet:size=4097", "size \"4097\""},
+    {"lenet:size=28,", "parameter \"\""},
+    {"lenet:size=6", "layer 'conv2': its window is 5 high and larger than its padded input of 1"},
+};
+
+START_TEST(model_parameters_are_read)
+{
+    struct cnn_model m = {0};
+    struct ps_error err = {""};
+
+    ck_assert_int_eq(cnn_model_read("lenet", &m, &err), 0);
+    ck_assert_uint_eq(cnn_model_n_floats(&m), 431080);
+    ck_assert_int_eq(cnn_model_read("lenet:classes=1000,size=32x28", &m, &err), 0);
+    ck_assert(m.classes == 1000 && m.height == 32 && m.width == 28);
+    ck_assert_uint_eq(cnn_model_n_floats(&m), 520 + 25050 + (50 * 5 * 4 * 500 + 500) + 501 * 1000);
+    for (size_t i = 0; i < sizeof bad_specs / sizeof bad_specs[0]; i++) {
+        ck_assert_int_eq(cnn_model_read(bad_specs[i].spec, &m, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, bad_specs[i].sentence) != NULL, "found '%s', expected '%s'", err.text,
+                      bad_specs[i].sentence);
+    }
+    ck_assert_uint_eq(m.classes, 1000); /* untouched */
 }
 END_TEST
 
@@ -353,6 +439,97 @@ START_TEST(batchnorms_have_buffers)
 }
 END_TEST
 
+/* Floats that the method steps, and those it leaves alone. */
+static const struct {
+    const char *spec;
+    uint64_t n_params, n_frozen, n_buffers;
+} counts[] = {
+    {"alexnet", 60965224, 0, 0},
+    {"alexnet-ungrouped", 62378344, 0, 0},
+    {"alexnet-ungrouped-cifar:classes=1000", 62378344, 0, 0},
+    {"googlenet-plain", 6998552, 0, 0},
+    /* Each head: 1 x 1 x in x 128, 4 x 4 x 128 x 1024, 1024 x 1000, and their biases. */
+    {"googlenet", 6998552 + (512 + 528) * 128 + 2 * (128 + 2048 * 1024 + 1024 + 1024 * 1000 + 1000), 0, 0},
+    {"vgg19", 143667240, 0, 0},
+    {"resnet18", 11689512, 0, 9600},
+    {"resnet50", 25557032, 0, 53120},
+    /* 96*147+96, 256*96*25+256, 384*256*9+384, 384*384*4+384, 256*384*4+256, 9216*4096+4096, ... */
+    {"imagenet11", 14208 + 614656 + 885120 + 590208 + 393472 + 37752832 + 16781312 + 4097000, 0, 0},
+    {"cifar100-cnn", 4864 + 204928 + 295168 + (4096 * 512 + 512) + 51300, 0, 0},
+    {"cifar100-convex", 51300, 4864 + 204928 + 295168 + (4096 * 512 + 512), 0},
+};
+
+START_TEST(the_seeds_nets_have_their_parameters)
+{
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        uint64_t found[3] = {0}; /* by role */
+        struct cnn_param *rows;
+        struct cnn_model m;
+        struct ps_error err = {""};
+        size_t n;
+        ck_assert_msg(cnn_model_read(counts[i].spec, &m, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(cnn_model_params(&m, &rows, &n, &err), 0);
+        for (size_t k = 0; k < n; k++)
+            found[rows[k].role] += floats_of(&rows[k]);
+        ck_assert_msg(found[CNN_PARAM] == counts[i].n_params && found[CNN_FROZEN] == counts[i].n_frozen &&
+                          found[CNN_BUFFER] == counts[i].n_buffers,
+                      "%s has %lu, %lu and %lu floats", counts[i].spec, (unsigned long)found[CNN_PARAM],
+                      (unsigned long)found[CNN_FROZEN], (unsigned long)found[CNN_BUFFER]);
+        free(rows);
+    }
+}
+END_TEST
+
+/* (3,221) C(96,108) P(96,36) C(256,32) P(256,16) C(384,14) C(384,13) C(256,12) P(256,6) */
+START_TEST(the_11_layer_net_has_the_papers_sizes)
+{
+    static const uint32_t sizes[][2] = {{96, 108}, {96, 36},  {256, 32}, {256, 16},
+                                        {384, 14}, {384, 13}, {256, 12}, {256, 6}};
+    struct cnn_plan *plan;
+    size_t row = 0;
+
+    ck_assert_int_eq(cnn_plan_create(cnn_model_find("imagenet11"), &plan, NULL), 0);
+    for (size_t i = 0; row < 8; i++) {
+        const struct cnn_layer *l = &plan->layers[i];
+        if (l->spec->kind == CNN_RELU)
+            continue;
+        ck_assert_uint_eq(l->out.c, sizes[row][0]);
+        ck_assert_uint_eq(l->out.h, sizes[row++][1]);
+    }
+    cnn_plan_destroy(plan);
+}
+END_TEST
+
+START_TEST(fillers_are_as_published)
+{
+    static const struct cnn_layer_spec layers[] = {
+        {.kind = CNN_FC,
+         .name = "f",
+         .n_out = 400,
+         .filler = CNN_FILL_GAUSSIAN,
+         .fill = 0.01f,
+         .bias_fill = 0.1f},
+        {.kind = CNN_FC, .name = "c", .n_out = 2, .filler = CNN_FILL_CONSTANT, .fill = -3},
+        {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+    };
+    static const struct cnn_model model = {"fill", 2, 10, 10, 2, layers, 3, "test"};
+    float *x = filled(&model, 1);
+    double sum = 0, squares = 0;
+
+    for (size_t i = 0; i < 80000; i++) {
+        sum += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+    }
+    ck_assert_double_eq_tol(sum / 80000, 0, 4 * 0.0035 * 0.01);
+    ck_assert_double_eq_tol(squares / 80000, 1e-4, 4 * 0.005 * 1e-4);
+    for (size_t i = 80000; i < 80400; i++)
+        ck_assert_float_eq(x[i], 0.1f);
+    for (size_t i = 80400; i < 81200; i++)
+        ck_assert_float_eq(x[i], -3);
+    free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nets-params");
@@ -367,8 +544,13 @@ int main(void)
     tcase_add_test(t, models_that_make_no_sense_are_refused);
     tcase_add_test(t, graphs_that_make_no_sense_are_refused);
     tcase_add_test(t, settings_that_make_no_sense_are_refused);
+    tcase_add_test(t, names_are_as_long_as_a_manifests);
+    tcase_add_test(t, model_parameters_are_read);
     tcase_add_test(t, the_cifar_nets_have_the_papers_sizes);
     tcase_add_test(t, batchnorms_have_buffers);
+    tcase_add_test(t, the_seeds_nets_have_their_parameters);
+    tcase_add_test(t, the_11_layer_net_has_the_papers_sizes);
+    tcase_add_test(t, fillers_are_as_published);
     suite_add_tcase(s, t);
     return unit_run(s);
 }

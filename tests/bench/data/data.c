@@ -103,7 +103,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Images/s over one block; negative errno. */
-static double run_block(struct cnn_stream *s, float *images, uint8_t *labels)
+static double run_block(struct cnn_stream *s, float *images, uint16_t *labels)
 {
     double start = ps_now_s(), end = start;
     uint64_t n_images = 0;
@@ -120,7 +120,7 @@ static double run_block(struct cnn_stream *s, float *images, uint8_t *labels)
 /* A stream that is not being read has its queue full and its threads asleep: neither way disturbs the other.
  */
 static bool measure(const struct options *o, struct cnn_stream *const streams[2], float *images,
-                    uint8_t *labels, double rates[2], struct ps_error *err)
+                    uint16_t *labels, double rates[2], struct ps_error *err)
 {
     double all[2][MAX_BLOCKS], end = ps_now_s() + o->seconds;
     int n = 0;
@@ -150,7 +150,7 @@ static int run(const struct options *o, const struct cnn_data *data, struct ps_e
     cnn_data_info(data, &info);
     size_t n_pixels = (size_t)info.channels * info.height * info.width;
     float *images = calloc(o->batch, n_pixels * sizeof *images); /* a view is never larger than the images */
-    uint8_t *labels = calloc(o->batch, 1);
+    uint16_t *labels = calloc(o->batch, sizeof *labels);
     struct cnn_stream_options opt = {
         .split = CNN_TRAIN, .seed = 1, .batch = o->batch, .height = o->side, .width = o->side};
     if (images == NULL || labels == NULL)

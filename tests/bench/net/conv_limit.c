@@ -27,15 +27,15 @@ struct conv_limit {
 /* The convolution with every layout left to the library. */
 struct shapes {
     dnnl_memory_desc_t in, out, weight, bias;
-    dnnl_dims_t stride, pad, pad_end;
+    dnnl_dims_t stride, dilation, pad, pad_end;
 };
 
 static void describe(const struct cnn_layer *l, uint32_t batch, struct shapes *s)
 {
-    const struct cnn_layer_spec *spec = l->spec;
+    const struct cnn_window *w = &l->window;
     dnnl_dims_t in = {batch, l->in.c, l->in.h, l->in.w}, out = {batch, l->out.c, l->out.h, l->out.w};
-    dnnl_dims_t weight = {l->out.c, l->in.c, spec->kernel, spec->kernel}, bias = {l->out.c};
-    dnnl_dims_t grouped = {l->groups, l->out.c / l->groups, l->in.c / l->groups, spec->kernel, spec->kernel};
+    dnnl_dims_t weight = {l->out.c, l->in.c, w->kernel[0], w->kernel[1]}, bias = {l->out.c};
+    dnnl_dims_t grouped = {l->groups, l->out.c / l->groups, l->in.c / l->groups, w->kernel[0], w->kernel[1]};
 
     dnnl_memory_desc_init_by_tag(&s->in, 4, in, dnnl_f32, dnnl_format_tag_any);
     dnnl_memory_desc_init_by_tag(&s->out, 4, out, dnnl_f32, dnnl_format_tag_any);
@@ -45,26 +45,30 @@ static void describe(const struct cnn_layer *l, uint32_t batch, struct shapes *s
         dnnl_memory_desc_init_by_tag(&s->weight, 4, weight, dnnl_f32, dnnl_format_tag_any);
     dnnl_memory_desc_init_by_tag(&s->bias, 1, bias, dnnl_f32, dnnl_x);
     for (int k = 0; k < 2; k++) {
-        s->stride[k] = spec->stride;
-        s->pad[k] = spec->pad;
+        dnnl_dim_t span = (dnnl_dim_t)(w->kernel[k] - 1) * w->dilation[k] + 1;
+        s->stride[k] = w->stride[k];
+        s->dilation[k] = w->dilation[k] - 1;
+        s->pad[k] = w->pad[k];
+        s->pad_end[k] = (dnnl_dim_t)((k == 0 ? l->out.h : l->out.w) - 1) * w->stride[k] + span -
+                        (k == 0 ? l->in.h : l->in.w) - w->pad[k];
     }
-    s->pad_end[0] = (dnnl_dim_t)(l->out.h - 1) * spec->stride + spec->kernel - l->in.h - spec->pad;
-    s->pad_end[1] = (dnnl_dim_t)(l->out.w - 1) * spec->stride + spec->kernel - l->in.w - spec->pad;
 }
 
 static dnnl_status_t describe_pass(enum pass pass, const struct shapes *s, dnnl_convolution_desc_t *op)
 {
     switch (pass) {
     case FORWARD:
-        return dnnl_convolution_forward_desc_init(op, dnnl_forward_training, dnnl_convolution_direct, &s->in,
-                                                  &s->weight, &s->bias, &s->out, s->stride, s->pad,
-                                                  s->pad_end);
+        return dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, dnnl_convolution_direct,
+                                                          &s->in, &s->weight, &s->bias, &s->out, s->stride,
+                                                          s->dilation, s->pad, s->pad_end);
     case BACK_DATA:
-        return dnnl_convolution_backward_data_desc_init(op, dnnl_convolution_direct, &s->in, &s->weight,
-                                                        &s->out, s->stride, s->pad, s->pad_end);
+        return dnnl_dilated_convolution_backward_data_desc_init(op, dnnl_convolution_direct, &s->in,
+                                                                &s->weight, &s->out, s->stride, s->dilation,
+                                                                s->pad, s->pad_end);
     default:
-        return dnnl_convolution_backward_weights_desc_init(op, dnnl_convolution_direct, &s->in, &s->weight,
-                                                           &s->bias, &s->out, s->stride, s->pad, s->pad_end);
+        return dnnl_dilated_convolution_backward_weights_desc_init(op, dnnl_convolution_direct, &s->in,
+                                                                   &s->weight, &s->bias, &s->out, s->stride,
+                                                                   s->dilation, s->pad, s->pad_end);
     }
 }
 

@@ -22,14 +22,16 @@ const char bench_net_help[] = "training steps of a net: images/s, beside the mac
 
 struct options {
     const char *net, *backend;
+    struct cnn_model model; /* of net */
     uint32_t batch, threads;
     double seconds;
     bool json;
 };
 
-/* What one repetition measures; seconds a step, but for the last two. */
+/* What one repetition measures; seconds a step, but for the last two. library: what of `step` went into the
+ * backend's library's kernels. */
 struct sample {
-    double step, forward, backward, update, fma_gflops, conv_gflops;
+    double step, forward, backward, update, library, fma_gflops, conv_gflops;
 };
 
 struct bench {
@@ -39,7 +41,7 @@ struct bench {
     struct conv_limit *conv; /* NULL: nothing to measure */
     size_t n_floats, n_pixels;
     float *x, *v, *g, *images;
-    uint8_t *labels;
+    uint16_t *labels;
     struct sample samples[MAX_REPETITIONS];
     size_t n_samples;
 };
@@ -123,12 +125,12 @@ static bool parse(int argc, char **argv, struct options *o)
             return false;
         i++;
     }
-    if (cnn_model_find(o->net) == NULL) {
-        fprintf(stderr, "psbench net: --net is '%s', which is not a net\n", o->net);
-        usage(stderr);
-        return false;
-    }
-    return true;
+    struct ps_error err = {""};
+    if (cnn_model_read(o->net, &o->model, &err) == 0)
+        return true;
+    fprintf(stderr, "psbench net: --net: %s\n", err.text);
+    usage(stderr);
+    return false;
 }
 
 /* v <- mu v - eta g; x <- x + v */
@@ -185,11 +187,14 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
 
 static int repeat(struct bench *b, size_t steps, struct sample *s)
 {
-    double conv_s = 0, gradient_s = 0;
+    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net);
     int rc;
 
     *s = (struct sample){0};
-    if ((rc = timed(b, step, steps, &s->step)) < 0 || (rc = timed(b, forward, steps, &s->forward)) < 0 ||
+    if ((rc = timed(b, step, steps, &s->step)) < 0)
+        return rc;
+    s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
+    if ((rc = timed(b, forward, steps, &s->forward)) < 0 ||
         (rc = timed(b, gradient, steps, &gradient_s)) < 0 || (rc = timed(b, move, steps, &s->update)) < 0)
         return rc;
     s->backward = gradient_s - s->forward;
@@ -216,10 +221,10 @@ static int measure(struct bench *b)
         b->n_samples++;
         if (b->opt.json)
             printf("{\"bench\":\"net\",\"repetition\":%zu,\"images_s\":%.1f,\"step_ms\":%.4f,"
-                   "\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,\"conv_gflops\":%.2f,"
-                   "\"fma_gflops\":%.2f}\n",
+                   "\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,"
+                   "\"conv_gflops\":%.2f,\"fma_gflops\":%.2f}\n",
                    b->n_samples, b->opt.batch / s->step, s->step * 1e3, s->forward * 1e3, s->backward * 1e3,
-                   s->update * 1e3, s->conv_gflops, s->fma_gflops);
+                   s->update * 1e3, s->library * 1e3, s->conv_gflops, s->fma_gflops);
     }
     return 0;
 }
@@ -250,13 +255,14 @@ static void report(const struct bench *b)
     double images_s_min = b->opt.batch / pick(b, offsetof(struct sample, step), true);
     double gflops = images_s * cnn_model_train_flops(b->plan->model) * 1e-9;
     double fma = MEDIAN(b, fma_gflops), conv = MEDIAN(b, conv_gflops), update_s = MEDIAN(b, update);
+    double library_s = MEDIAN(b, library);
 
     if (b->opt.json) {
         printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"batch\":%u,\"threads\":%u,"
                "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"forward_ms\":%.4f,"
-               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"gflops\":%.2f,",
+               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f,",
                b->opt.net, cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples, images_s,
-               images_s_min, forward_s * 1e3, backward_s * 1e3, update_s * 1e3, gflops);
+               images_s_min, forward_s * 1e3, backward_s * 1e3, update_s * 1e3, library_s * 1e3, gflops);
         if (b->conv != NULL)
             printf("\"conv_gflops\":%.2f,", conv);
         else
@@ -270,6 +276,8 @@ static void report(const struct bench *b)
     printf("  forward           %10.3f ms\n", forward_s * 1e3);
     printf("  backward          %10.3f ms\n", backward_s * 1e3);
     printf("  update            %10.3f ms\n", update_s * 1e3);
+    printf("  library           %10.3f ms, %.2f of the step without its update\n", library_s * 1e3,
+           library_s / (step_s - update_s));
     printf("  reached           %10.1f GFLOP/s\n", gflops);
     if (b->conv != NULL)
         printf("  its convolutions  %10.1f GFLOP/s alone, in oneDNN's own layouts\n", conv);
@@ -278,8 +286,9 @@ static void report(const struct bench *b)
 
 static int set_up(struct bench *b, struct ps_error *err)
 {
-    const struct cnn_model *model = cnn_model_find(b->opt.net);
-    struct cnn_net_options options = {model, b->opt.backend, b->opt.batch, b->opt.threads};
+    const struct cnn_model *model = &b->opt.model;
+    struct cnn_net_options options = {
+        .model = model, .backend = b->opt.backend, .batch = b->opt.batch, .threads = b->opt.threads};
     int rc = cnn_net_create(&options, &b->net, err);
 
     if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
@@ -297,7 +306,7 @@ static int set_up(struct bench *b, struct ps_error *err)
     for (size_t i = 0; i < b->n_pixels; i++)
         b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
     for (uint32_t i = 0; i < b->opt.batch; i++)
-        b->labels[i] = (uint8_t)(i % model->classes);
+        b->labels[i] = (uint16_t)(i % model->classes);
     if (conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
         b->conv = NULL;
     return 0;
@@ -358,8 +367,9 @@ int bench_net_measure(const char *net, const char *backend, uint32_t batch, uint
 
     if (b == NULL)
         return 1;
-    b->opt = (struct options){net, backend, batch, threads, seconds, false};
-    if ((code = run(b, "plan")) == 0)
+    b->opt = (struct options){
+        .net = net, .backend = backend, .batch = batch, .threads = threads, .seconds = seconds};
+    if (cnn_model_read(net, &b->opt.model, NULL) == 0 && (code = run(b, "plan")) == 0)
         *out = (struct bench_net_times){MEDIAN(b, forward), MEDIAN(b, backward), MEDIAN(b, update)};
     tear_down(b);
     return code;

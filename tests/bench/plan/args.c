@@ -138,7 +138,9 @@ bool plan_read_link(const char *name, const char *text, double *beta_s)
 
 static bool take_net(struct plan_options *o, const char *text)
 {
-    if (cnn_model_find(text) != NULL) {
+    struct cnn_model model;
+
+    if (cnn_model_read(text, &model, NULL) == 0) {
         o->net = text;
         return true;
     }

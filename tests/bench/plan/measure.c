@@ -87,7 +87,11 @@ int plan_measure_codec(const struct plan_options *o, const struct ps_codec *code
 
 double plan_n_floats(const struct plan_options *o)
 {
-    return o->net != NULL ? (double)cnn_model_n_floats(cnn_model_find(o->net)) : o->floats;
+    struct cnn_model model;
+
+    if (o->net == NULL || cnn_model_read(o->net, &model, NULL) != 0)
+        return o->floats;
+    return (double)cnn_model_n_floats(&model);
 }
 
 int plan_measure_compute(const struct plan_options *o, double *compute_s, double *update_s)

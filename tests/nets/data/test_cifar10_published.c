@@ -24,7 +24,7 @@ static struct cnn_data *open_data(void)
 START_TEST(classes_and_moments)
 {
     static float images[BATCH * 3 * PLANE];
-    uint8_t labels[BATCH];
+    uint16_t labels[BATCH];
     uint32_t of_class[10] = {0};
     double sum[3] = {0}, squares[3] = {0};
     int n, total = 0;

@@ -214,7 +214,7 @@ START_TEST(test_images_are_the_middle)
     static const uint32_t sides[] = {32, 28, 0};
     uint32_t side = sides[_i] == 0 ? 32 : sides[_i];
     static float image[MAX_PIXELS];
-    uint8_t label;
+    uint16_t label;
     struct cnn_data *data = open_good();
     struct cnn_data_info info;
     cnn_data_info(data, &info);
@@ -246,7 +246,7 @@ START_TEST(training_images_are_cut_anywhere)
     const int lowest = _i == 0 ? 0 : -4, places = _i == 0 ? 5 : 9, epochs = 150;
     static float image[MAX_PIXELS];
     int of_top[9] = {0}, of_left[9] = {0}, of_both[81] = {0}, mirrored = 0, n = epochs * N_TRAIN;
-    uint8_t label;
+    uint16_t label;
     struct cnn_data *data = open_good();
     struct cnn_stream *s = stream(data, CNN_TRAIN, 1, 0, side);
     for (int i = 0; i < n; i++) {
@@ -279,7 +279,7 @@ END_TEST
 static void read_cuts(uint64_t seed, uint32_t rank, uint64_t epoch, struct seen cuts[N_TRAIN])
 {
     static float image[MAX_PIXELS];
-    uint8_t label;
+    uint16_t label;
     struct cnn_data *data = open_good();
     struct cnn_stream *s = stream(data, CNN_TRAIN, seed, rank, 28);
     ck_assert_int_eq(cnn_stream_seek(s, &(struct cnn_position){.epoch = epoch}, NULL), 0);

@@ -131,7 +131,7 @@ static void expect_failure(int code, const char *const *parts)
 static void expect_good(void)
 {
     static float images[N_TEST * PIXELS];
-    uint8_t labels[N_TEST];
+    uint16_t labels[N_TEST];
     struct cnn_data *data;
     struct cnn_data_info info;
     struct cnn_stream *s;

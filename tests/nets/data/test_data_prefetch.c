@@ -18,7 +18,7 @@ static atomic_uint n_made;
 static struct cnn_image_id bad;
 static bool has_bad;
 
-static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                          struct ps_error *err)
 {
     (void)self;
@@ -30,7 +30,7 @@ static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_
     pixels[2] = (uint8_t)id->seed;
     pixels[3] = (uint8_t)id->rank;
     pixels[4] = id->split == CNN_TEST;
-    *label = (uint8_t)(id->index % 10);
+    *label = (uint16_t)(id->index % 10);
     atomic_fetch_add(&n_made, 1);
     if (has_bad && id->epoch == bad.epoch && id->index == bad.index)
         return ps_fail(err, -EIO, "image %u of epoch %u is bad", id->index, (unsigned)id->epoch);
@@ -48,7 +48,7 @@ static const struct cnn_data spelled = {
 struct batch {
     int n;
     float images[BATCH * PIXELS];
-    uint8_t labels[BATCH];
+    uint16_t labels[BATCH];
     struct cnn_position after;
 };
 
@@ -67,8 +67,13 @@ static struct cnn_stream *create(enum cnn_split split, uint32_t prefetch, uint32
 {
     struct cnn_stream *s = NULL;
     struct ps_error err = {""};
-    struct cnn_stream_options opt = {
-        .split = split, .seed = 5, .rank = 2, .batch = BATCH, .prefetch = prefetch, .threads = threads};
+    struct cnn_stream_options opt = {.split = split,
+                                     .seed = 5,
+                                     .rank = 2,
+                                     .batch = BATCH,
+                                     .prefetch = prefetch,
+                                     .threads = threads,
+                                     .lends = true};
     ck_assert_msg(cnn_stream_create(&spelled, &opt, &s, &err) == 0, "%s", err.text);
     return s;
 }
@@ -305,6 +310,39 @@ START_TEST(bad_options)
 }
 END_TEST
 
+/* Of the batch under test, when the threads have made all that they may make beside it. */
+static void check_lent(uint32_t prefetch, int k, const struct batch *expected, const float *images,
+                       const uint16_t *labels)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    while (atomic_load(&n_made) < (unsigned)(k + 1 + (int)prefetch) * BATCH && unit_now_s() < end)
+        unit_nap_ms(1);
+    ck_assert_mem_eq(images, expected->images, sizeof expected->images);
+    ck_assert_mem_eq(labels, expected->labels, sizeof expected->labels);
+}
+
+START_TEST(lent_batches_stay_until_the_next)
+{
+    struct batch expected[12];
+    struct cnn_stream *made = create(CNN_TRAIN, 0, 0), *ahead;
+    const float *images;
+    const uint16_t *labels;
+    for (int k = 0; k < 12; k++)
+        take(made, &expected[k]);
+    ck_assert_int_eq(cnn_stream_seek(made, &(struct cnn_position){0, 0}, NULL), 0);
+    ck_assert_int_eq(cnn_stream_lend(made, &images, &labels), BATCH);
+    ck_assert_mem_eq(images, expected[0].images, sizeof expected[0].images);
+    cnn_stream_destroy(made);
+    atomic_store(&n_made, 0);
+    ahead = create(CNN_TRAIN, ways[_i].prefetch, ways[_i].threads);
+    for (int k = 0; k < 12; k++) {
+        ck_assert_int_eq(cnn_stream_lend(ahead, &images, &labels), BATCH);
+        check_lent(ways[_i].prefetch, k, &expected[k], images, labels);
+    }
+    cnn_stream_destroy(ahead);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("prefetch");
@@ -312,6 +350,7 @@ int main(void)
     tcase_add_loop_test(tc, training_batches_are_the_same, 0, N_WAYS);
     tcase_add_loop_test(tc, test_batches_are_the_same_and_end, 0, N_WAYS);
     tcase_add_loop_test(tc, a_stream_goes_on_from_any_place, 0, N_WAYS + 1);
+    tcase_add_loop_test(tc, lent_batches_stay_until_the_next, 0, N_WAYS);
     tcase_add_test(tc, places_that_are_none);
     tcase_add_test(tc, the_seam_of_two_epochs);
     tcase_add_loop_test(tc, an_error_travels_to_the_reader, 0, N_WAYS + 1);

@@ -14,14 +14,14 @@
 enum { N = 1000, DIGIT = 28 * 28 };
 
 /* A set of N images of one row of two pixels that spell out their index, so that orders can be read. */
-static int counting_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint8_t *label,
+static int counting_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                           struct ps_error *err)
 {
     (void)self;
     (void)err;
     pixels[0] = (uint8_t)(id->index >> 8);
     pixels[1] = (uint8_t)id->index;
-    *label = (uint8_t)(id->index % 10);
+    *label = (uint16_t)(id->index % 10);
     return 0;
 }
 
@@ -57,7 +57,7 @@ static void read_order(uint64_t seed, uint32_t rank, uint64_t epoch, uint32_t ba
 {
     struct cnn_stream *s;
     float *images = calloc(batch, 2 * sizeof *images);
-    uint8_t *labels = calloc(batch, 1);
+    uint16_t *labels = calloc(batch, sizeof *labels);
     ck_assert_int_eq(create_stream(&counting, CNN_TRAIN, seed, rank, batch, &s, NULL), 0);
     for (uint32_t i = 0; i < epoch * N / batch; i++)
         ck_assert_uint_eq(cnn_stream_next(s, images, labels), batch);
@@ -110,7 +110,7 @@ START_TEST(a_batch_runs_on_into_the_next_epoch)
     uint32_t first[N], second[N], got[7 * 143];
     struct cnn_stream *s;
     float images[7 * 2];
-    uint8_t labels[7];
+    uint16_t labels[7];
     read_order(1, 0, 0, 50, first);
     read_order(1, 0, 1, 50, second);
     ck_assert_int_eq(create_stream(&counting, CNN_TRAIN, 1, 0, 7, &s, NULL), 0);
@@ -130,7 +130,7 @@ START_TEST(a_test_stream_runs_once_and_in_order)
 {
     struct cnn_stream *s;
     float images[100 * 2];
-    uint8_t labels[100];
+    uint16_t labels[100];
     static const uint32_t sizes[] = {100, 100, 100, 33, 0, 0};
     uint32_t at = 0;
     ck_assert_int_eq(create_stream(&counting, CNN_TEST, 9, 9, 100, &s, NULL), 0);
@@ -161,13 +161,15 @@ static uint32_t checksum(const char *spec, enum cnn_split split, uint64_t seed, 
 {
     float image[DIGIT];
     uint8_t pixels[DIGIT + 1];
+    uint16_t label;
     uLong sum = 0;
     struct cnn_data *data;
     struct cnn_stream *s;
     ck_assert_int_eq(cnn_data_open(spec, &data, NULL), 0);
     ck_assert_int_eq(create_stream(data, split, seed, rank, 1, &s, NULL), 0);
     for (uint32_t i = 0; i < skip + n; i++) {
-        ck_assert_uint_eq(cnn_stream_next(s, image, pixels + DIGIT), 1);
+        ck_assert_uint_eq(cnn_stream_next(s, image, &label), 1);
+        pixels[DIGIT] = (uint8_t)label;
         for (int k = 0; k < DIGIT; k++)
             pixels[k] = (uint8_t)byte_of(image[k]);
         if (i >= skip)
@@ -184,6 +186,53 @@ START_TEST(digits_are_the_same_everywhere)
 {
     ck_assert_uint_eq(checksum("digits", CNN_TEST, 0, 0, 0, 500), 0x4e3a6afb);
     ck_assert_uint_eq(checksum("digits", CNN_TRAIN, 1, 3, 0, 500), 0xc19f474a);
+}
+END_TEST
+
+/* Any size and number of classes; labels beyond a byte; the same bytes for the same name, others for others.
+ */
+START_TEST(synthetic_makes_images_of_any_size)
+{
+    struct cnn_image_id id = {CNN_TRAIN, 1, 0, 0, 999}, other = {CNN_TRAIN, 1, 1, 0, 999};
+    static uint8_t a[3 * 40 * 30 + 1], b[3 * 40 * 30 + 1];
+    struct cnn_data_info info;
+    struct cnn_data *data;
+    uint16_t label, again;
+
+    ck_assert_int_eq(cnn_data_open("synthetic:3x40x30:1000", &data, NULL), 0);
+    cnn_data_info(data, &info);
+    ck_assert(info.channels == 3 && info.height == 40 && info.width == 30 && info.classes == 1000);
+    a[3600] = b[3600] = 77;
+    ck_assert_int_eq(data->type->image(data->self, &id, a, &label, NULL), 0);
+    ck_assert_uint_eq(label, 999);
+    ck_assert_uint_eq(crc32(0, a, 3600), 668202861);
+    ck_assert_int_eq(data->type->image(data->self, &id, b, &again, NULL), 0);
+    ck_assert_mem_eq(a, b, sizeof a);
+    ck_assert_int_eq(data->type->image(data->self, &other, b, &again, NULL), 0);
+    ck_assert_mem_ne(a, b, sizeof a);
+    ck_assert_uint_eq(b[3600], 77);
+    cnn_data_close(data);
+}
+END_TEST
+
+START_TEST(synthetic_says_what_is_allowed)
+{
+    static const char *const bad[] = {"synthetic",
+                                      "synthetic:",
+                                      "synthetic:3x32:10",
+                                      "synthetic:0x32x32:10",
+                                      "synthetic:5x32x32:10",
+                                      "synthetic:3x4097x32:10",
+                                      "synthetic:3x32x32:1",
+                                      "synthetic:3x32x32:65537",
+                                      "synthetic:3x32x32:10x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ps_error err = {""};
+        struct cnn_data *data;
+        ck_assert_int_eq(cnn_data_open(bad[i], &data, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, "allowed: CxHxW:CLASSES such as 3x224x224:1000") != NULL, "%s",
+                      err.text);
+    }
 }
 END_TEST
 
@@ -222,7 +271,8 @@ START_TEST(digits_are_new_every_epoch)
             .split = i < 2 * IMAGES ? CNN_TRAIN : CNN_TEST, .epoch = i < IMAGES ? 0 : 1, .index = i % IMAGES};
         if (id.split == CNN_TEST)
             id.epoch = 0;
-        uint8_t pixels[DIGIT], label;
+        uint8_t pixels[DIGIT];
+        uint16_t label;
         ck_assert_int_eq(data->type->image(data->self, &id, pixels, &label, NULL), 0);
         ck_assert_uint_lt(label, 10);
         sums[i] = (uint32_t)crc32(0, pixels, DIGIT);
@@ -242,7 +292,8 @@ START_TEST(digits_are_even_and_inside_the_image)
     ck_assert_int_eq(cnn_data_open("digits", &data, NULL), 0);
     for (uint32_t i = 0; i < 10000; i++) {
         struct cnn_image_id id = {.split = CNN_TEST, .index = i};
-        uint8_t pixels[DIGIT], label;
+        uint8_t pixels[DIGIT];
+        uint16_t label;
         bool touched = false;
         uint32_t ink = 0;
         ck_assert_int_eq(data->type->image(data->self, &id, pixels, &label, NULL), 0);
@@ -271,6 +322,8 @@ int main(void)
     tcase_add_test(tc, a_test_stream_runs_once_and_in_order);
     tcase_add_test(tc, bad_streams);
     tcase_add_test(tc, digits_are_the_same_everywhere);
+    tcase_add_test(tc, synthetic_makes_images_of_any_size);
+    tcase_add_test(tc, synthetic_says_what_is_allowed);
     tcase_add_test(tc, digits_differ_by_every_part_of_their_name);
     tcase_add_test(tc, digits_are_new_every_epoch);
     tcase_add_test(tc, digits_are_even_and_inside_the_image);

@@ -39,7 +39,7 @@ static void softmax(float out[N_OUT])
         out[o] /= sum;
 }
 
-static void step(struct linear *m, const float *images, const uint8_t *labels, float rate)
+static void step(struct linear *m, const float *images, const uint16_t *labels, float rate)
 {
     static float error[BATCH][N_OUT];
     for (int n = 0; n < BATCH; n++) {
@@ -59,7 +59,7 @@ static void step(struct linear *m, const float *images, const uint8_t *labels, f
 static double test_accuracy(const struct linear *m, const struct cnn_data *data)
 {
     static float images[BATCH * N_IN];
-    uint8_t labels[BATCH];
+    uint16_t labels[BATCH];
     struct cnn_stream *s;
     uint32_t correct = 0, total = 0;
     int n;
@@ -85,7 +85,7 @@ static double test_accuracy(const struct linear *m, const struct cnn_data *data)
 START_TEST(linear_model_gets_85_to_95_percent)
 {
     static float images[BATCH * N_IN];
-    uint8_t labels[BATCH];
+    uint16_t labels[BATCH];
     struct linear *m = calloc(1, sizeof *m);
     struct cnn_data *data;
     struct cnn_stream *s;

@@ -198,6 +198,23 @@ START_TEST(data_and_net_must_fit_and_exist)
 }
 END_TEST
 
+/* The server is told of nothing: no step is taken. */
+static const char *const unfit[] = {
+    "--net resnet18:classes=5,size=64 --data synthetic:3x64x64:10", /* labels beyond it */
+    "--net resnet18:classes=10,size=64 --data synthetic:3x32x32:10",
+    "--net resnet18:classes=10,size=64 --data synthetic:1x64x64:10",
+    "--net resnet50:classes=10,size=1024 --data synthetic:3x1024x1024:10 --batch 4096",
+};
+
+START_TEST(what_cannot_be_trained_is_refused_before)
+{
+    char line[256];
+    snprintf(line, sizeof line, "--server tcp://127.0.0.1:1 --steps 3 %s", unfit[_i]);
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.steps, 0);
+}
+END_TEST
+
 /* The net's size decides: cifar7 takes crops of 28 x 28, alexnet-cifar the padded 32 x 32, linear neither. */
 START_TEST(cifar10_trains_and_is_evaluated)
 {
@@ -492,6 +509,7 @@ int main(void)
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
     tcase_add_test(tc, a_pull_that_fails_while_starting_over);
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
+    tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, evaluating_once);

@@ -1,0 +1,86 @@
+/* buffers.c: where the arena has the values of layers; how images get in. */
+#include "nets/onednn/onednn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *cnn_dnnl_buffer(struct cnn_dnnl *d, size_t bytes)
+{
+    size_t rounded = (bytes + 63) / 64 * 64 + 64;
+    void *p = aligned_alloc(64, rounded);
+
+    if (p == NULL)
+        return NULL;
+    d->own_bytes += rounded;
+    return memset(p, 0, rounded);
+}
+
+void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m)
+{
+    d->input = cnn_place(d->arena, m->value_at[0]);
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        struct cnn_dnnl_layer *l = &d->layers[i];
+        const struct cnn_layer_places *at = &m->layers[i];
+        l->out = cnn_place(d->arena, m->value_at[i + 1]);
+        l->dout = cnn_place(d->arena, m->gradient_at[i + 1]);
+        l->kept = cnn_place(d->arena, at->kept_at);
+        l->work = cnn_place(d->arena, at->work_at);
+        for (uint32_t k = 0; k < l->plan->n_inputs; k++) {
+            l->in[k] = cnn_place(d->arena, m->value_at[l->plan->inputs[k].value]);
+            l->din[k] = cnn_place(d->arena, at->din_at[k]);
+            l->sum[k] = cnn_place(d->arena, at->sum_at[k]);
+        }
+    }
+}
+
+/* Whether the images must lie in our own buffer: what reads past its end may not be let at the caller's. */
+static bool needs_copy(const struct cnn_dnnl *d)
+{
+    for (size_t i = 0; i < d->plan->n_layers; i++)
+        if (d->layers[i].pool != NULL && d->plan->layers[i].inputs[0].value == 0)
+            return true;
+    return false;
+}
+
+/* Image i of bytes, or of floats that lie otherwise than the first layer wants them. */
+static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i)
+{
+    struct cnn_shape s = cnn_image_shape(d->plan);
+    size_t n = cnn_shape_count(s), places = (size_t)s.h * s.w;
+    bool as_hwc = d->layout[0] != CNN_DNNL_FLAT;
+    float *out = d->input + i * n;
+
+    if (b->pixels == CNN_PIXELS_FLOAT && as_hwc && !b->is_hwc) {
+        d->kernels->transpose((const float *)b->images + i * n, out, s.c, places);
+        return;
+    }
+    for (size_t c = 0; c < s.c; c++)
+        for (size_t at = 0; at < places; at++)
+            out[as_hwc ? at * s.c + c : c * places + at] = cnn_batch_value(b, s, i, c, at);
+}
+
+void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *b)
+{
+    struct cnn_shape s = cnn_image_shape(d->plan);
+    size_t n_in = cnn_shape_count(s);
+    bool lies_right = b->pixels == CNN_PIXELS_FLOAT &&
+                      (cnn_dnnl_is_same_either_way(s) || b->is_hwc == (d->layout[0] != CNN_DNNL_FLAT));
+    const float *placed = d->input;
+
+    if (lies_right && b->n == d->batch && !needs_copy(d)) {
+        placed = b->images;
+    } else {
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+        for (uint32_t i = 0; i < d->batch; i++)
+            if (i >= b->n) /* whatever the arena held there */
+                memset(d->input + i * n_in, 0, n_in * sizeof *d->input);
+            else if (lies_right)
+                memcpy(d->input + i * n_in, (const float *)b->images + i * n_in, n_in * sizeof *d->input);
+            else
+                turn_image(d, b, i);
+    }
+    for (size_t i = 0; i < d->plan->n_layers; i++)
+        for (uint32_t k = 0; k < d->plan->layers[i].n_inputs; k++)
+            if (d->plan->layers[i].inputs[k].value == 0)
+                d->layers[i].in[k] = placed;
+}

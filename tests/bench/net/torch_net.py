@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Nets here and in PyTorch (channels_last, float32), in turn, so that a noisy neighbour meets both.
+
+    python3 -m venv /tmp/torch-venv && /tmp/torch-venv/bin/pip install torch 'numpy<2'
+    /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [--threads 1] [--batch 16] [--rounds 5] [NET...]
+
+A round is some seconds of training steps (forward, backward, momentum update) of each. Prints the medians of images/s and of the
+rounds' ratios, and what part of the step the net's own convolutions take alone. PyTorch is no dependency of psd: this is run
+by hand.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../nets/pytorch"))
+from net import Net  # noqa: E402
+
+NETS = ["resnet18", "resnet50", "googlenet", "alexnet", "vgg19"]
+
+
+def make_step(build, spec, batch):
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = os.path.join(folder, "net")
+        subprocess.run([os.path.join(build, "tests/nets/net-dump"), spec, "none", "1", prefix], check=True)
+        with open(prefix + ".json", encoding="utf-8") as f:
+            description = json.load(f)
+    params = {}
+    for layer in description["layers"]:
+        name, out, inside = layer["name"], layer["out"], layer["in"]
+        if layer["kind"] == "conv":
+            shape = (out[0], inside[0] // layer["groups"], *layer["kernel"])
+            params[name + ".weight"] = (0.01 * torch.randn(shape)).to(memory_format=torch.channels_last)
+        elif layer["kind"] == "fc":
+            params[name + ".weight"] = 0.01 * torch.randn(out[0], inside[0] * inside[1] * inside[2])
+        elif layer["kind"] == "batchnorm":
+            params[name + ".weight"] = torch.ones(out[0])
+        if name + ".weight" in params and (layer["bias"] or layer["kind"] == "batchnorm"):
+            params[name + ".bias"] = torch.zeros(out[0])
+    net = Net(description, params)
+    images = torch.randn(batch, *description["images"]).to(memory_format=torch.channels_last)
+    labels = torch.arange(batch) % description["classes"]
+    optimizer = torch.optim.SGD([p for p in params.values() if p.requires_grad], lr=0.001, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        net.run(images, labels, True)[0].backward()
+        optimizer.step()
+
+    return step
+
+
+def torch_images_s(step, batch, seconds):
+    times = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(times) < 2:
+        start = time.monotonic()
+        step()
+        times.append(time.monotonic() - start)
+    return batch / statistics.median(times)
+
+
+def psbench(args, spec):
+    command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--net", spec, "--batch", str(args.batch), "--threads",
+               str(args.threads), "--seconds", str(args.seconds), "--json"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def compare(args, spec):
+    step = make_step(args.build, spec, args.batch)
+    step()
+    ours, theirs, share = [], [], []
+    for _ in range(args.rounds):
+        result = psbench(args, spec)
+        ours.append(result["images_s"])
+        share.append(result["gflops"] / result["conv_gflops"])
+        theirs.append(torch_images_s(step, args.batch, args.seconds))
+    ratios = [a / b for a, b in zip(ours, theirs)]
+    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.1f}, PyTorch {torch.__version__} "
+          f"{statistics.median(theirs):.1f} images/s; median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+          f"{max(ratios):.2f}); its GFLOP/s are {statistics.median(share):.2f} of those of its convolutions alone", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("nets", nargs="*", default=NETS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for spec in args.nets:
+        compare(args, spec)
+
+
+if __name__ == "__main__":
+    main()
