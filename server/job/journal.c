@@ -142,7 +142,7 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
     take_method(d, r, d->resumed.generation);
     r->origin = from_checkpoint && d->resumed.job != d->job ? d->resumed.job : 0;
     j->idle = true;
-    if (same && from_checkpoint) {
+    if (same) {
         r->version = j->before.version;
         r->ended = j->before.ended;
         r->n_active = j->before.n_active;

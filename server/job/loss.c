@@ -7,17 +7,29 @@ static struct psd_part_loss *own_part(struct psd *d)
     return &d->loss.parts[d->cfg.servers.index];
 }
 
+/* Workers that were in the job before. */
+static uint32_t count_workers(const struct psd *d, const struct psd_job_record *before)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < before->n_active; i++)
+        n += before->members[i].client < d->sessions.n_workers_max;
+    return n;
+}
+
 void psd_loss_begin(struct psd *d, const struct psd_job_record *before)
 {
     struct psd_loss *l = &d->loss;
+    bool from_checkpoint = d->resumed_from[0] != 0;
     *l = (struct psd_loss){.has_record = before != NULL};
-    if (d->resumed_from[0] == 0)
+    if (!from_checkpoint && (before == NULL || (before->version == 0 && before->n_active == 0)))
         return;
     *own_part(d) = (struct psd_part_loss){.resumed = true,
                                           .exact = before != NULL && before->ended,
                                           .from = d->resumed_version,
                                           .reached = before != NULL ? before->version : 0};
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+    if (!from_checkpoint) /* nobody's place is kept: those who were in it do not come back to tell */
+        l->n_awaited = count_workers(d, before);
+    for (uint32_t i = 0; from_checkpoint && i < d->sessions.n_slots; i++)
         l->n_awaited += d->sessions.slots[i].was_active && !d->sessions.slots[i].observer;
 }
 

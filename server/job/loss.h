@@ -6,7 +6,8 @@
  * - at most, when everybody who was in the job has come back: each tells the newest version it has seen, and
  *   whether an exchange was under way, of which some chunks may be lost. All others' updates are in the
  * record's version;
- * - else not: the record's version, and what those who came back have seen, is the least.
+ * - else not: the record's version, and what those who came back have seen, is the least. So it is where
+ *   there is no checkpoint yet: all is lost, and nobody's place was kept.
  * Without rounds a checkpoint may have some more than its version says, of exchanges that were under way
  * while it was copied: they count as lost all the same, in the least too. Each server's part is counted by
  * itself. What two servers lost is counted twice, but under rounds, where all of them go back to the same

@@ -215,6 +215,31 @@ START_TEST(what_nobody_is_left_to_tell_is_unknown)
 }
 END_TEST
 
+/* All of it, also to the psd after one that nobody came to. */
+START_TEST(what_was_lost_before_the_first_checkpoint_is_told)
+{
+    struct daemon d;
+    struct crew_worker w;
+    start(&d);
+    join(&d, &w, -1);
+    uint64_t reached = makes_and_holds(&w, 7);
+    wait_for_record(&d, reached);
+    crew_kill(&w);
+    for (int i = 0; i < 2; i++) {
+        kill_and_resume(&d);
+        assert_lost_are(&d, "unknown", (double)reached);
+    }
+    join(&d, &w, -1);
+    makes_and_holds(&w, 3);
+    assert_lost_are(&d, "unknown", (double)reached);
+    ends_well(&w);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    assert_lost_are(&d, "exact", 0);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* The last one that joined has seen the newest version. */
 START_TEST(what_was_lost_is_known_when_all_are_back)
 {
@@ -402,6 +427,7 @@ int main(void)
     add(suite, who_joined_since_the_checkpoint_keeps_its_place, 1);
     add(suite, who_has_begun_is_in_the_record, 1);
     add(suite, what_nobody_is_left_to_tell_is_unknown, 1);
+    add(suite, what_was_lost_before_the_first_checkpoint_is_told, 1);
     add(suite, what_was_lost_is_known_when_all_are_back, 1);
     add(suite, what_one_of_two_servers_lost_is_told, sizeof servers_lose / sizeof *servers_lose);
     add(suite, a_copied_checkpoint_begins_a_job_of_its_own, 1);
