@@ -423,6 +423,9 @@ static bool obey(struct service *v)
     const struct ps_manifest *manifest = s->manifest;
     struct psc_metrics metrics = s->report;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
+    uint64_t versions[PS_MAX_PARTS];
+    size_t n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
+    memcpy(versions, s->versions, sizeof versions);
     if (begin)
         s->send_begin = false;
     if (report)
@@ -441,6 +444,8 @@ static bool obey(struct service *v)
         Ps__Leave m = PS__LEAVE__INIT;
         m.client = client;
         m.incarnation = incarnation;
+        m.versions = versions;
+        m.n_versions = n_versions;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
         psc_line_close(&v->line, LEAVE_LINGER_MS);
     }

@@ -237,6 +237,8 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
+    if (code != PS__CODE__OK)
+        psd_loss_left(d, s, NULL);
     s->state = PSD_SESSION_VACANT;
     s->took_part = s->took_part && code != PS__CODE__OK;
     s->begun_by_ms = 0;
