@@ -75,6 +75,7 @@ struct psd_saver {
     bool busy;
     uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
+    uint64_t agreed;              /* its version at all servers, under other rounds; 0: each one's own */
     unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
     struct psd_best best;         /* on disk; accuracy NaN: none */
     struct psd_evaluation better; /* the best evaluation that is not on disk yet; accuracy NaN: none */
@@ -379,8 +380,7 @@ void psd_saver_snapped(struct psd *d);     /* one lane has copied */
 /* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
 void psd_saver_take(struct psd *d, uint64_t round);
 /* What the head ordered; -EAGAIN: one is being written, or there is no center. */
-int psd_saver_order(struct psd *d, unsigned what, uint64_t round, double accuracy,
-                    uint64_t evaluated_version);
+int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */

@@ -207,7 +207,7 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     if (s == NULL)
         return;
     f->ordered = s->number;
-    if (psd_saver_order(d, s->what, n->a, s->accuracy, s->evaluated_version) == 0)
+    if (psd_saver_order(d, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -226,8 +226,7 @@ void psd_follow_saved(struct psd *d)
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again &&
-        psd_saver_order(d, f->waiting.what, 0, f->waiting.accuracy, f->waiting.evaluated_version) == 0)
+    if (again && psd_saver_order(d, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     send_news(d, NULL, 0, false);
@@ -407,9 +406,10 @@ static void stop_alone(struct psd *d)
     d->state = PSD_STATE_STOPPING;
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
-    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, 0, 0) < 0 && d->saver.busy) {
-        f->waiting = (Ps__Snapshot)PS__SNAPSHOT__INIT;
-        f->waiting.what = PSD_SAVE_NEWEST;
+    Ps__Snapshot s = PS__SNAPSHOT__INIT;
+    s.what = PSD_SAVE_NEWEST;
+    if (psd_saver_order(d, &s, 0) < 0 && d->saver.busy) {
+        f->waiting = s;
         f->has_waiting = true;
     }
 }
