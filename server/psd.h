@@ -85,15 +85,16 @@ struct psd_saver {
     bool busy;
     bool is_last; /* of the write under way: the job ends with it */
     enum psd_last_save last;
-    uint32_t keep;                          /* of the write under way: newest that stay */
-    uint64_t round;                         /* of a snapshot under merged rounds: after how many */
-    unsigned what, again;                   /* PSD_SAVE_…: under way; asked for while busy */
-    struct psd_best best;                   /* on disk; accuracy NaN: none */
-    struct psd_evaluation better;           /* whose vector comes or is written; accuracy NaN: none */
-    struct psd_evaluation next;             /* better still, to come after it; accuracy NaN: none */
-    uint64_t asked_ms;                      /* when the vector was asked for */
-    bool lacks;                             /* not all of it has come */
-    bool best_is_other;                     /* the file that is there is another job's */
+    uint32_t keep;                /* of the write under way: newest that stay */
+    uint64_t round;               /* of a snapshot under merged rounds: after how many */
+    uint64_t agreed;              /* its version at all servers, under other rounds; 0: each one's own */
+    unsigned what, again;         /* PSD_SAVE_…: under way; asked for while busy */
+    struct psd_best best;         /* on disk; accuracy NaN: none */
+    struct psd_evaluation better; /* whose vector comes or is written; accuracy NaN: none */
+    struct psd_evaluation next;   /* better still, to come after it; accuracy NaN: none */
+    uint64_t asked_ms;            /* when the vector was asked for */
+    bool lacks;                   /* not all of it has come */
+    bool best_is_other;           /* the file that is there is another job's */
     char best_path[400], best_written[400]; /* "" : none; of the write under way, the pool thread's */
     struct ps_error best_error;
     int best_rc;
@@ -411,8 +412,8 @@ int psd_saver_start(struct psd *d,
 void psd_saver_snapped(struct psd *d, bool lacks); /* one lane has copied, or has what it waited for */
 /* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
 void psd_saver_take(struct psd *d, uint64_t round);
-/* What the head ordered; -EAGAIN: one is being written, or there is no center. e: of the best, or NULL. */
-int psd_saver_order(struct psd *d, unsigned what, uint64_t round, const struct psd_evaluation *e);
+/* What the head ordered; -EAGAIN: one is being written, or there is no center. */
+int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
 int psd_saver_check_end(const struct psd *d, struct ps_error *err);

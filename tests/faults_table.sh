@@ -11,7 +11,7 @@ failed=0
 mapfile -t named < <(grep '^|' "$page" | grep -o '`[a-z_0-9]*_[a-z_0-9]*`' | tr -d '`' | grep -v '^silence_s$\|^step_s$\|_total$' | sort -u)
 mapfile -t exist < <(grep -rho 'START_TEST([a-z_0-9]*' "$root/tests" | sed 's/.*(//' | sort -u)
 mapfile -t must < <(cd "$root/tests/system" && grep -ho 'START_TEST([a-z_0-9]*' test_chaos.c test_disk.c test_clock.c \
-    test_peers.c | sed 's/.*(//')
+    test_peers.c test_kills.c | sed 's/.*(//')
 
 tests=$(printf '%s\n' "${exist[@]}")
 table=$(printf '%s\n' "${named[@]}")

@@ -170,6 +170,15 @@ static uint64_t job_of(const Ps__ToClient *m)
     }
 }
 
+static bool has_begun(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    pthread_mutex_lock(&s->lock);
+    bool begun = s->begun;
+    pthread_mutex_unlock(&s->lock);
+    return begun;
+}
+
 /* Whether it comes from a psd of another job, which has the address of ours while that is away. */
 static bool is_foreign(struct service *v, const Ps__ToClient *m)
 {
@@ -314,16 +323,18 @@ static void go_looking(struct service *v, const char *why)
 }
 
 /* Nothing that it says counts, not even as a sign of life: ours is not there yet. */
-static void on_foreign(struct service *v)
+static void on_foreign(struct service *v, const char *who)
 {
     struct psc_shared *s = &v->c->shared;
     struct ps_error trouble;
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
     pthread_mutex_unlock(&s->lock);
+    char sentence[100];
+    snprintf(sentence, sizeof sentence, "%s answers there: waiting for our server", who);
     if (joined)
-        go_looking(v, "a server of another job answers there: waiting for ours");
-    ps_fail(&trouble, 0, "a server of another job answers at %.300s", v->line.place.url);
+        go_looking(v, sentence);
+    ps_fail(&trouble, 0, "%s answers at %.300s", who, v->line.place.url);
     note_trouble(v->c, &trouble);
 }
 
@@ -369,8 +380,12 @@ static void receive(struct service *v)
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
         zmq_msg_close(&msg);
         if (m != NULL && is_foreign(v, m)) {
-            on_foreign(v);
+            on_foreign(v, "a server of another job");
             ps_control_free_to_client(m);
+            continue;
+        }
+        if (m == NULL && has_begun(v)) { /* a port may be given to anything while our server is away */
+            on_foreign(v, "something that is no psd's control road");
             continue;
         }
         v->last_heard_ms = ps_now_ms();
@@ -435,6 +450,9 @@ static bool obey(struct service *v)
     struct psc_metrics metrics = s->report;
     uint64_t offer = s->report_offer;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
+    uint64_t versions[PS_MAX_PARTS];
+    size_t n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
+    memcpy(versions, s->versions, sizeof versions);
     if (begin)
         s->send_begin = false;
     if (report)
@@ -453,6 +471,8 @@ static bool obey(struct service *v)
         Ps__Leave m = PS__LEAVE__INIT;
         m.client = client;
         m.incarnation = incarnation;
+        m.versions = versions;
+        m.n_versions = n_versions;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
         psc_line_close(&v->line, LEAVE_LINGER_MS);
     }

@@ -1,6 +1,7 @@
 /* The pieces of a transfer: what goes to the lanes, a window of them at a time, and what comes back. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,13 +240,12 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
                    (const char *)m->body);
 }
 
-static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_message *m)
+static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane,
+                       const struct ps_frame *head, const struct ps_message *m)
 {
     struct psc_carriage *carry = &c->carriage;
     struct psc_lane_progress *p = &carry->progress[lane];
-    struct ps_frame f;
-    if (ps_frame_parse(&f, m->head, m->head_bytes, &carry->error) < 0)
-        return PSC_EUNSUPPORTED;
+    struct ps_frame f = *head;
     if (f.seq != carry->seq)
         return PSC_OK; /* of a transfer that was given up */
     if (f.kind == PS_FRAME_ERROR)
@@ -285,6 +285,21 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     return PSC_OK;
 }
 
+/* Where a lane of a psd that was killed listened, on a port that the system has given away since, anything
+ * may listen now; ZeroMQ connects there by itself. What does not answer as a lane is no lane of ours: the
+ * link is lost. */
+static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *why)
+{
+    struct psc_links *l = &c->carriage.links;
+    char sentence[300];
+    if (!l->lost) {
+        snprintf(sentence, sizeof sentence, "lane %u: no lane answers there (%.160s): connecting anew", lane,
+                 why->text);
+        psc_say(c, sentence);
+    }
+    l->lost = true;
+}
+
 /* One answer of the lane's, if there is any: *got. */
 static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, bool *got)
 {
@@ -295,7 +310,14 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
     *got = rc == 0 || rc == -EBADMSG;
     if (!*got)
         return PSC_OK;
-    int result = take_answer(c, t, lane, &m);
+    struct ps_frame f;
+    struct ps_error why;
+    int result = PSC_OK;
+    *got = ps_frame_parse(&f, m.head, m.head_bytes, &why) == 0;
+    if (*got)
+        result = take_answer(c, t, lane, &f, &m);
+    else
+        leave_stranger(c, lane, &why);
     l->transport->message_drop(&m);
     return result;
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char magic[8] = "psd-job1";
+static const char magic[8] = "psd-job2";
 
 /* As it lies in the file. */
 struct copy {
@@ -21,8 +21,8 @@ struct copy {
 
 enum { COPY_BYTES = 12288 };
 _Static_assert(sizeof(struct copy) <= COPY_BYTES, "a copy has room for every member");
-_Static_assert(sizeof(struct psd_job_record) ==
-                   8 * (4 + PSD_JOB_FORMER) + 4 * 6 + PSD_JOB_MEMBERS * sizeof(struct psd_job_member),
+_Static_assert(sizeof(struct psd_job_record) == 8 * (4 + PSD_JOB_FORMER + PS_MAX_PARTS) + 4 * 6 +
+                                                    PSD_JOB_MEMBERS * sizeof(struct psd_job_member),
                "nothing of the record is padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
@@ -31,7 +31,7 @@ static bool is_whole(const struct copy *c)
     const struct psd_job_record *r = &c->record;
     return memcmp(c->magic, magic, sizeof magic) == 0 &&
            c->checksum == XXH3_64bits(c, offsetof(struct copy, checksum)) &&
-           r->n_members <= PSD_JOB_MEMBERS && r->n_active <= r->n_members && r->ended <= 1;
+           r->n_members <= PSD_JOB_MEMBERS && r->n_active <= r->n_members && r->ended <= 1 && r->blind <= 1;
 }
 
 static void read_copies(struct psd_job_file *f, struct psd_job_record *out, bool *found)

@@ -202,15 +202,6 @@ static bool take_members(struct psd *d, const Ps__Note *n, struct psd_note *note
     return psd_note_members(n->members, d->sessions.n_slots, m);
 }
 
-static int order_snapshot(struct psd *d, const Ps__Snapshot *s, uint64_t round)
-{
-    struct psd_evaluation e = {.accuracy = s->accuracy,
-                               .version = s->evaluated_version,
-                               .client = s->client,
-                               .incarnation = s->incarnation};
-    return psd_saver_order(d, s->what, round, &e);
-}
-
 static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
 {
     struct psd_follow *f = &d->follow;
@@ -219,7 +210,7 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     f->ordered = s->number;
     if (s->last && d->center_whole)
         d->saver.last = PSD_LAST_DUE;
-    if (order_snapshot(d, s, n->a) == 0)
+    if (psd_saver_order(d, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -239,7 +230,7 @@ void psd_follow_saved(struct psd *d)
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again && order_snapshot(d, &f->waiting, 0) == 0)
+    if (again && psd_saver_order(d, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
@@ -424,9 +415,10 @@ static void stop_alone(struct psd *d)
     psd_saver_check_vector(d, true);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
-    if (psd_saver_order(d, PSD_SAVE_NEWEST, 0, NULL) < 0 && d->saver.busy) {
-        f->waiting = (Ps__Snapshot)PS__SNAPSHOT__INIT;
-        f->waiting.what = PSD_SAVE_NEWEST;
+    Ps__Snapshot s = PS__SNAPSHOT__INIT;
+    s.what = PSD_SAVE_NEWEST;
+    if (psd_saver_order(d, &s, 0) < 0 && d->saver.busy) {
+        f->waiting = s;
         f->has_waiting = true;
     }
 }

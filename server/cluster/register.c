@@ -207,7 +207,7 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
         psd_team_order_note(d, s, &note, UINT32_MAX);
     }
     if (s->untouched && s->has_center)
-        psd_loss_of_server_later(d, s->version, s->reached, s->reached_exactly);
+        psd_loss_of_server_later(d, psd_team_index(d, s), s->version, s->reached, s->reached_exactly);
     ps_log(PS_LOG_INFO, "server.joined",
            "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_team_index(d, s),
            s->name, s->version, psd_version(d));

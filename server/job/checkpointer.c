@@ -120,19 +120,26 @@ void psd_saver_take(struct psd *d, uint64_t round)
     others.what = v->what;
     others.last = d->state >= PSD_STATE_DRAINING;
     v->round = round;
+    if (psd_is_head(d))
+        v->agreed = psd_has_team(d) ? psd_version(d) : 0;
+    others.version = v->agreed;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = round, .p = &d->center->snapshot});
     d->hooks.save_others(d, &others, round);
 }
 
-int psd_saver_order(struct psd *d, unsigned what, uint64_t round, const struct psd_evaluation *e)
+int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round)
 {
     struct psd_saver *v = &d->saver;
     if (!d->center_whole || v->busy)
         return -EAGAIN;
-    if ((what & PSD_SAVE_BEST) != 0 && e != NULL) {
-        ask_for_vector(d, e);
+    if ((s->what & PSD_SAVE_BEST) != 0) {
+        ask_for_vector(d, &(struct psd_evaluation){.accuracy = s->accuracy,
+                                                   .version = s->evaluated_version,
+                                                   .client = s->client,
+                                                   .incarnation = s->incarnation});
         return 0;
     }
+    v->agreed = s->version;
     prepare(d, PSD_SAVE_NEWEST);
     psd_saver_take(d, round);
     return 0;
@@ -276,12 +283,34 @@ static int gather_replay(struct psd *d)
     return 0;
 }
 
+/* Exchanges that every lane has ended since it began to copy. One that died in the middle of its last one may
+ * have ended it in some of them only. */
+static uint64_t ended_since(const struct psd *d)
+{
+    uint64_t fewest = UINT64_MAX;
+    for (uint32_t i = 0; i < d->n_own; i++) {
+        uint64_t clock = atomic_load_explicit(&d->lanes[i]->stats.clock, memory_order_acquire),
+                 copied = d->center->snapshot.lane_clocks[d->lanes[i]->index];
+        if (d->lanes[i]->n_chunks > 0 && clock - copied < fewest)
+            fewest = clock - copied;
+    }
+    return fewest != UINT64_MAX ? fewest : 0;
+}
+
 /* A round's snapshot is younger than the request. Lanes may have gone on since they copied; where nobody was
- * left, they copied before the round that was asked for. */
+ * left, they copied before the round that was asked for. All servers give the snapshot of a round one
+ * version, by which they find it again: where rounds do not merge they may have counted differently, since
+ * who dies has ended its last exchange at some of them, and it is what the head had when it asked. That is
+ * never more than the snapshot has. */
 static uint64_t version_of_round(const struct psd *d)
 {
-    uint64_t now = psd_version(d);
-    return d->center->admission->merges && d->saver.round > 0 && now > d->saver.round ? d->saver.round : now;
+    uint64_t now = psd_version(d), round = d->saver.round;
+    if (d->center->admission->merges)
+        return round > 0 && now > round ? round : now;
+    if (d->saver.agreed > 0)
+        return d->saver.agreed;
+    uint64_t since = ended_since(d);
+    return since < now ? now - since : 0;
 }
 
 /* What has come of it is not written: the snapshot is free again. */

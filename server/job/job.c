@@ -240,6 +240,8 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
     bool was_in = s->state == PSD_SESSION_ACTIVE;
+    if (code != PS__CODE__OK)
+        psd_loss_left(d, s, NULL);
     s->state = PSD_SESSION_VACANT;
     if (was_in)
         psd_history_tell(d, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",

@@ -142,9 +142,11 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
     take_method(d, r, d->resumed.generation);
     r->origin = from_checkpoint && d->resumed.job != d->job ? d->resumed.job : 0;
     j->idle = true;
-    if (same && from_checkpoint) {
+    if (same) {
         r->version = j->before.version;
         r->ended = j->before.ended;
+        r->blind = j->before.blind;
+        memcpy(r->parts, j->before.parts, sizeof r->parts);
         r->n_active = j->before.n_active;
         r->n_members = j->before.n_members;
         memcpy(r->members, j->before.members, sizeof r->members);
@@ -169,6 +171,8 @@ static void list_members(const struct psd *d, struct psd_job_record *r)
             r->members[r->n_members++] = (struct psd_job_member){i, s->incarnation};
     }
     r->n_active = r->n_members;
+    r->blind = d->loss.left_blind;
+    memcpy(r->parts, d->loss.left_saw, sizeof r->parts);
     for (uint32_t i = 0; i < d->sessions.n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
         const struct psd_session *s = &d->sessions.slots[i];
         if (s->state == PSD_SESSION_VACANT && s->awaited != 0 && now < s->reserved_until_ms)

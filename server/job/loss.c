@@ -1,23 +1,44 @@
 #include "server/psd.h"
 
+#include <string.h>
+
 #include "server/admissions/admissions.h"
+
+/* A server's record is no older, unless its disk fails (server/job/journal.h). */
+#define RECORD_LATE_MS 2000
 
 static struct psd_part_loss *own_part(struct psd *d)
 {
     return &d->loss.parts[d->cfg.servers.index];
 }
 
+/* Workers that were in the job before. */
+static uint32_t count_workers(const struct psd *d, const struct psd_job_record *before)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < before->n_active; i++)
+        n += before->members[i].client < d->sessions.n_workers_max;
+    return n;
+}
+
 void psd_loss_begin(struct psd *d, const struct psd_job_record *before)
 {
     struct psd_loss *l = &d->loss;
+    bool from_checkpoint = d->resumed_from[0] != 0;
     *l = (struct psd_loss){.has_record = before != NULL};
-    if (d->resumed_from[0] == 0)
+    if (before != NULL) {
+        l->blind = before->blind != 0;
+        memcpy(l->known, before->parts, sizeof l->known);
+    }
+    if (!from_checkpoint && (before == NULL || (before->version == 0 && before->n_active == 0)))
         return;
     *own_part(d) = (struct psd_part_loss){.resumed = true,
                                           .exact = before != NULL && before->ended,
                                           .from = d->resumed_version,
                                           .reached = before != NULL ? before->version : 0};
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+    if (!from_checkpoint) /* nobody's place is kept: those who were in it do not come back to tell */
+        l->n_awaited = count_workers(d, before);
+    for (uint32_t i = 0; from_checkpoint && i < d->sessions.n_slots; i++)
         l->n_awaited += d->sessions.slots[i].was_active && !d->sessions.slots[i].observer;
 }
 
@@ -48,14 +69,33 @@ void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m)
     }
 }
 
+void psd_loss_left(struct psd *d, const struct psd_session *s, const Ps__Leave *m)
+{
+    struct psd_loss *l = &d->loss;
+    uint32_t n = d->cfg.servers.count, told = m != NULL && m->n_versions < n ? (uint32_t)m->n_versions : n;
+    if (n == 1 || s->observer || s->state != PSD_SESSION_ACTIVE)
+        return;
+    if (m == NULL)
+        told = psd_loop_now_ms(&d->loop) - s->last_heard_ms < RECORD_LATE_MS ? 0 : n;
+    l->left_blind = l->left_blind || told < n;
+    for (uint32_t i = 0; m != NULL && i < told; i++)
+        if (m->versions[i] > l->left_saw[i])
+            l->left_saw[i] = m->versions[i];
+}
+
 void psd_loss_of_server(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact)
 {
+    if (!exact && reached < d->loss.known[index])
+        reached = d->loss.known[index];
     d->loss.parts[index] =
         (struct psd_part_loss){.resumed = true, .exact = exact, .from = from, .reached = reached};
 }
 
-void psd_loss_of_server_later(struct psd *d, uint64_t from, uint64_t reached, bool exact)
+void psd_loss_of_server_later(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact)
 {
+    if (!exact && reached < d->loss.left_saw[index])
+        reached = d->loss.left_saw[index];
+    d->loss.known[index] = d->loss.left_saw[index] = 0; /* it goes on from less */
     d->loss.later += reached > from ? reached - from : 0;
     d->loss.later_is_unknown = d->loss.later_is_unknown || !exact;
 }
@@ -80,10 +120,11 @@ struct psd_lost psd_loss_told(const struct psd *d)
         exact = exact && (!p->resumed || p->exact);
     }
     told.most = told.least;
+    bool here = !psd_has_team(d) || d->team.complete; /* all servers have told of theirs */
     if (resumed) {
         uint64_t cut = cut_short(d);
         told.most += cut;
-        if (!l->has_record || (!exact && (l->n_awaited > 0 || l->blind)))
+        if (!l->has_record || !here || (!exact && (l->n_awaited > 0 || l->blind)))
             told.kind = PSD_LOSS_UNKNOWN;
         else if (!exact || cut > 0)
             told.kind = PSD_LOSS_AT_MOST;

@@ -215,6 +215,31 @@ START_TEST(what_nobody_is_left_to_tell_is_unknown)
 }
 END_TEST
 
+/* All of it, also to the psd after one that nobody came to. */
+START_TEST(what_was_lost_before_the_first_checkpoint_is_told)
+{
+    struct daemon d;
+    struct crew_worker w;
+    start(&d);
+    join(&d, &w, -1);
+    uint64_t reached = makes_and_holds(&w, 7);
+    wait_for_record(&d, reached);
+    crew_kill(&w);
+    for (int i = 0; i < 2; i++) {
+        kill_and_resume(&d);
+        assert_lost_are(&d, "unknown", (double)reached);
+    }
+    join(&d, &w, -1);
+    makes_and_holds(&w, 3);
+    assert_lost_are(&d, "unknown", (double)reached);
+    ends_well(&w);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    assert_lost_are(&d, "exact", 0);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* The last one that joined has seen the newest version. */
 START_TEST(what_was_lost_is_known_when_all_are_back)
 {
@@ -304,6 +329,72 @@ START_TEST(what_one_of_two_servers_lost_is_told)
     free(x);
     ends_well(&w);
     ck_assert(servers_end(&t, TEST_HANG_S));
+    servers_remove(&t);
+}
+END_TEST
+
+/* The record of a psd that was killed, as if it had been written when the center had that version: it is up
+ * to a second old. */
+static void make_older(const struct daemon *d, uint64_t version)
+{
+    struct psd_job_file f;
+    struct psd_job_record r;
+    bool found = false;
+    ck_assert_int_eq(psd_job_file_open(d->state_dir, &f, &r, &found, NULL), 0);
+    ck_assert(found);
+    r.version = version;
+    for (int copy = 0; copy < 2; copy++)
+        ck_assert_int_eq(psd_job_file_write(&f, &r), 0);
+    psd_job_file_close(&f);
+}
+
+static void wait_until_nobody_is_in(const struct daemon *d)
+{
+    struct psd_job_file f;
+    struct psd_job_record r = {.n_active = 1};
+    bool found = false;
+    for (double end = test_now_s() + test_slow_s(TEST_HANG_S); r.n_active > 0; test_nap_s(0.01)) {
+        ck_assert_msg(test_now_s() < end, "%u are in the record", r.n_active);
+        ck_assert_int_eq(psd_job_file_open(d->state_dir, &f, &r, &found, NULL), 0);
+        psd_job_file_close(&f);
+    }
+}
+
+/* The head's record says that nobody is left; the other server's is older than what the one who left did. */
+START_TEST(what_who_left_had_done_at_another_server_is_told)
+{
+    enum { MORE = 7 };
+    const char *const with_servers[] = {"method=async-sgd",
+                                        "parameters.learning_rate=1",
+                                        "parameters.schedule.warmup_steps=0",
+                                        "checkpoint.every_s=0",
+                                        "chunk_floats=4096",
+                                        "lanes=1",
+                                        NULL};
+    struct servers t;
+    struct crew_worker w;
+    uint64_t saved[2];
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, with_servers), 0);
+    ck_assert_int_eq(servers_start(&t), 0);
+    join(&t.d[0], &w, 0);
+    makes_and_holds(&w, 4);
+    free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
+    for (int i = 0; i < 2; i++) {
+        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", TEST_HANG_S));
+        saved[i] = (uint64_t)daemon_number(&t.d[i], "/status", "checkpoint.last_version");
+    }
+    uint64_t before = w.page->exchanges;
+    makes_and_holds(&w, MORE);
+    ends_well(&w);
+    uint64_t more = w.page->exchanges - before;
+    wait_until_nobody_is_in(&t.d[0]);
+    servers_kill(&t);
+    make_older(&t.d[1], saved[1]);
+    ck_assert_int_eq(daemon_start(&t.d[0], "--resume"), 0);
+    assert_lost_are(&t.d[0], "unknown", (double)more);
+    ck_assert_int_eq(daemon_start(&t.d[1], "--resume"), 0);
+    ck_assert(daemon_will_log(&t.d[0], "job.resumed", TEST_HANG_S));
+    assert_lost_are(&t.d[0], "at most", (double)(2 * more));
     servers_remove(&t);
 }
 END_TEST
@@ -402,8 +493,10 @@ int main(void)
     add(suite, who_joined_since_the_checkpoint_keeps_its_place, 1);
     add(suite, who_has_begun_is_in_the_record, 1);
     add(suite, what_nobody_is_left_to_tell_is_unknown, 1);
+    add(suite, what_was_lost_before_the_first_checkpoint_is_told, 1);
     add(suite, what_was_lost_is_known_when_all_are_back, 1);
     add(suite, what_one_of_two_servers_lost_is_told, sizeof servers_lose / sizeof *servers_lose);
+    add(suite, what_who_left_had_done_at_another_server_is_told, 1);
     add(suite, a_copied_checkpoint_begins_a_job_of_its_own, 1);
     add(suite, another_job_at_the_address_of_ours_ends_nobody, 1);
     SRunner *runner = srunner_create(suite);

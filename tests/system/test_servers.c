@@ -107,6 +107,38 @@ START_TEST(the_center_is_that_of_one_server_bit_for_bit)
 }
 END_TEST
 
+/* By it they find the one that all of them have. Lanes go on meanwhile, each server's for itself. */
+START_TEST(a_checkpoint_of_a_round_is_of_one_version_at_all_servers)
+{
+    enum { CHECKPOINTS = 8 };
+    const char *const settings[] = {"method=original-easgd", "period=1", "workers=2", "lanes=2",
+                                    "checkpoint.every_s=0",  NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 5, WAIT_S));
+    for (unsigned k = 1; k <= CHECKPOINTS; k++) {
+        double version[2];
+        free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
+        for (int i = 0; i < 2; i++) {
+            double end = test_now_s() + test_slow_s(WAIT_S);
+            while (daemon_logged(&t.d[i], "checkpoint.written") < k) {
+                ck_assert_msg(test_now_s() < end, "server %d writes no checkpoint", i);
+                test_nap_s(0.005);
+            }
+            version[i] = daemon_number(&t.d[i], "/status", "checkpoint.last_version");
+        }
+        ck_assert_double_eq(version[1], version[0]);
+    }
+    for (int i = 0; i < WORKERS; i++)
+        stepper_kill(&w[i]);
+    servers_kill(&t);
+    servers_remove(&t);
+}
+END_TEST
+
 static const struct {
     const char *method, *workers;
     int victim;
@@ -118,6 +150,8 @@ static const struct {
     {"method=sync-sgd", "workers=2", 1, true, "transport=tcp"},
     {"method=sync-sgd", "workers=2", 0, true, "transport=shm"},
     {"method=ssp-sgd", "workers=2", 1, true, "transport=tcp"},
+    {"method=original-easgd", "workers=2", 1, true, "transport=tcp"},
+    {"method=original-easgd", "workers=2", 0, true, "transport=shm"},
     {"method=quorum-sgd", "workers=2", 1, true, "transport=shm"},
 };
 
@@ -452,6 +486,10 @@ int main(void)
     c = tcase_create("lost");
     tcase_set_timeout(c, test_slow_s(500));
     tcase_add_loop_test(c, a_job_under_rounds_ends_without_a_server_that_is_lost, 0, 2);
+    suite_add_tcase(suite, c);
+    c = tcase_create("saves");
+    tcase_set_timeout(c, test_slow_s(500));
+    tcase_add_test(c, a_checkpoint_of_a_round_is_of_one_version_at_all_servers);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
     tcase_set_timeout(c, test_slow_s(500));

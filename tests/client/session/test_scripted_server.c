@@ -24,6 +24,8 @@ struct script {
     int stale;            /* so many chunks of exchanges get STALE first, and land nothing */
     bool short_answers;   /* answers lack a float */
     bool restarts;        /* comes back from a checkpoint in the middle of an exchange: on_life */
+    int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
+    bool strange_once; /* after Begun comes what is no control message */
 };
 
 struct fake {
@@ -33,8 +35,8 @@ struct fake {
     pthread_t thread;
     atomic_bool stop;
     atomic_int hellos, requests, landed;
-    atomic_int n_stale; /* answered so */
-    bool seen[3][16];   /* by seq, chunk: what landed */
+    atomic_int n_stale, n_strange; /* answered so */
+    bool seen[3][16];              /* by seq, chunk: what landed */
     float center[N];
     /* Of a server that restarts. */
     int life;               /* Hellos so far */
@@ -150,9 +152,17 @@ static void on_control(struct fake *f)
     alive.workers = 1;
     if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
         on_hello(f, &id);
-    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
+    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN) {
+        zmq_msg_t again;
+        zmq_msg_init(&again);
+        zmq_msg_copy(&again, &id);
         send_control(f, &id, PS__TO_CLIENT__WHAT_BEGUN, &begun);
-    else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
+        if (f->script.strange_once) {
+            zmq_msg_send(&again, f->control, ZMQ_SNDMORE);
+            zmq_send(f->control, "\xff\xff\xff", 3, 0);
+        }
+        zmq_msg_close(&again);
+    } else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
         send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
     ps_control_free_to_server(m);
     zmq_msg_close(&id);
@@ -203,7 +213,8 @@ static void on_data(struct fake *f)
             return;
         }
         bool stale = exchange && atomic_load(&f->n_stale) < f->script.stale;
-        if (!stale)
+        bool strange = exchange && atomic_load(&f->n_strange) < f->script.strange;
+        if (!stale && !strange)
             land(f, &frame, body);
         if (offer)
             memcpy(f->saved, f->center, sizeof f->saved);
@@ -213,7 +224,12 @@ static void on_data(struct fake *f)
         frame.kind = PS_FRAME_ANSWER;
         frame.rate = 1;
         size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
-        if (stale) {
+        if (strange) {
+            static const char sentence[] = "a control message has one part (MALFORMED)";
+            atomic_fetch_add(&f->n_strange, 1);
+            zmq_msg_send(&id, f->lane, ZMQ_SNDMORE);
+            zmq_send(f->lane, sentence, sizeof sentence, 0);
+        } else if (stale) {
             atomic_fetch_add(&f->n_stale, 1);
             frame.kind = PS_FRAME_ERROR;
             frame.code = PS__CODE__STALE;
@@ -530,6 +546,31 @@ START_TEST(who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once)
 }
 END_TEST
 
+/* The same when psd itself has come back there with another of its sockets. */
+START_TEST(what_is_no_lane_is_left_for_ours)
+{
+    struct psc *c = begin(&(struct script){.strange = 3});
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < N; i++)
+        ck_assert_float_eq(x[i], (float)(i % 100) - (float)(i % 3));
+    ck_assert_int_eq(fake.n_strange, 3);
+    ck_assert_int_eq(fake.landed, 2 * 5);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+START_TEST(what_is_no_control_road_is_left_for_ours)
+{
+    struct psc *c = begin(&(struct script){.strange_once = true});
+    for (double end = unit_now_s() + UNIT_HANG_S; fake.hellos < 2; unit_nap_ms(1))
+        ck_assert_msg(unit_now_s() < end, "it says Hello no more: %s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 START_TEST(answer_of_another_length_is_refused)
 {
     struct psc *c = begin(&(struct script){.short_answers = true});
@@ -554,6 +595,8 @@ int main(void)
     tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
     tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
+    tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
+    tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
     tcase_add_test(tc, answer_of_another_length_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -1,0 +1,62 @@
+/* ledger_workers.h: worker processes whose exchanges the center tells apart, one by one.
+ *
+ * Rule add. Float i of the vector is worker (i / LEDGER_SLOTS) % LEDGER_WORKERS's, its slot i % LEDGER_SLOTS.
+ * Exchange k of a worker adds 4^(k / LEDGER_SLOTS) to its slot k % LEDGER_SLOTS, wherever that is in the
+ * vector, and nothing elsewhere: a digit of base 4 says how often it landed, and float32 holds all of them.
+ * The slot comes back LEDGER_PLACES times, at least once in every chunk of LEDGER_CHUNK floats. Workers offer
+ * zeros.
+ *
+ * A worker notes in memory that the test owns, so that it outlives both, each exchange that it begins and
+ * what it is answered. */
+#ifndef TEST_SYSTEM_LEDGER_WORKERS_H
+#define TEST_SYSTEM_LEDGER_WORKERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/psclient.h"
+
+enum {
+    LEDGER_WORKERS = 32,
+    LEDGER_SLOTS = 128,
+    LEDGER_DIGITS = 12, /* 4^12 = 2^24 */
+    LEDGER_EXCHANGES = LEDGER_SLOTS * LEDGER_DIGITS,
+    LEDGER_PLACES = 16,
+    LEDGER_CHUNK = 2 * LEDGER_WORKERS * LEDGER_SLOTS,
+    LEDGER_FLOATS = LEDGER_PLACES * LEDGER_WORKERS * LEDGER_SLOTS
+};
+
+struct ledger_page {
+    _Atomic bool stop, joined, ended;
+    _Atomic uint32_t begun, answered;  /* exchanges; answered ones are begun, and at most one is under way */
+    uint16_t landed[LEDGER_EXCHANGES]; /* of answered ones: at which places the answer has it */
+    int rc;                            /* of the last call */
+    char error[600];
+    double longest_s; /* the slowest exchange */
+};
+
+struct ledger_worker {
+    pid_t pid; /* 0: it is dead, or has ended and was waited for */
+    uint32_t number;
+    struct ledger_page *page;
+};
+
+/* Forks: the process must have no threads of its own. server: psc_options.server. steps: by psc_step, not
+ * psc_exchange. The worker dies with its parent. */
+void ledger_start(struct ledger_worker *w, uint32_t number, const char *server, bool steps);
+/* kill -9, and reaps it. */
+void ledger_kill(struct ledger_worker *w);
+/* Tells it to stop; the second waits for its end and reaps it, false when it was killed for it. */
+void ledger_stop(struct ledger_worker *w);
+bool ledger_finish(struct ledger_worker *w, double seconds);
+
+/* The name by which /workers has it. */
+void ledger_name(uint32_t number, char *name, size_t size);
+/* How often exchange k of the worker is in the center at the place. */
+unsigned ledger_digit(const float *center, uint32_t number, uint32_t k, uint32_t place);
+/* The center as a process of its own pulls it: LEDGER_FLOATS floats. False with what it says. */
+bool ledger_pull(const char *server, float *center, char *error, size_t size);
+
+#endif
