@@ -117,7 +117,7 @@ trains() {
         { fail "trains: the accuracy is below 0.985" && show "$folder/out"; }
     [[ $(sort -u "$folder/trains/client-0.hosts" "$folder/trains/client-1.hosts" | tr '\n' ' ') == "n1 n2 n3 n4 " ]] ||
         fail "trains: not a member on each node"
-    grep -q '^curve: ' "$folder/trains/endpoint" || fail "trains: CURVE is not on"
+    grep -qi 'authentication .*curve' "$folder"/trains/*.log || fail "trains: CURVE is not on"
     [[ $(stat -c %a "$folder/trains/keys/client-0") == 600 ]] || fail "trains: the mode of a key"
     none_left 120
 }
