@@ -125,7 +125,7 @@ static uint32_t batch_that_fits(const struct cnn_backend *backend, struct cnn_se
         struct cnn_memory *m;
         size_t own;
         setup.batch = fits + (too_large - fits) / 2;
-        if (plan_memory(backend, &setup, &m, &own, NULL) < 0)
+        if (plan_memory(backend, &setup, &m, &own, NULL) != 0)
             return fits;
         struct cnn_net_memory sizes = sizes_of(&setup, m, own);
         if (total_of(&sizes) <= limit)
@@ -164,7 +164,7 @@ static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struc
         rc = cnn_plan_create(opt->model, &net->plan, err);
     if (rc == 0)
         rc = check_options(opt, net->plan, err);
-    if (rc < 0)
+    if (rc != 0)
         return rc;
     *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
                                 opt->precision};

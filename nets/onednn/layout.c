@@ -109,7 +109,7 @@ static bool takes_planes(const struct cnn_dnnl *d)
 static int find_blocked(struct cnn_dnnl *d)
 {
     const struct cnn_plan *p = d->plan;
-    bool *blocked = calloc(p->n_values, sizeof *blocked), any = false;
+    bool *blocked = calloc(p->n_layers + 1, sizeof *blocked), any = false;
 
     if (blocked == NULL)
         return -ENOMEM;

@@ -7,12 +7,12 @@ static void forward(const struct cnn_ref_pass *p)
     const struct cnn_layer *l = p->plan;
     const double *in = p->in[0];
     double *out = p->out;
-    const float *bias = l->n_biases > 0 ? p->x + l->bias_at : NULL;
+    const float *bias = p->x + l->bias_at;
 
     for (uint32_t i = 0; i < p->n; i++, in += l->fan_in) {
         const float *weight = p->x + l->weight_at;
         for (uint32_t o = 0; o < l->out.c; o++, weight += l->fan_in) {
-            double sum = bias != NULL ? (double)bias[o] : 0;
+            double sum = l->n_biases > 0 ? (double)bias[o] : 0;
             for (uint32_t k = 0; k < l->fan_in; k++)
                 sum += (double)weight[k] * in[k];
             *out++ = sum;

@@ -3,6 +3,7 @@
 #include "nets/layers/layer.h"
 #include "nets/ref/ref.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,7 @@ static void place_images(struct ref *r, const struct cnn_batch *batch)
     struct cnn_shape s = cnn_image_shape(r->plan);
     double *out = value(r, 0);
 
+    assert(out != NULL); /* the images have a place in every plan */
     for (uint32_t i = 0; i < batch->n; i++)
         for (size_t c = 0; c < s.c; c++)
             for (size_t place = 0; place < (size_t)s.h * s.w; place++)

@@ -312,16 +312,20 @@ static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arriv
 {
     struct psd_staged *s = staged_of(lane->rounds, a->frame.client), *room = NULL;
     uint32_t n_used = 0;
+    bool dropped = false;
     for (uint32_t i = 0; i < lane->rounds->window; i++) {
         const struct ps_frame *f = &s[i].arrival.frame;
         if (s[i].used && (f->seq != a->frame.seq || s[i].arrival.chunk == a->chunk)) {
             s[i].arrival.road->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
+            dropped = true;
         }
         n_used += s[i].used && s[i].arrival.road == a->road;
         if (!s[i].used && room == NULL)
             room = &s[i];
     }
+    if (dropped) /* also where nothing takes its place */
+        count_waiting(lane, a->frame.client);
     return n_used < window_of(lane, a) ? room : NULL;
 }
 

@@ -248,6 +248,22 @@ START_TEST(of_a_given_up_exchange_nothing_is_left)
 }
 END_TEST
 
+/* Also where what comes in its place is refused. */
+START_TEST(of_a_given_up_exchange_nothing_waits)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", sync_plain);
+    send_chunk(&r, 0, 1, 0, 1);
+    x[0][17] = NAN;
+    send_chunk(&r, 0, 2, 0, 0);
+    rig_recv(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
+    ck_assert_uint_eq(atomic_load(&r.lanes[0]->clients[0].waiting_chunks), 0);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(a_client_may_stage_its_window_and_no_more)
 {
     struct rig r;
@@ -541,6 +557,7 @@ int main(void)
     tcase_add_test(tc, nothing_moves_before_the_last_has_come);
     tcase_add_test(tc, a_chunk_sent_again_counts_once);
     tcase_add_test(tc, of_a_given_up_exchange_nothing_is_left);
+    tcase_add_test(tc, of_a_given_up_exchange_nothing_waits);
     tcase_add_test(tc, a_client_may_stage_its_window_and_no_more);
     tcase_add_test(tc, a_tensor_alone_is_refused);
     tcase_add_test(tc, a_message_that_is_not_finite_is_refused_whole);
