@@ -182,13 +182,15 @@ struct psc_point {
 struct psc_optimizer {
     const char *name; /* as in ps_optimizers */
     unsigned keeps;   /* of PSC_KEPT_X and PSC_KEPT_V */
-    /* The worker's own step, at rate eta, with momentum delta. */
+    /* The worker's own step, at rate eta, with momentum delta. NULL: the caller makes it,
+     * psc_options.own_step.
+     */
     void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
     /* Of those that keep x: at from x and v, when something else has moved x. */
     void (*look)(const struct ps_vec *vec, const struct psc_point *p, float delta);
 };
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
-    psc_optimizer_nesterov;
+    psc_optimizer_nesterov, psc_optimizer_external;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 /* The worker's half of a rule (DESIGN 3): what of a step goes to the server, when, and what becomes of the

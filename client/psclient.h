@@ -140,6 +140,14 @@ struct psc_options {
      * that both ends have, and the next when it fails. */
     const char *transport;
     size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as of the first version */
+    /* The worker's own step, where the job has `optimizer: external`: moves the PSC_PARAM values of x, the
+     * array that psc_step was given, by the gradient g: psc_step's, or what stands for it in a clique, the
+     * members' mean. learning_rate: the method's at this step, which the caller may use or not. psc_step
+     * calls it, in its own thread, at the place in the step that the rule gives it: after an elastic
+     * exchange, before one that sends what the steps came to. It must not call the library. The method's
+     * weight decay is not added to g. NULL: there is none, and jobs of such a method are PSC_EUNSUPPORTED. */
+    void (*own_step)(void *own_step_arg, float *x, const float *g, double learning_rate);
+    void *own_step_arg;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */

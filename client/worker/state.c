@@ -142,6 +142,11 @@ void psc_own_step(struct psc *c, float *at, const float *g)
 {
     double begin = ps_now_s();
     float eta = (float)psc_rate(c);
+    if (c->optimizer->step == NULL) {
+        c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
+        c->update_s += ps_now_s() - begin;
+        return;
+    }
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         struct psc_point p = point_of(c, s->range, at);
