@@ -109,7 +109,7 @@ struct psc_shared {
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
-    bool give_up;             /* the transfer under way is to end */
+    int give_up;              /* the transfer under way is to end with this result; PSC_OK: it is not */
     struct ps_hyper hyper;    /* of the road that transfers take */
     struct psc_counts counts; /* as of the last transfer */
 };
@@ -333,9 +333,10 @@ struct psc_admm {
 };
 
 struct psc {
-    struct psc_options opt;                   /* strings owned, but for transport */
-    char transport[8];                        /* "auto", or the one that data has to take */
-    struct ps_buffer buffers[PS_MAX_BUFFERS]; /* client/worker/memory.h; base NULL: none */
+    struct psc_options opt;                      /* strings owned, but for transport */
+    char transport[8];                           /* "auto", or the one that data has to take */
+    struct ps_buffer buffers[PS_MAX_BUFFERS];    /* client/worker/memory.h; base NULL: none */
+    struct psc_memory *memories[PS_MAX_BUFFERS]; /* who frees them instead of psc_close; NULL: nobody */
     struct psc_proof proof;
     struct ps_error error;
     struct psc_shared shared;
@@ -361,6 +362,8 @@ struct psc {
     bool begun;            /* psc_begin has succeeded */
     bool local;            /* there is no server */
     bool pulled;           /* more than its own steps has moved x since this was cleared */
+    bool interrupted;      /* options.go_on has ended a wait */
+    double asked_s;        /* when it was last asked */
 
     struct psc_group group;
 

@@ -39,7 +39,7 @@ static int check(struct psc *c, const struct hand *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    int rc = psc_check_process(c, h->call);
+    int rc = psc_check_use(c, h->call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)

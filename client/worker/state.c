@@ -63,7 +63,7 @@ void psc_start_over(struct psc *c)
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
-    int rc = psc_check_process(c, call);
+    int rc = psc_check_use(c, call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)
