@@ -19,7 +19,7 @@ import psclient
 from psd_fixture import HANG_S, PsdCase
 
 MODEL = {"w": (3,), "b": (2,)}
-PATIENT: dict[str, Any] = {"retry_ms": 60000, "heartbeat_ms": 10000}  # nothing is lost here: nothing is to be sent again
+PATIENT: dict[str, Any] = {"retry_ms": 60000, "heartbeat_ms": 10000}  # nothing is lost: nothing is sent again
 
 
 def floats(*values: float) -> Any:

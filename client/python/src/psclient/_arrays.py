@@ -20,8 +20,7 @@ def as_numpy(name: str, array: Any) -> npt.NDArray[Any]:
         return array
     if not hasattr(array, "__dlpack__"):
         raise TypeError(
-            f"{name} is a {type(array).__name__}; allowed are NumPy arrays and arrays with __dlpack__, "
-            "such as PyTorch's tensors"
+            f"{name} is a {type(array).__name__}; allowed are NumPy arrays and arrays with __dlpack__, such as PyTorch's tensors"
         )
     device = int(array.__dlpack_device__()[0])
     if device not in _ON_HOST:

@@ -194,8 +194,7 @@ def load() -> C.CDLL:
         except (OSError, AttributeError) as why:
             failures.append(str(why))
     raise ImportError(
-        f"psclient needs libpsclient: {'; '.join(failures)}. Install psd, or set PSCLIENT_LIBRARY to "
-        f"build/client/{SONAME}"
+        f"psclient needs libpsclient: {'; '.join(failures)}. Install psd, or set PSCLIENT_LIBRARY to build/client/{SONAME}"
     )
 
 

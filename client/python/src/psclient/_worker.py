@@ -133,9 +133,7 @@ def _manifest_of(tensors: list[Tensor]) -> C.Array[_native.psc_tensor]:
     offset = 0
     for i, t in enumerate(tensors):
         if not 1 <= len(t.shape) <= _native.MAX_DIMS:
-            raise InvalidArgument(
-                f"tensor '{t.name}' has {len(t.shape)} dimensions; allowed are 1 to {_native.MAX_DIMS}"
-            )
+            raise InvalidArgument(f"tensor '{t.name}' has {len(t.shape)} dimensions; allowed are 1 to {_native.MAX_DIMS}")
         shape = (C.c_uint64 * _native.MAX_DIMS)(*t.shape)
         out[i] = _native.psc_tensor(t.name.encode(), offset, shape, len(t.shape), int(t.role), int(not t.decays))
         offset += t.size
@@ -301,9 +299,7 @@ class Worker:
     def _size_of(self, call: str, tensor: str | None) -> int:
         if tensor not in self._sizes:
             raise InvalidArgument(
-                f"{call}: begin comes first"
-                if not self._sizes
-                else f"{call}: no tensor of the manifest is named '{tensor}'"
+                f"{call}: begin comes first" if not self._sizes else f"{call}: no tensor of the manifest is named '{tensor}'"
             )
         return self._sizes[tensor]
 
@@ -403,9 +399,7 @@ class Worker:
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):
             function = getattr(_lib, f"psc_{call}_start")
-            self._check(
-                function(self._handle, _text(tensor), *(a.ctypes.data for a in taken), *numbers, C.byref(ticket))
-            )
+            self._check(function(self._handle, _text(tensor), *(a.ctypes.data for a in taken), *numbers, C.byref(ticket)))
             self._started[ticket.value] = (*taken, *(given for _, given, _ in arrays))
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has waited for that one
         return Transfer(self, ticket.value)
@@ -524,6 +518,14 @@ class Worker:
         for name in ("method", "optimizer", "transport", "averaging"):
             values[name] = values[name].decode()
         return Info(**values)
+
+    @property
+    def save_version(self) -> int:
+        """The center's version when the server last asked the workers to save; 0: it has not."""
+        out = _native.psc_info(C.sizeof(_native.psc_info))
+        with self._use("Worker.save_version"):
+            self._check(_lib.psc_info(self._handle, C.byref(out)))
+        return int(out.save_version)
 
     @property
     def rank(self) -> int:
