@@ -36,7 +36,7 @@ with psclient.torch.Trainer(model, optimizer, server=server) as worker:
         loss = cross_entropy(model(images[batch]), labels[batch])
         loss.backward()
         worker.step(len(batch))  # in place of optimizer.step()
-        worker.report(loss=float(loss))
+        worker.report(loss=loss.item())
     worker.pull()  # the center
     with torch.no_grad():
         accuracy = float((model(tests).argmax(1) == answers).float().mean())

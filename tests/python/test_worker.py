@@ -195,6 +195,21 @@ class Training(PsdCase):
         with self.assertRaises(FileNotFoundError):
             worker.load(psd.folder / "none", again)
 
+    def test_psd_may_go_and_come_back(self) -> None:
+        psd = self.psd("async-sgd", "checkpoint.every_s=1")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x, retry_ms=200, heartbeat_ms=100)
+        killed = False
+        for _ in worker.steps():
+            worker.step(x, floats(1, 1, 1, 1, 1))
+            if not killed and worker.save_version != 0 and (psd.folder / "state" / "checkpoints").exists():
+                psd.kill()
+                psd.start("--resume")
+                killed = True
+            elif worker.info.reconnects > 0:
+                break
+        self.assertTrue(killed)
+
     def test_a_method_without_a_server(self) -> None:
         with psclient.Worker(local=psclient.Local("sgd", learning_rate=1)) as worker:
             x = floats(1, 2, 3, 4, 5)
