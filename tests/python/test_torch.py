@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from collections.abc import Callable
@@ -267,6 +268,26 @@ class Vector(Case):
         for name in ("first.weight", "scale", "norm.running_var"):
             self.assertTrue(torch.equal(net.state_dict()[name], other.state_dict()[name]), name)
 
+    def test_a_checkpoint_opens_by_name(self) -> None:
+        psd = self.psd("async-msgd", "learning_rate=0.1")
+        net, other = make_net(), make_net(seed=5)
+        worker = self.trainer(psd, net)
+        self.train(worker, range(3))
+        worker.pull()
+        worker.close()
+        psd.drain()
+        psd.process.wait(HANG_S)
+        (path,) = (psd.folder / "state" / "checkpoints").glob("*.safetensors")
+        psclient.torch.load_checkpoint(other, path)
+        for name, values in net.state_dict().items():
+            if name != "norm.num_batches_tracked":
+                self.assertTrue(torch.equal(values, other.state_dict()[name]), name)
+        with self.assertRaisesRegex(ValueError, "differ in bias, first.bias, first.weight"):
+            psclient.torch.load_checkpoint(nn.Linear(2, 2), path)
+        net.last = nn.Linear(9, 3)
+        with self.assertRaisesRegex(ValueError, r"'last.weight' has shape \(3, 8\); the model's has \(3, 9\)"):
+            psclient.torch.load_checkpoint(net, path)
+
     def test_torchruns_rank_is_taken(self) -> None:
         psd = self.psd("async-sgd")
         with mock.patch.dict(os.environ, {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2"}):
@@ -345,6 +366,38 @@ class Killed(Case):
         self.assertEqual(steps, [clock, clock])  # AdamW's own count of each parameter
         exchanges = worker.info.exchanges
         train_until(lambda: worker.info.exchanges > exchanges)
+
+
+DDP = """
+import sys
+import torch
+from torch.nn.parallel import DistributedDataParallel
+import psclient.torch
+rank, folder = int(sys.argv[1]), sys.argv[2]
+store = torch.distributed.FileStore(folder + "/store", 2)
+torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+torch.manual_seed(1)
+net = DistributedDataParallel(torch.nn.Linear(2, 1, bias=False))
+with psclient.Ring("file:" + folder + "/ring", 2, rank=rank) as ring:
+    net.register_comm_hook(ring, psclient.torch.ddp_hook)
+    net(torch.full((1, 2), 1.0 + rank)).sum().backward()
+    print(net.module.weight.grad.tolist(), flush=True)
+    ring.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+
+class Ddp(Case):
+    def test_its_gradients_are_averaged_over_the_ring(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            processes = [
+                subprocess.Popen([sys.executable, "-c", DDP, str(rank), folder], stdout=subprocess.PIPE, text=True)
+                for rank in range(2)
+            ]
+            for process in processes:
+                self.addCleanup(process.kill)
+            found = [process.communicate(timeout=HANG_S)[0] for process in processes]
+        self.assertEqual(found, ["[[1.5, 1.5]]\n"] * 2)
 
 
 class Refused(Case):

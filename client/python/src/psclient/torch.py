@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes as C
 import io
+import json
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -342,6 +343,28 @@ def evaluate(
     return result
 
 
+def load_checkpoint(model: nn.Module, path: _Path) -> None:
+    """Copies the center of a psd's checkpoint into `model`, strictly by name: what one has and the other lacks is a ValueError
+    that names it. Tied parameters are there once, and counters, such as num_batches_tracked, not at all. The file is a
+    safetensors file, whose other tensors, psd.…, are the rule's."""
+    with open(path, "rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
+        begin = file.tell()
+        entries = entries_of(model)
+        strangers = set(tensors).symmetric_difference(e.name for e in entries)
+        if strangers:
+            raise ValueError(f"{path}: model and checkpoint differ in {', '.join(sorted(strangers)[:5])}")
+        with torch.no_grad():
+            for entry in entries:
+                found, wanted = tuple(tensors[entry.name]["shape"]), entry.described.shape
+                if found != wanted or tensors[entry.name]["dtype"] != "F32":
+                    raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
+                file.seek(begin + tensors[entry.name]["data_offsets"][0])
+                values = np.fromfile(file, np.float32, entry.tensor.numel())
+                entry.tensor.copy_(torch.from_numpy(values).view(entry.tensor.shape))
+
+
 def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     """A communication hook of DistributedDataParallel: gradients are averaged over `ring` instead of the process group.
 
@@ -356,4 +379,6 @@ def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     return future
 
 
-__all__ = ["Trainer", "ddp_hook", "evaluate"]
+ddp_hook.__annotations__.clear()  # DDP wants none, or its own classes; these are text
+
+__all__ = ["Trainer", "ddp_hook", "evaluate", "load_checkpoint"]
