@@ -54,6 +54,7 @@ class Gpt(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.letters, self.places = nn.Embedding(len(LETTERS), WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        nn.init.normal_(self.letters.weight, std=0.02)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH))
         self.head = nn.Linear(WIDTH, len(LETTERS), bias=False)
         self.head.weight = self.letters.weight  # tied: one tensor of the job

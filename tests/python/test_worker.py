@@ -250,6 +250,34 @@ class OwnStep(PsdCase):
             worker.step(x, x)
             self.assertEqual(len(calls), 3)
 
+    def test_no_handlers_exception_is_lost(self) -> None:
+        """Wherever a signal comes: in the loop, in an exchange, at the door of the own step."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0.1", "period=1")
+        raised = caught = 0
+
+        class Now(Exception):
+            pass
+
+        def handler(*_: object) -> None:
+            nonlocal raised
+            raised += 1
+            raise Now
+
+        x = np.ones(300000, np.float32)
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        while raised < 100:
+            with psclient.Worker(psd.endpoint, own_step=lambda *_: None) as worker:
+                worker.begin({"w": (300000,)}, x)
+                while raised < 100 and not worker.closed:  # in a wait it ends the session
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.0001 + raised * 0.00002)
+                        while True:
+                            worker.step(x, x)
+                    except Now:
+                        caught += 1
+        self.assertEqual(caught, raised)
+
     def test_it_cannot_call_its_worker(self) -> None:
         psd = self.psd("downpour", "optimizer=external")
         x = floats(1, 2, 3, 4, 5)

@@ -6,7 +6,10 @@ that raises (Ctrl-C: KeyboardInterrupt) ends the wait."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
+from types import CodeType
+from typing import Any
 
 from psclient import _native
 
@@ -34,3 +37,27 @@ class Asker:
             except BaseException as raised:
                 self.raised = raised
                 answer = 0
+
+
+class Catcher:
+    """`with` it, what a handler raises at the first instruction of a callback, which ctypes would print and forget, goes to
+    `tell` instead. `code` is the callback's."""
+
+    def __init__(self, code: CodeType, tell: Callable[[BaseException], None]) -> None:
+        self._code, self._tell = code, tell
+        self._before = sys.unraisablehook
+
+    def _hook(self, unraisable: Any) -> None:
+        frame = unraisable.exc_traceback
+        while frame is not None and frame.tb_frame.f_code is not self._code:
+            frame = frame.tb_next
+        if frame is not None and unraisable.exc_value is not None:
+            self._tell(unraisable.exc_value)
+        else:
+            self._before(unraisable)
+
+    def __enter__(self) -> None:
+        self._before, sys.unraisablehook = sys.unraisablehook, self._hook
+
+    def __exit__(self, *why: object) -> None:
+        sys.unraisablehook = self._before

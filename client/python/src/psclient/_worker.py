@@ -21,7 +21,7 @@ from psclient._arrays import Floats, take
 from psclient._errors import Drained, InvalidArgument, error_of
 from psclient._memory import array_at
 from psclient._ring import Ring
-from psclient._signals import Asker
+from psclient._signals import Asker, Catcher
 
 _lib = _native.lib
 _log = logging.getLogger("psclient")
@@ -193,6 +193,7 @@ class Worker:
         self._draining = False
         self._asker = Asker()
         self._step_raised: BaseException | None = None
+        self._catcher: Catcher | None = None  # of an own step
         self._x: object = None
         self._g: object = None
         self._x_at = self._g_at = 0
@@ -250,6 +251,10 @@ class Worker:
             except BaseException as raised:
                 self._step_raised = raised
 
+        def tell(raised: BaseException) -> None:
+            self._step_raised = raised
+
+        self._catcher = Catcher(run.__code__, tell)
         callback = _native.OWN_STEP(run)
         self._callbacks.append(callback)
         return callback
@@ -339,7 +344,11 @@ class Worker:
         if x is not self._x or g is not self._g:
             self._bind(x, g)
         with self._use("Worker.step"):
-            rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
+            if self._catcher is None:
+                rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
+            else:
+                with self._catcher:
+                    rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
             if rc != _OK or self._step_raised is not None or self._asker.raised is not None:
                 self._after_step(rc)
 
