@@ -1,6 +1,7 @@
-"""A small GPT on characters of a text that it makes itself, by DiLoCo: torchrun --nproc-per-node 4 gpt.py @endpoint [STEPS]
+r"""A small GPT on characters of a text that it makes itself, by DiLoCo: torchrun --nproc-per-node 4 gpt.py @endpoint [STEPS]
 
-    psd --method diloco --set optimizer=external --set workers=4 --set codec.message=int8 --endpoint-file endpoint
+    psd --method diloco --set optimizer=external --set workers=4 --set outer_momentum=0.5 --set codec.message=int8 \
+        --endpoint-file endpoint
 
 Workers step by AdamW and exchange every 50 steps, as int8: 1/200 of the bytes of DDP in float32."""
 
@@ -54,7 +55,8 @@ class Gpt(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.letters, self.places = nn.Embedding(len(LETTERS), WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        nn.init.normal_(self.letters.weight, std=0.02)
+        for table in (self.letters, self.places):
+            nn.init.normal_(table.weight, std=0.1)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH))
         self.head = nn.Linear(WIDTH, len(LETTERS), bias=False)
         self.head.weight = self.letters.weight  # tied: one tensor of the job
@@ -75,7 +77,7 @@ def main(server: str, steps: int) -> None:
     torch.manual_seed(1)
     torch.set_num_threads(1)
     model = Gpt()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
     with psclient.torch.Trainer(model, optimizer, server=server) as worker:
         text, dice = make_text(seed=worker.rank), torch.Generator().manual_seed(worker.rank)
         count: Iterator[int] = worker.steps(range(steps))
