@@ -49,6 +49,15 @@ unsigned psc_kept_of(const struct psc *c)
     return keeps;
 }
 
+bool psc_kept_are_there(const struct psc *c)
+{
+    unsigned keeps = psc_kept_of(c);
+    for (int k = 0; k < PSC_N_KEPT; k++)
+        if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL)
+            return false;
+    return true;
+}
+
 bool psc_is_ahead(const struct psc *c)
 {
     return c->ahead.started && c->half->lands_in_x;

@@ -125,6 +125,86 @@ START_TEST(it_is_the_job_that_asks_for_it)
 }
 END_TEST
 
+static void write_config(const char *text)
+{
+    FILE *f = fopen(psd.config, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Until the worker has been told. */
+static void change_method(struct psc *c, const char *config)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(c, &info);
+    uint32_t before = info.generation;
+    write_config(config);
+    free(daemon_ask(&psd, "POST", "/reload"));
+    for (double end = unit_now_s() + UNIT_HANG_S; info.generation == before; psc_info(c, &info)) {
+        ck_assert(unit_now_s() < end);
+        unit_nap_ms(5);
+    }
+}
+
+#define EXTERNAL                                                                                             \
+    "method: downpour\noptimizer: external\nparameters: {period: 100, learning_rate: 0.5, " CONSTANT
+#define BY_RULE  "method: async-sgd\nparameters: {learning_rate: 0.5, " CONSTANT
+#define CONSTANT "schedule: {kind: constant, warmup_steps: 0}}\n"
+
+/* All powers of two: each gradient moves x by 1, whoever makes the step, and none is lost. */
+START_TEST(a_change_of_the_method_takes_the_step_and_gives_it_back)
+{
+    struct seen seen = {0};
+    struct psc *c;
+    static const char *const settings[] = {NULL};
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
+    write_config(EXTERNAL);
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    memset(x, 0, sizeof x);
+    for (size_t i = 0; i < RIG_N; i++)
+        g[i] = -2;
+    ck_assert_int_eq(open_external(&seen, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));
+    for (int t = 1; t <= 6; t++) {
+        if (t == 3)
+            change_method(c, BY_RULE);
+        if (t == 5)
+            change_method(c, EXTERNAL);
+        assert_ok(c, psc_step(c, x, g, 1));
+        ck_assert_float_eq(x[0], (float)t);
+        ck_assert_int_eq(seen.calls, t <= 2 ? t : t <= 4 ? 2 : t - 2);
+    }
+    assert_ok(c, psc_pull(c, NULL, center));
+    ck_assert_float_eq(center[0], 4); /* what came before the last change */
+    psc_close(c);
+}
+END_TEST
+
+/* And goes on when the job is one again that it can be in. */
+START_TEST(a_change_that_wants_a_step_of_a_worker_without_is_refused)
+{
+    struct psc *c;
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, NULL), 0);
+    write_config(BY_RULE);
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    ck_assert_int_eq(open_external(NULL, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));
+    assert_ok(c, psc_step(c, x, g, 1));
+    change_method(c, EXTERNAL);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EUNSUPPORTED);
+        assert_says(psc_error(c), "own_step");
+        assert_ok(c, psc_pull(c, NULL, x));
+    }
+    ck_assert_uint_eq(psc_clock(c), 1);
+    change_method(c, BY_RULE);
+    assert_ok(c, psc_step(c, x, g, 1));
+    ck_assert_uint_eq(psc_clock(c), 2);
+    psc_close(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-external");
@@ -133,6 +213,8 @@ int main(void)
     tcase_add_loop_test(tc, an_external_sgd_is_sgd, 0, sizeof jobs / sizeof *jobs);
     tcase_add_test(tc, a_worker_without_a_step_is_refused);
     tcase_add_test(tc, it_is_the_job_that_asks_for_it);
+    tcase_add_test(tc, a_change_of_the_method_takes_the_step_and_gives_it_back);
+    tcase_add_test(tc, a_change_that_wants_a_step_of_a_worker_without_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
