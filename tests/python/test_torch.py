@@ -291,6 +291,36 @@ class Vector(Case):
             worker = self.trainer(psd, make_net())
         self.assertEqual(worker.rank, 6)
 
+    def test_a_rank_that_torchrun_gives_again_is_waited_for(self) -> None:
+        psd = self.psd("async-sgd")
+        before = psclient.Worker(psd.endpoint, rank=6)
+        tried = threading.Event()
+
+        def leave() -> None:
+            tried.wait(HANG_S)
+            before.close()
+
+        leaves = threading.Thread(target=leave)
+        leaves.start()
+        self.addCleanup(leaves.join)
+        self.addCleanup(tried.set)
+        with mock.patch.dict(os.environ, {"RANK": "6"}), mock.patch("time.sleep", lambda _s: tried.set()):
+            worker = self.trainer(psd, make_net())
+        self.assertEqual(worker.rank, 6)
+        with self.assertRaises(psclient.RankTaken):  # who names one himself is told
+            psclient.torch.Trainer(make_net(), server=psd.endpoint, rank=6)
+
+    def test_data_may_be_loaded_by_forked_processes(self) -> None:
+        net = nn.Linear(6, 3)
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=0.1"), net)
+        data = torch.utils.data.TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
+        loader = torch.utils.data.DataLoader(data, 16, num_workers=2, multiprocessing_context="fork")
+        for images, labels in worker.steps(loader):
+            worker.zero_grad()
+            functional.cross_entropy(net(images), labels).backward()
+            worker.step(len(labels))
+        self.assertEqual(worker.worker.clock, 4)
+
     def test_a_state_is_saved_when_psd_asks(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1", "checkpoint.every_s=1")
         path = psd.folder / "worker"

@@ -408,8 +408,8 @@ class Waiting(PsdCase):
 
 class Alone(unittest.TestCase):
     def test_ctrl_c_while_nobody_answers(self) -> None:
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             psclient.Worker("ipc:///tmp/psd-python-nobody", timeout_ms=1000 * HANG_S)
 
     def test_the_library_is_named_where_it_is_missing(self) -> None:

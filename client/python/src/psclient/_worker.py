@@ -146,7 +146,8 @@ _open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 def _close_all() -> None:
     """The library's threads must not call into a Python that ends."""
     for worker in list(_open_workers):
-        worker.close()
+        with contextlib.suppress(InvalidArgument):  # a thread is in it still
+            worker.close()
 
 
 atexit.register(_close_all)

@@ -17,6 +17,7 @@ import ctypes as C
 import io
 import json
 import os
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, TypeVar, Union, overload
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from psclient._errors import NotFinite, Unsupported
+from psclient._errors import NotFinite, RankTaken, Unsupported
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._ring import Ring
 from psclient._worker import Info, Role, Worker
@@ -34,9 +35,22 @@ _T = TypeVar("_T")
 _Path = Union[str, "os.PathLike[str]"]
 
 
-def _rank_of_torchrun() -> int:
-    """torchrun's RANK; -1, any, without it."""
-    return int(os.environ.get("RANK", "-1"))
+_RANK_PAUSE_S = 0.5
+
+
+def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
+    """With torchrun's RANK where there is one and no other is asked for; any without. A process that torchrun has started again
+    finds its rank taken until psd has given up the one before (limits.silence_s): it waits, as long as for a server."""
+    patient = rank is None and "RANK" in os.environ
+    wanted = int(os.environ.get("RANK", "-1")) if rank is None else rank
+    end = time.monotonic() + options.get("timeout_ms", 60000) / 1e3
+    while True:
+        try:
+            return Worker(server, rank=wanted, **options)
+        except RankTaken:
+            if not patient or time.monotonic() > end:
+                raise
+            time.sleep(_RANK_PAUSE_S)
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, entries: list[Entry]) -> None:
@@ -114,7 +128,7 @@ class Trainer:
                 trainer._own_step(g)
 
         options.setdefault("own_step", own_step if optimizer is not None else None)
-        self.worker = Worker(server, rank=_rank_of_torchrun() if rank is None else rank, **options)
+        self.worker = _open(server, rank, options)
         try:
             self._join()
             self._watch = Watch(model, self._entries)
