@@ -115,7 +115,7 @@ struct psc_shared {
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
-    bool give_up;             /* the transfer under way is to end */
+    int give_up;              /* the transfer under way is to end with this result; PSC_OK: it is not */
     struct ps_hyper hyper;    /* of the road that transfers take */
     struct psc_counts counts; /* as of the last transfer */
 };
@@ -188,13 +188,15 @@ struct psc_point {
 struct psc_optimizer {
     const char *name; /* as in ps_optimizers */
     unsigned keeps;   /* of PSC_KEPT_X and PSC_KEPT_V */
-    /* The worker's own step, at rate eta, with momentum delta. */
+    /* The worker's own step, at rate eta, with momentum delta. NULL: the caller makes it,
+     * psc_options.own_step.
+     */
     void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
     /* Of those that keep x: at from x and v, when something else has moved x. */
     void (*look)(const struct ps_vec *vec, const struct psc_point *p, float delta);
 };
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
-    psc_optimizer_nesterov;
+    psc_optimizer_nesterov, psc_optimizer_external;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 /* The worker's half of a rule (DESIGN 3): what of a step goes to the server, when, and what becomes of the
@@ -337,9 +339,10 @@ struct psc_admm {
 };
 
 struct psc {
-    struct psc_options opt;                   /* strings owned, but for transport */
-    char transport[8];                        /* "auto", or the one that data has to take */
-    struct ps_buffer buffers[PS_MAX_BUFFERS]; /* client/worker/memory.h; base NULL: none */
+    struct psc_options opt;                      /* strings owned, but for transport */
+    char transport[8];                           /* "auto", or the one that data has to take */
+    struct ps_buffer buffers[PS_MAX_BUFFERS];    /* client/worker/memory.h; base NULL: none */
+    struct psc_memory *memories[PS_MAX_BUFFERS]; /* who frees them instead of psc_close; NULL: nobody */
     struct psc_proof proof;
     struct ps_error error;
     struct psc_shared shared;
@@ -366,6 +369,8 @@ struct psc {
     bool begun;            /* psc_begin has succeeded */
     bool local;            /* there is no server */
     bool pulled;           /* more than its own steps has moved x since this was cleared */
+    bool interrupted;      /* options.go_on has ended a wait */
+    double asked_s;        /* when it was last asked */
 
     struct psc_group group;
 

@@ -42,7 +42,8 @@ void psc_take_method(struct psc *c, const struct psc_road *road)
 /* What the worker owes, into the center; its own x is the center then. */
 static int pay(struct psc *c, float *x)
 {
-    const float *owed = c->stepped && c->half->owed != NULL ? c->half->owed(c, x) : NULL;
+    bool may_owe = c->stepped && c->half->owed != NULL && psc_kept_are_there(c);
+    const float *owed = may_owe ? c->half->owed(c, x) : NULL;
     c->ahead.lost = false;
     if (owed == NULL)
         return PSC_OK;
@@ -110,5 +111,10 @@ int psc_adopt(struct psc *c, float *x)
     psc_tempo_restart(c);
     c->tempo.period = 0;
     rc = set_out(c, x, same_rule);
-    return rc == PSC_OK ? paid : rc;
+    if (rc == PSC_OK)
+        return paid;
+    c->generation =
+        road.generation - 1; /* not gone over yet: the next step tries again, from the beginning */
+    c->rule_name[0] = 0;
+    return rc;
 }

@@ -144,10 +144,16 @@ static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
     struct psc_shared *s = &c->shared;
     int result = PSC_OK;
     pthread_mutex_lock(&s->lock);
-    while (!done(s) && s->state != PSC_STATE_ENDED)
-        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(1));
-    if (!done(s) || s->state == PSC_STATE_ENDED)
+    while (!done(s) && s->state != PSC_STATE_ENDED && !c->interrupted) {
+        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(psc_ask_again_s(c)));
+        pthread_mutex_unlock(&s->lock);
+        psc_ask_to_go_on(c);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (s->state == PSC_STATE_ENDED)
         result = psc_fail(c, s->result, "%s", s->why.text);
+    else if (!done(s))
+        result = psc_fail(c, PSC_EINTERRUPTED, "the wait for the server was interrupted");
     pthread_mutex_unlock(&s->lock);
     return result;
 }
@@ -349,7 +355,7 @@ static bool has_session(const struct psc *c)
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
-    int rc = psc_check_process(c, "psc_begin");
+    int rc = psc_check_use(c, "psc_begin");
     if (rc != PSC_OK)
         return rc;
     if (c->manifest != NULL)

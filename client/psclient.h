@@ -43,20 +43,21 @@ enum psc_result {
                         unless psc_error() says that it did not. */
     PSC_EINVAL = -1, /* an argument or option is not allowed, or a call came out of order */
     PSC_ENOMEM = -2,
-    PSC_EGONE = -3,        /* the server did not answer within timeout_ms, reconnecting included */
-    PSC_EEVICTED = -4,     /* the server ended this session; open a new one to go on */
-    PSC_EVALUE = -5,       /* the vector holds NaN or Inf: nothing of it was sent */
-    PSC_EMANIFEST = -6,    /* the tensors differ from the job's */
-    PSC_ERANK = -7,        /* the rank wanted is taken or out of range */
-    PSC_EREFUSED = -8,     /* the server refused the request; the sentence says why. Once also when the job's
-                              method has changed and a message made by hand was of another kind than the new
-                              rule takes: nothing of it was sent */
-    PSC_EUNSUPPORTED = -9, /* server and library have no such feature, or differ in version */
-    PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads, no such file */
-    PSC_EDAMAGED = -11,    /* a file of psc_save is damaged, or is none */
-    PSC_ECLIQUE = -12,     /* a member of the clique is gone or silent, or members disagree: psclique.h */
-    PSC_EAUTH = -13,       /* the server does not let this key in, or not as this rank; one end has a key and
-                              the other has none; or the key file cannot be used */
+    PSC_EGONE = -3,         /* the server did not answer within timeout_ms, reconnecting included */
+    PSC_EEVICTED = -4,      /* the server ended this session; open a new one to go on */
+    PSC_EVALUE = -5,        /* the vector holds NaN or Inf: nothing of it was sent */
+    PSC_EMANIFEST = -6,     /* the tensors differ from the job's */
+    PSC_ERANK = -7,         /* the rank wanted is taken or out of range */
+    PSC_EREFUSED = -8,      /* the server refused the request; the sentence says why. Once also when the job's
+                               method has changed and a message made by hand was of another kind than the new
+                               rule takes: nothing of it was sent */
+    PSC_EUNSUPPORTED = -9,  /* server and library have no such feature, or differ in version */
+    PSC_ESYSTEM = -10,      /* the operating system refused: no descriptors, no threads, no such file */
+    PSC_EDAMAGED = -11,     /* a file of psc_save is damaged, or is none */
+    PSC_ECLIQUE = -12,      /* a member of the clique is gone or silent, or members disagree: psclique.h */
+    PSC_EAUTH = -13,        /* the server does not let this key in, or not as this rank; one end has a key and
+                               the other has none; or the key file cannot be used */
+    PSC_EINTERRUPTED = -14, /* options.go_on ended a wait. Only psc_close is left */
 };
 
 enum psc_role {
@@ -144,6 +145,21 @@ struct psc_options {
      * to 1024; started by psc_begin. They sleep between the passes. The values are the same bits. 0, 1: the
      * caller alone. */
     uint32_t threads;
+    /* The worker's own step, where the job has `optimizer: external`: moves the PSC_PARAM values of x, the
+     * array that psc_step was given, by the gradient g: psc_step's, or what stands for it in a clique, the
+     * members' mean. learning_rate: the method's at this step, which the caller may use or not. psc_step
+     * calls it, in its own thread, at the place in the step that the rule gives it: after an elastic
+     * exchange, before one that sends what the steps came to. It must not call the library. The method's
+     * weight decay is not added to g. NULL: there is none, and jobs of such a method are PSC_EUNSUPPORTED. */
+    void (*own_step)(void *own_step_arg, float *x, const float *g, double learning_rate);
+    void *own_step_arg;
+    /* Called in the thread of a call that waits for the server, every tenth of a second or so: 0 ends the
+     * wait, and the call is PSC_EINTERRUPTED. What it had on its way has then landed, or not, or in part. For
+     * programs whose signals are handled between two of their own instructions, as Python's are. It must not
+     * call the library. Waits for a clique's members do not ask: its timeout_ms bounds them. NULL: nobody is
+     * asked. */
+    int (*go_on)(void *go_on_arg);
+    void *go_on_arg;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */
@@ -207,6 +223,14 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * may have moved in part; once the call has returned the server writes nothing there. PSC_EINVAL, PSC_ENOMEM.
  */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
+
+/* Lets a vector of psc_alloc outlive the handle: psc_close leaves it where it is, and psc_memory_free(*out)
+ * frees it. For languages whose arrays may be looked at after psc_close. PSC_EINVAL, PSC_ENOMEM. */
+struct psc_memory;
+int psc_keep(struct psc *c, const float *x, struct psc_memory **out);
+/* Before psc_close: x is the handle's again. In a child of fork, which does not have x, nothing. NULL is
+ * fine. */
+void psc_memory_free(struct psc_memory *m);
 
 /* One training step: g is the gradient at x, averaged over n_samples samples (of a clique's member at least
  * 1: PSC_EINVAL). Does what the method says: the local optimizer's step, and an exchange when it is due. On

@@ -39,7 +39,7 @@ static int check(struct psc *c, const struct hand *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    int rc = psc_check_process(c, h->call);
+    int rc = psc_check_use(c, h->call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)
@@ -90,7 +90,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
         out->anew = true;
-        if (c->half->land_anew != NULL)
+        if (c->half->land_anew != NULL && psc_kept_are_there(c))
             out->landed = c->half->land_anew;
     }
     return PSC_OK;

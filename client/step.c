@@ -8,6 +8,12 @@
 int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_kept_of(c);
+    if (c->optimizer->step == NULL && c->opt.own_step == NULL)
+        return psc_fail(
+            c, PSC_EUNSUPPORTED,
+            "the job's optimizer is %s: every worker brings a step of its own (options.own_step), "
+            "and this one has none",
+            c->optimizer->name);
     if (c->hyper.overlap && !c->half->overlaps)
         return psc_fail(c, PSC_EUNSUPPORTED,
                         "rule %s cannot exchange while the worker computes; allowed: overlap: false",

@@ -7,7 +7,7 @@ PACKAGES=(
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev
     libjansson-dev libxxhash-dev libcurl4-openssl-dev libhwloc-dev libdnnl-dev zlib1g-dev
     libncurses-dev scdoc
-    check jq gnuplot-nox
+    check jq gnuplot-nox python3-numpy
 )
 
 # A reader that is gone is no reason to fail.

@@ -3,7 +3,8 @@
 #include <string.h>
 
 static const struct psc_optimizer *const optimizers[] = {&psc_optimizer_none, &psc_optimizer_sgd,
-                                                         &psc_optimizer_heavy_ball, &psc_optimizer_nesterov};
+                                                         &psc_optimizer_heavy_ball, &psc_optimizer_nesterov,
+                                                         &psc_optimizer_external};
 
 const struct psc_optimizer *psc_optimizer_find(const char *name)
 {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
+#include "proto/clock.h"
 
 int psc_fail(struct psc *c, int result, const char *fmt, ...)
 {
@@ -23,6 +24,46 @@ int psc_check_process(struct psc *c, const char *call)
                : psc_fail(c, PSC_EINVAL,
                           "%s: the handle is of process %d, which has forked: a child opens its own", call,
                           (int)c->owner);
+}
+
+int psc_check_use(struct psc *c, const char *call)
+{
+    int rc = psc_check_process(c, call);
+    if (rc == PSC_OK && c->interrupted)
+        rc = psc_fail(c, PSC_EINTERRUPTED, "%s: an earlier call was interrupted: only psc_close is left",
+                      call);
+    return rc;
+}
+
+/* Between two questions: a signal's handler is not kept waiting, and an exchange asks once at most. */
+#define ASK_S 0.1
+
+double psc_ask_again_s(const struct psc *c)
+{
+    return c->opt.go_on != NULL ? ASK_S : 1;
+}
+
+void psc_give_up(struct psc *c, int result)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    if (c->shared.give_up == PSC_OK)
+        c->shared.give_up = result;
+    pthread_mutex_unlock(&c->shared.lock);
+    eventfd_write(c->wake_fd, 1);
+}
+
+void psc_ask_to_go_on(struct psc *c)
+{
+    if (c->opt.go_on == NULL || c->interrupted)
+        return;
+    double now = ps_now_s();
+    if (now - c->asked_s < ASK_S / 2)
+        return;
+    c->asked_s = now;
+    if (c->opt.go_on(c->opt.go_on_arg) != 0)
+        return;
+    c->interrupted = true;
+    psc_give_up(c, PSC_EINTERRUPTED);
 }
 
 int psc_take_struct(void *to, size_t known, const void *given, size_t given_size, const char *what,

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 #include "client/internal.h"
 #include "proto/clock.h"
@@ -80,11 +79,17 @@ int psc_mover_start(struct psc *c)
     return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
 }
 
-/* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent. */
-static void await(struct psc_mover *m, uint64_t ticket)
+/* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent, or
+ * when the caller does not want to go on waiting. */
+static void await(struct psc *c, uint64_t ticket)
 {
-    while (m->finished < ticket)
-        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(1));
+    struct psc_mover *m = &c->mover;
+    while (m->finished < ticket) {
+        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(c)));
+        pthread_mutex_unlock(&m->lock);
+        psc_ask_to_go_on(c);
+        pthread_mutex_lock(&m->lock);
+    }
 }
 
 uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
@@ -92,7 +97,7 @@ uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     struct psc_mover *m = &c->mover;
     pthread_mutex_lock(&m->lock);
     if (m->issued >= PSC_MAX_STARTED)
-        await(m, m->issued + 1 - PSC_MAX_STARTED);
+        await(c, m->issued + 1 - PSC_MAX_STARTED);
     uint64_t ticket = ++m->issued;
     struct psc_started *s = slot_of(m, ticket);
     s->transfer = *t;
@@ -108,7 +113,7 @@ void psc_mover_await(struct psc *c, uint64_t ticket)
 {
     double begin = ps_now_s();
     pthread_mutex_lock(&c->mover.lock);
-    await(&c->mover, ticket);
+    await(c, ticket);
     pthread_mutex_unlock(&c->mover.lock);
     c->exchange_s += ps_now_s() - begin;
 }
@@ -146,10 +151,7 @@ void psc_mover_stop(struct psc *c)
     struct psc_mover *m = &c->mover;
     if (!m->runs)
         return;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.give_up = true;
-    pthread_mutex_unlock(&c->shared.lock);
-    eventfd_write(c->wake_fd, 1);
+    psc_give_up(c, PSC_EINVAL);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
     ps_cond_wake(&m->queued);
@@ -164,7 +166,7 @@ static int outcome_of_all(struct psc *c)
 {
     struct psc_mover *m = &c->mover;
     const struct psc_outcome *out = NULL;
-    await(m, m->issued);
+    await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
     else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK && c->ahead.outcome.rc != PSC_CUT)
@@ -182,7 +184,7 @@ static int outcome_of(struct psc *c, uint64_t ticket)
 {
     struct psc_mover *m = &c->mover;
     const struct psc_outcome *out = NULL;
-    await(m, ticket);
+    await(c, ticket);
     if (ticket + PSC_MAX_STARTED > m->issued)
         out = &slot_of(m, ticket)->own;
     else if (m->failed_ticket != 0 && ticket >= m->failed_ticket)
@@ -198,7 +200,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
     struct psc_mover *m = &c->mover;
     double begin = ps_now_s();
     int rc = PSC_OK;
-    if ((rc = psc_check_process(c, "psc_wait")) != PSC_OK)
+    if ((rc = psc_check_use(c, "psc_wait")) != PSC_OK)
         return rc;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");

@@ -78,8 +78,10 @@ static int look_around(struct psc *c, bool *joined, bool *moved)
     pthread_mutex_lock(&s->lock);
     *joined = s->state == PSC_STATE_JOINED;
     *moved = s->epoch != carry->links.epoch;
-    if (s->give_up)
-        rc = ps_fail(&carry->error, PSC_EINVAL, "given up: the handle is being closed");
+    if (s->give_up != PSC_OK)
+        rc = ps_fail(&carry->error, s->give_up, "given up: %s",
+                     s->give_up == PSC_EINTERRUPTED ? "the caller's wait was interrupted"
+                                                    : "the handle is being closed");
     else if (s->state == PSC_STATE_ENDED)
         rc = ps_fail(&carry->error, s->result, "%s; the transfer under way did not complete", s->why.text);
     else if (*moved && *joined)
@@ -300,6 +302,8 @@ static void wait_for_news(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
     int ms = carry->refused || carry->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
+    int ask_ms = (int)(psc_ask_again_s(c) * 1e3);
+    ms = ms < ask_ms ? ms : ask_ms;
     if (carry->links.transport != NULL && !carry->links.leaving && !carry->links.none)
         carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
     else
@@ -394,6 +398,8 @@ static int run(struct psc *c, struct psc_transfer *t)
             pace_begin(c, &pace);
             psc_retry_reset(&carry->links.retry);
         }
+        if (!t->patient)
+            psc_ask_to_go_on(c);
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);

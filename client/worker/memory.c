@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int psc_alloc(struct psc *c, size_t n_floats, float **x)
 {
@@ -25,9 +26,52 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
     return PSC_OK;
 }
 
+struct psc_memory {
+    struct psc *c; /* NULL once it is closed */
+    uint32_t at;   /* in c->buffers */
+    struct ps_buffer buffer;
+    pid_t owner;
+};
+
+int psc_keep(struct psc *c, const float *x, struct psc_memory **out)
+{
+    uint32_t at = PSC_BUFFER_OWN + 1;
+    int rc = psc_check_process(c, "psc_keep");
+    if (rc != PSC_OK)
+        return rc;
+    while (at < PS_MAX_BUFFERS && (x == NULL || c->buffers[at].base != x))
+        at++;
+    if (at == PS_MAX_BUFFERS || c->memories[at] != NULL || out == NULL)
+        return psc_fail(c, PSC_EINVAL,
+                        "psc_keep: allowed is a vector of psc_alloc, once, and a place for its owner");
+    struct psc_memory *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return psc_fail(c, PSC_ENOMEM, "no memory to keep a vector");
+    *m = (struct psc_memory){.c = c, .at = at, .owner = getpid()};
+    c->memories[at] = *out = m;
+    return PSC_OK;
+}
+
+void psc_memory_free(struct psc_memory *m)
+{
+    if (m == NULL || getpid() != m->owner)
+        return;
+    if (m->c != NULL)
+        m->c->memories[m->at] = NULL;
+    else
+        ps_buffer_free(&m->buffer);
+    free(m);
+}
+
 void psc_buffers_finish(struct psc *c)
 {
     psc_kept_drop_but(c, 0);
-    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++)
-        ps_buffer_free(&c->buffers[i]);
+    for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
+        if (c->memories[i] == NULL) {
+            ps_buffer_free(&c->buffers[i]);
+            continue;
+        }
+        c->memories[i]->buffer = c->buffers[i];
+        c->memories[i]->c = NULL;
+    }
 }

@@ -49,6 +49,15 @@ unsigned psc_kept_of(const struct psc *c)
     return keeps;
 }
 
+bool psc_kept_are_there(const struct psc *c)
+{
+    unsigned keeps = psc_kept_of(c);
+    for (int k = 0; k < PSC_N_KEPT; k++)
+        if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL)
+            return false;
+    return true;
+}
+
 bool psc_is_ahead(const struct psc *c)
 {
     return c->ahead.started && c->half->lands_in_x;
@@ -63,7 +72,7 @@ void psc_start_over(struct psc *c)
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
-    int rc = psc_check_process(c, call);
+    int rc = psc_check_use(c, call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)
@@ -175,7 +184,10 @@ void psc_own_step(struct psc *c, float *at, const float *g)
 {
     double begin = ps_now_s();
     struct own_pass w = {.c = c, .at = at, .g = g, .eta = (float)psc_rate(c)};
-    psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
+    if (c->optimizer->step == NULL)
+        c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
+    else
+        psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
     c->update_s += ps_now_s() - begin;
 }
 

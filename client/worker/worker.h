@@ -11,6 +11,8 @@ bool psc_kept_make(struct psc *c, enum psc_kept k);
 void psc_kept_drop_but(struct psc *c, unsigned keeps);
 /* Which vectors the method keeps: PSC_KEPT bits. */
 unsigned psc_kept_of(const struct psc *c);
+/* Whether they are there: not after a change to a method that the worker could not go over to. */
+bool psc_kept_are_there(const struct psc *c);
 /* The next step begins at the caller's array, whatever the steps before it left. */
 void psc_start_over(struct psc *c);
 /* Whether the next step's exchange has begun where all of a round's workers save after the same step. */

@@ -47,6 +47,7 @@ const struct ps_optimizer_info ps_optimizers[] = {
     {"sgd", .steps = true, 0},
     {"heavy-ball", .steps = true, PS_USES_MOMENTUM},
     {"nesterov", .steps = true, PS_USES_MOMENTUM},
+    {"external", .steps = true, 0, .callers = true},
     {.name = NULL},
 };
 

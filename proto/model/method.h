@@ -87,6 +87,7 @@ struct ps_optimizer_info {
     const char *name;
     bool steps; /* moves the worker's x itself */
     unsigned uses;
+    bool callers; /* the program that trains brings it */
 };
 
 /* A vector z that follows the center, or, without a server, the worker's x: z <- z + rate (x - z), x as it

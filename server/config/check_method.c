@@ -276,6 +276,19 @@ static int check_optimizer(const struct psd_config *cfg, const struct ps_rule_in
                    cfg->optimizer, rule->name, allowed);
 }
 
+/* What decays is up to who makes the step. */
+static int check_decay(const struct psd_config *cfg, const struct ps_optimizer_info *optimizer,
+                       struct ps_error *err)
+{
+    return !optimizer->callers || cfg->hyper.weight_decay == 0
+               ? 0
+               : ps_fail(
+                     err, -EINVAL,
+                     "parameters.weight_decay: found %g; with optimizer %s the workers' programs decide what "
+                     "decays, so allowed is 0",
+                     cfg->hyper.weight_decay, optimizer->name);
+}
+
 /* The table allows momentum from 0, below 1. An optimizer without it is sgd by another name; mdownpour moves
  * the center by momentum times v, so that without it the center stays where it is. */
 static int check_momentum(const struct psd_config *cfg, const struct ps_optimizer_info *optimizer,
@@ -415,11 +428,11 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
-        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_overlap(cfg, rule, err)) < 0 ||
-        (rc = check_dynamic(cfg, err)) < 0 || (rc = check_fragments(cfg, err)) < 0 ||
-        (rc = check_races(cfg, rule, err)) < 0 || (rc = check_drops(cfg, rule, err)) < 0 ||
-        (rc = check_trim(cfg, err)) < 0 || (rc = check_seen(cfg, rule, err)) < 0 ||
-        (rc = psd_config_clique_check(cfg, rule, err)) < 0)
+        (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_decay(cfg, optimizer, err)) < 0 ||
+        (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_dynamic(cfg, err)) < 0 ||
+        (rc = check_fragments(cfg, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||
+        (rc = check_drops(cfg, rule, err)) < 0 || (rc = check_trim(cfg, err)) < 0 ||
+        (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

@@ -130,6 +130,7 @@ START_TEST(looking_ahead_is_what_the_step_does)
         const struct psc_optimizer *o = psc_optimizer_find(info->name);
         float at[N], x[N], v[N] = {0}, g[N], again[N];
         ck_assert((o->look != NULL) == ((o->keeps & PSC_KEPT(PSC_KEPT_X)) != 0));
+        ck_assert((o->step == NULL) == info->callers);
         if (o->look == NULL)
             continue;
         for (int i = 0; i < N; i++) {

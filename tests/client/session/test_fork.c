@@ -24,6 +24,7 @@ static const struct psc_metrics metrics = {.size = sizeof metrics};
     }
 CALL(call_begin, psc_begin(c, &model, 1, own))
 CALL(call_alloc, psc_alloc(c, N, &(float *){NULL}))
+CALL(call_keep, psc_keep(c, own, &(struct psc_memory *){NULL}))
 CALL(call_step, psc_step(c, own, g, 1))
 CALL(call_exchange, psc_exchange(c, own, g, 1))
 CALL(call_init, psc_init(c, NULL, own))
@@ -50,6 +51,7 @@ static const struct {
     int (*call)(struct psc *c);
 } calls[] = {{"psc_begin", call_begin},
              {"psc_alloc", call_alloc},
+             {"psc_keep", call_keep},
              {"psc_step", call_step},
              {"psc_exchange", call_exchange},
              {"psc_init", call_init},
@@ -172,6 +174,40 @@ START_TEST(memory_of_psc_alloc_is_not_inherited)
 }
 END_TEST
 
+/* Also on the road where the server works in it. */
+START_TEST(a_kept_vector_outlives_its_handle)
+{
+    const char *const settings[] = {"method=async-easgd", "alpha=0.5", "period=1", "transport=auto", NULL};
+    struct psc_memory *kept, *other = NULL;
+    struct daemon d;
+    float *x;
+    rig_start(&d, settings);
+    struct psc *c = join(&d, transports[_i], &x);
+    ck_assert_int_eq(psc_keep(c, x + 1, &other), PSC_EINVAL);
+    assert_says(psc_error(c), "psc_keep: allowed is a vector of psc_alloc");
+    assert_ok(c, psc_keep(c, x, &kept));
+    ck_assert_int_eq(psc_keep(c, x, &other), PSC_EINVAL);
+    ck_assert_ptr_null(other);
+    psc_memory_free(kept);
+    x[0] = 5; /* the handle's again */
+    assert_ok(c, psc_keep(c, x, &kept));
+    assert_ok(c, psc_step(c, x, g, 1));
+    psc_close(c);
+    ck_assert_float_eq(x[1], 4);
+    x[1] = 77;
+    pid_t pid = fork();
+    if (pid == 0) {
+        psc_memory_free(kept); /* not the child's */
+        _exit(0);
+    }
+    ck_assert_int_eq(await_child(pid), 0);
+    ck_assert_float_eq(x[1], 77);
+    psc_memory_free(kept);
+    psc_memory_free(NULL);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_clique_is_its_processes_own)
 {
     struct psc_ring_options opt;
@@ -285,6 +321,7 @@ int main(void)
     TCase *tc = tcase_create("fork");
     tcase_add_loop_test(tc, a_forked_child_is_refused_and_its_parent_goes_on, 0, ROWS(transports));
     tcase_add_test(tc, memory_of_psc_alloc_is_not_inherited);
+    tcase_add_loop_test(tc, a_kept_vector_outlives_its_handle, 0, ROWS(transports));
     tcase_add_test(tc, a_clique_is_its_processes_own);
     tcase_add_test(tc, no_thread_of_the_library_takes_signals);
     suite_add_tcase(suite, tc);

@@ -271,10 +271,10 @@ END_TEST
 
 START_TEST(results_have_names)
 {
-    static const char *const names[] = {"PSC_OK",       "PSC_EINVAL",       "PSC_ENOMEM",    "PSC_EGONE",
-                                        "PSC_EEVICTED", "PSC_EVALUE",       "PSC_EMANIFEST", "PSC_ERANK",
-                                        "PSC_EREFUSED", "PSC_EUNSUPPORTED", "PSC_ESYSTEM",   "PSC_EDAMAGED",
-                                        "PSC_ECLIQUE",  "PSC_EAUTH"};
+    static const char *const names[] = {"PSC_OK",       "PSC_EINVAL",       "PSC_ENOMEM",      "PSC_EGONE",
+                                        "PSC_EEVICTED", "PSC_EVALUE",       "PSC_EMANIFEST",   "PSC_ERANK",
+                                        "PSC_EREFUSED", "PSC_EUNSUPPORTED", "PSC_ESYSTEM",     "PSC_EDAMAGED",
+                                        "PSC_ECLIQUE",  "PSC_EAUTH",        "PSC_EINTERRUPTED"};
     for (int i = 0; i < (int)ROWS(names); i++)
         ck_assert_str_eq(psc_result_name(-i), names[i]);
     ck_assert_str_eq(psc_result_name(PSC_DRAINED), "PSC_DRAINED");
@@ -288,6 +288,8 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_options_init_sized",
                                             "psc_open",
                                             "psc_alloc",
+                                            "psc_keep",
+                                            "psc_memory_free",
                                             "psc_begin",
                                             "psc_step",
                                             "psc_exchange",

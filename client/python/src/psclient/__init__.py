@@ -1,0 +1,59 @@
+"""psclient: the client of psd, a parameter server, for NumPy and, as psclient.torch, for PyTorch.
+
+    with psclient.Worker("@endpoint") as worker:
+        x = worker.alloc(7850)                        # float32, where psd on this machine can reach it
+        worker.begin({"w": (10, 784), "b": (10,)}, x)
+        for _ in worker.steps():                      # until the server drains
+            worker.step(x, gradient_at(x), n_samples=64)
+
+What a step means is the server's to say: the method, when and how to exchange (docs/METHODS.md). docs/PYTHON.md
+goes from a plain PyTorch loop to a job of many workers."""
+
+from psclient._errors import (
+    AuthError,
+    CliqueError,
+    DamagedState,
+    Drained,
+    Error,
+    Evicted,
+    Interrupted,
+    InvalidArgument,
+    ManifestMismatch,
+    NotFinite,
+    OperatingSystemRefused,
+    OutOfMemory,
+    RankTaken,
+    Refused,
+    ServerGone,
+    Unsupported,
+)
+from psclient._kvstore import KVStore
+from psclient._ring import Ring
+from psclient._worker import Info, Local, Role, Tensor, Transfer, Worker
+
+__all__ = [
+    "AuthError",
+    "CliqueError",
+    "DamagedState",
+    "Drained",
+    "Error",
+    "Evicted",
+    "Info",
+    "Interrupted",
+    "InvalidArgument",
+    "KVStore",
+    "Local",
+    "ManifestMismatch",
+    "NotFinite",
+    "OperatingSystemRefused",
+    "OutOfMemory",
+    "RankTaken",
+    "Refused",
+    "Ring",
+    "Role",
+    "ServerGone",
+    "Tensor",
+    "Transfer",
+    "Unsupported",
+    "Worker",
+]

@@ -1,0 +1,32 @@
+"""Vectors of psc_alloc as NumPy arrays that may outlive their Worker."""
+
+from __future__ import annotations
+
+import ctypes as C
+import weakref
+
+import numpy as np
+
+from psclient import _native
+from psclient._arrays import Floats
+
+
+class _Memory:
+    """What an array's values lie in; __array_interface__ makes NumPy hold it as long as any view of it."""
+
+    def __init__(self, address: int, n_floats: int, memory: int) -> None:
+        self.__array_interface__ = {
+            "shape": (n_floats,),
+            "typestr": "<f4",
+            "data": (address, False),
+            "version": 3,
+        }
+        # Before psc_close as after it: libpsclient knows which.
+        weakref.finalize(self, _native.lib.psc_memory_free, memory).atexit = False
+
+
+def array_at(address: int, n_floats: int, memory: C.c_void_p) -> Floats:
+    """The n_floats values there, which `memory` of psc_keep frees when the last view of them is gone."""
+    assert memory.value is not None
+    array: Floats = np.asarray(_Memory(address, n_floats, memory.value))
+    return array

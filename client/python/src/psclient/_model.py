@@ -1,0 +1,164 @@
+"""A PyTorch model as psd sees it: named tensors of one flat vector, with roles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from psclient._worker import Role, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One tensor of the vector, and where it is in the model. `tensor` is the model's own object."""
+
+    name: str
+    tensor: torch.Tensor
+    role: Role
+    decays: bool
+    offset: int
+
+    @property
+    def described(self) -> Tensor:
+        return Tensor(self.name, tuple(self.tensor.shape) or (1,), self.role, self.decays)
+
+    def of(self, flat: torch.Tensor) -> torch.Tensor:
+        """This tensor's values in a flat vector, in its shape."""
+        return flat[self.offset : self.offset + self.tensor.numel()].view(self.tensor.shape)
+
+
+def kind_of(entry: Entry) -> str:
+    return "buffer" if entry.role == Role.BUFFER else "parameter"
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool, nn.Module]]:
+    """Every tensor that psd is to know, once, module by module: name, tensor, whether it is a parameter, its module."""
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        dot = prefix + ("." if prefix else "")
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield dot + name, parameter, True, module
+        for name, buffer in module._buffers.items():
+            if buffer is None or id(buffer) in seen or name in module._non_persistent_buffers_set:
+                continue
+            if buffer.is_floating_point():  # counters are each worker's own
+                seen.add(id(buffer))
+                yield dot + name, buffer, False, module
+
+
+def _check(name: str, tensor: torch.Tensor, is_parameter: bool) -> None:
+    what = f"{'parameter' if is_parameter else 'buffer'} '{name}'"
+    if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+        raise ValueError(f"{what} has no shape yet: run the model once on a batch, then begin")
+    if tensor.dtype != torch.float32:
+        raise TypeError(
+            f"{what} is of {tensor.dtype}; psd's vectors are float32: keep the model in float32 and compute in "
+            "another type by torch.autocast"
+            + ("" if is_parameter else ", or register the buffer with persistent=False to keep it to this worker")
+        )
+    if tensor.device.type != "cpu":
+        raise TypeError(f"{what} lies on {tensor.device}; this version takes models on the CPU: model.cpu()")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{what} is {tensor.layout}; allowed are dense tensors")
+
+
+def entries_of(model: nn.Module) -> list[Entry]:
+    """The model's tensors in the order of its modules. Parameters that need no gradient are frozen; persistent buffers of
+    floats, such as batch normalisation's, are averaged over the workers. Tensors of one dimension or none (biases,
+    normalisation) do not decay. TypeError and ValueError name what cannot be taken."""
+    out: list[Entry] = []
+    offset = 0
+    for name, tensor, is_parameter, _ in _named(model):
+        _check(name, tensor, is_parameter)
+        role = Role.BUFFER if not is_parameter else Role.PARAM if tensor.requires_grad else Role.FROZEN
+        out.append(Entry(name, tensor, role, is_parameter and tensor.dim() > 1, offset))
+        offset += tensor.numel()
+    if not out:
+        raise ValueError("the model has no parameters")
+    return out
+
+
+def local_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Persistent buffers that stay this worker's own, such as num_batches_tracked."""
+    shared = {id(tensor) for _, tensor, _, _ in _named(model)}
+    persistent = model.state_dict(keep_vars=True)
+    return {n: b for n, b in model.named_buffers() if n in persistent and id(b) not in shared}
+
+
+class Watch:
+    """Tells when the model's tensors become others than those of the vector. `changed` is a sentence, or "".
+
+    PyTorch calls these hooks where a module gets a parameter, a buffer or a module; a step then has only to compare
+    addresses."""
+
+    def __init__(self, model: nn.Module, entries: list[Entry]) -> None:
+        self.changed = ""
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._known = {id(e.tensor) for e in entries}
+        self._entries = entries
+        self._tensors = [e.tensor for e in entries]
+        self._addresses = [t.data_ptr() for t in self._tensors]
+        self._trains = [t.requires_grad for t in self._tensors]
+        register = nn.modules.module
+        self._hooks = [
+            register.register_module_parameter_registration_hook(self._on_parameter),
+            register.register_module_buffer_registration_hook(self._on_buffer),
+            register.register_module_module_registration_hook(self._on_module),
+        ]
+
+    def moved(self) -> None:
+        """The tensors have been given their places in the vector."""
+        self._addresses = [t.data_ptr() for t in self._tensors]
+
+    def _say(self, what: str, name: str) -> None:
+        self.changed = self.changed or (
+            f"{what} '{name}' was set after the start, and the job's model is the one from before: change values in "
+            "place (with torch.no_grad(): p.copy_(…)), or close this worker and begin with the model complete"
+        )
+
+    def _on_parameter(self, module: nn.Module, name: str, value: object) -> None:
+        if id(module) in self._names and value is not None and id(value) not in self._known:
+            self._say("parameter", f"{self._names[id(module)]}.{name}".lstrip("."))
+
+    def _on_buffer(self, module: nn.Module, name: str, value: object) -> None:
+        prefix = self._names.get(id(module))
+        if prefix is None or id(value) in self._known:
+            return
+        full = f"{prefix}.{name}".lstrip(".")
+        if any(e.name == full for e in self._entries):
+            self._say("buffer", full)
+
+    def _on_module(self, module: nn.Module, name: str, value: object) -> None:
+        if id(module) not in self._names or not isinstance(value, nn.Module):
+            return
+        for inner, parameter in value.named_parameters():
+            if id(parameter) not in self._known:
+                self._say("parameter", f"{self._names[id(module)]}.{name}.{inner}".lstrip("."))
+
+    def check(self) -> None:
+        """Raises RuntimeError that names the tensor."""
+        if self.changed:
+            raise RuntimeError(self.changed)
+        if list(map(torch.Tensor.data_ptr, self._tensors)) != self._addresses:
+            for entry, address in zip(self._entries, self._addresses):
+                if entry.tensor.data_ptr() != address:
+                    raise RuntimeError(
+                        f"{kind_of(entry)} '{entry.name}' has got other memory than the worker's vector (.data = …, "
+                        ".to(…)): change its values in place, with torch.no_grad(): p.copy_(…)"
+                    )
+        if [t.requires_grad for t in self._tensors] != self._trains:
+            for entry, trains in zip(self._entries, self._trains):
+                if entry.tensor.requires_grad != trains:
+                    raise RuntimeError(
+                        f"parameter '{entry.name}' was {'trained' if trains else 'frozen'} when the job began, and its "
+                        f"role stays: requires_grad_({trains}), or close this worker and begin anew"
+                    )
+
+    def stop(self) -> None:
+        for hook in self._hooks:
+            hook.remove()

@@ -1,0 +1,84 @@
+"""Ring: processes that sum their vectors, client/psclique.h."""
+
+from __future__ import annotations
+
+import ctypes as C
+import os
+from typing import Any
+
+from psclient import _native
+from psclient._arrays import take
+from psclient._errors import error_of
+
+_lib = _native.lib
+
+
+class Ring:
+    """A clique of `members` processes, which make the same calls in the same order with the same counts.
+
+    rendezvous: where they meet: "file:PATH", "psd:URL" or "psd:@FILE". rank: -1: the lowest that is free. name
+    tells cliques apart that meet at one place. Waits are at most timeout_ms long: CliqueError says who is silent."""
+
+    def __init__(
+        self,
+        rendezvous: str,
+        members: int,
+        *,
+        rank: int = -1,
+        name: str = "0",
+        listen: str = "tcp://127.0.0.1",
+        links: int = 1,
+        timeout_ms: int = 60000,
+        key_file: str | os.PathLike[str] | None = None,
+        server_key: str | None = None,
+    ) -> None:
+        options = _native.psc_ring_options()
+        _lib.psc_ring_options_init(C.byref(options), C.sizeof(options))
+        options.members, options.rank, options.links = members, rank, links
+        options.rendezvous, options.name, options.listen = rendezvous.encode(), name.encode(), listen.encode()
+        options.timeout_ms = timeout_ms
+        options.key_file = None if key_file is None else os.fspath(key_file).encode()
+        options.server_key = None if server_key is None else server_key.encode()
+        self._handle = C.c_void_p()
+        try:
+            self._check(_lib.psc_ring_open(C.byref(options), C.byref(self._handle)))
+        except Exception:
+            self.close()
+            raise
+
+    def _check(self, rc: int) -> None:
+        if rc < 0:
+            raise error_of(rc, (_lib.psc_clique_error(self._handle) or b"").decode() if self._handle else "")
+
+    @property
+    def rank(self) -> int:
+        return int(_lib.psc_clique_rank(self._handle))
+
+    @property
+    def size(self) -> int:
+        return int(_lib.psc_clique_size(self._handle))
+
+    def allreduce(self, x: Any, codec: str | None = None) -> None:
+        """x, float32 and contiguous, becomes the sum over all members, the same bits at each."""
+        array = take("x", x, None, writes=True)
+        self._check(_lib.psc_allreduce(self._handle, array.ctypes.data, array.size, codec.encode() if codec else None))
+
+    def broadcast(self, x: Any, root: int = 0) -> None:
+        """x becomes what it is at member `root`."""
+        array = take("x", x, None, writes=True)
+        self._check(_lib.psc_broadcast(self._handle, array.ctypes.data, array.nbytes, root))
+
+    def barrier(self) -> None:
+        """Returns when all members have called it."""
+        self._check(_lib.psc_barrier(self._handle))
+
+    def close(self) -> None:
+        """Gives up what is under way; the others' calls fail. Twice is fine."""
+        handle, self._handle = self._handle, C.c_void_p()
+        _lib.psc_clique_close(handle)
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.close()

@@ -1,0 +1,90 @@
+"""psclient.KVStore with a real psd: MXNet's calls."""
+
+from __future__ import annotations
+
+import threading
+import unittest
+from typing import Any
+
+import numpy as np
+
+import psclient
+from psd_fixture import HANG_S, PsdCase
+
+
+def floats(*values: float) -> Any:
+    return np.array(values, np.float32)
+
+
+class Store(PsdCase):
+    def store(self, psd: Any, **options: Any) -> psclient.KVStore:
+        store = psclient.KVStore(psd.endpoint, retry_ms=60000, heartbeat_ms=10000, **options)
+        self.addCleanup(store.close)
+        return store
+
+    def test_push_and_pull_move_named_values(self) -> None:
+        kv = self.store(self.psd("async-sgd", "learning_rate=1"))
+        kv.init("price", np.array([[9, 8], [7, 6]], np.float32))
+        kv.init([3, "hits"], [floats(1), floats(0, 0, 0)])
+        kv.push("hits", floats(0, -1, 0))
+        kv.push("hits", [floats(1, 0, 0), floats(1, 0, 0)])  # of two devices: summed
+        self.assertEqual(kv.pull("hits").tolist(), [-2, 1, 0])
+        out = np.empty((2, 2), np.float32)
+        self.assertIs(kv.pull("price", out), out)
+        self.assertEqual(out.tolist(), [[9, 8], [7, 6]])
+        self.assertEqual([v.tolist() for v in kv.pull([3, "hits"])], [[1], [-2, 1, 0]])
+        self.assertEqual(kv.pushpull(3, floats(0.5)).tolist(), [0.5])
+        self.assertEqual((kv.rank, kv.num_workers, kv.type), (0, 1, "async-sgd"))
+
+    def test_workers_agree_whatever_the_order_of_init(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        a, b = self.store(psd), self.store(psd)
+        a.init(["x", "y"], [floats(1), floats(2)])
+        b.init(["y", "x"], [floats(0), floats(0)])
+        a.push("x", floats(-1))
+        self.assertEqual((b.pull("x").tolist(), b.pull("y").tolist()), ([2], [2]))
+
+    def test_what_it_cannot_do_is_refused_by_name(self) -> None:
+        kv = self.store(self.psd("async-sgd"))
+        with self.assertRaisesRegex(psclient.InvalidArgument, "init comes first"):
+            kv.pull("w")
+        kv.init("w", floats(1))
+        for key, sentence in ("w", "'w' has been initialised before"), ("v", None):
+            if sentence:
+                with self.assertRaisesRegex(psclient.InvalidArgument, sentence):
+                    kv.init(key, floats(1))
+        with self.assertRaisesRegex(TypeError, "the value of 'v' is of float64"):
+            kv.init("v", np.zeros(1))
+        kv.push("w", floats(0))
+        with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' comes after the first push"):
+            kv.init("v", floats(1))
+        with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' was not initialised; there are w"):
+            kv.push("v", floats(1))
+        with self.assertRaisesRegex(psclient.Unsupported, "--method"):
+            kv.set_optimizer("adam")
+        with self.assertRaisesRegex(psclient.InvalidArgument, "2 keys want a list"):
+            kv.push(["w", "v"], [floats(1)])
+
+    def test_a_barrier_waits_for_all(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        stores = [self.store(psd, workers=2) for _ in range(2)]
+        for store in stores:
+            store.init("w", floats(0))
+        pulled: list[float] = []
+
+        def other() -> None:
+            stores[1].push("w", floats(-1))
+            stores[1].barrier()
+            stores[1].barrier()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        stores[0].barrier()
+        pulled.append(float(stores[0].pull("w")[0]))
+        stores[0].barrier()
+        thread.join(HANG_S)
+        self.assertEqual(pulled, [1])
+
+
+if __name__ == "__main__":
+    unittest.main()

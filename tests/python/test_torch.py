@@ -1,0 +1,439 @@
+"""psclient.torch with a real psd: a PyTorch model as a worker, against PyTorch alone."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import unittest
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import psclient
+import psclient.torch
+from psd_fixture import HANG_S, Psd, PsdCase
+
+PATIENT: dict[str, Any] = {"retry_ms": 60000, "heartbeat_ms": 10000}
+
+
+class Net(nn.Module):
+    """Every role: trained, frozen, a batch norm's buffers, a counter, a constant that is nobody's business."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.frozen = nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.last = nn.Linear(8, 3)
+        self.register_buffer("mask", torch.full((3,), float("-inf")), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.last(self.scale * self.frozen(functional.relu(self.norm(self.first(x)))))
+        return y
+
+
+def make_net(seed: int = 1) -> Net:
+    torch.manual_seed(seed)
+    return Net()
+
+
+def batch(t: int) -> tuple[torch.Tensor, torch.Tensor]:
+    dice = torch.Generator().manual_seed(1000 + t)
+    return torch.randn(16, 6, generator=dice), torch.randint(0, 3, (16,), generator=dice)
+
+
+def loss_of(net: nn.Module, t: int) -> torch.Tensor:
+    images, labels = batch(t)
+    return functional.cross_entropy(net(images), labels)
+
+
+def train_alone(net: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    for t in steps:
+        optimizer.zero_grad()
+        loss_of(net, t).backward()
+        optimizer.step()
+
+
+class Case(PsdCase):
+    def trainer(
+        self, psd: Psd, net: nn.Module, optimizer: torch.optim.Optimizer | None = None, **options: Any
+    ) -> psclient.torch.Trainer:
+        trainer = psclient.torch.Trainer(net, optimizer, server=psd.endpoint, **PATIENT, **options)
+        self.addCleanup(trainer.close)
+        return trainer
+
+    def train(self, worker: psclient.torch.Trainer, steps: range) -> None:
+        for t in worker.steps(steps):
+            if worker.optimizer is not None:
+                worker.optimizer.zero_grad()
+            else:
+                worker.zero_grad()
+            loss_of(worker.model, t).backward()
+            worker.step(16)
+
+    def assert_same(self, a: nn.Module, b: nn.Module, tolerance: float = 0) -> None:
+        theirs = b.state_dict()
+        for name, values in a.state_dict().items():
+            torch.testing.assert_close(values, theirs[name], rtol=0, atol=tolerance)
+
+
+class Against(Case):
+    """Worker and PyTorch alone, from the same weights with the same batches."""
+
+    def test_any_optimizer_steps_under_elastic_averaging(self) -> None:
+        """alpha 0 leaves nothing of psd: bit for bit."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0", "period=2")
+
+        def make(net: nn.Module, nesterov: bool) -> torch.optim.Optimizer:
+            trained = [p for p in net.parameters() if p.requires_grad]
+            if nesterov:
+                return torch.optim.SGD(trained, lr=0.1, momentum=0.9, nesterov=True)
+            return torch.optim.AdamW(trained, lr=0.01, weight_decay=0.1)
+
+        for nesterov in (False, True):
+            net, alone = make_net(), make_net()
+            worker = self.trainer(psd, net, make(net, nesterov))
+            train_alone(alone, make(alone, nesterov), range(8))
+            worker.pull()  # the job may be another's from before
+            self.train(worker, range(8))
+            self.assert_same(net, alone)
+            worker.close()
+
+    def test_diloco_with_adamw_is_the_papers(self) -> None:
+        """Douillard et al. 2023, Algorithm 1, for one worker. Its own vectors are float32; values are below 4 and each period
+        adds a few roundings."""
+        psd = self.psd("diloco", "optimizer=external", "period=4", "outer_learning_rate=0.7", "outer_momentum=0.9", "workers=1")
+        net, alone = make_net(), make_net()
+        optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
+        worker = self.trainer(psd, net, optimizer)
+        inner = torch.optim.AdamW([p for p in alone.parameters() if p.requires_grad], lr=0.01)
+        trained = [p for p in alone.parameters() if p.requires_grad]
+        start = [p.detach().clone() for p in trained]
+        momentum = [torch.zeros_like(p) for p in trained]
+        for outer in range(3):
+            steps = range(4 * outer, 4 * outer + 4)
+            self.train(worker, steps)
+            train_alone(alone, inner, steps)
+            with torch.no_grad():
+                for p, s, m in zip(trained, start, momentum):
+                    d = s - p
+                    m.mul_(0.9).add_(d)
+                    s.sub_(0.7 * (d + 0.9 * m))
+                    p.copy_(s)
+            self.assert_same(net, alone, tolerance=1e-5)
+
+    def test_the_rule_steps_where_it_takes_gradients(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        net, alone = make_net(), make_net()
+        worker = self.trainer(psd, net)
+        self.train(worker, range(6))
+        train_alone(alone, torch.optim.SGD([p for p in alone.parameters() if p.requires_grad], lr=0.1), range(6))
+        self.assert_same(net, alone, tolerance=1e-6)  # one may fuse a multiply and an add
+
+    def test_rounds_of_two_are_the_mean(self) -> None:
+        """sync-sgd: two workers with half a batch each go where one goes with all of it."""
+        psd = self.psd("sync-sgd", "learning_rate=0.1", "workers=2")
+        torch.manual_seed(1)
+        nets = [nn.Linear(6, 3), nn.Linear(6, 3)]
+        nets[1].load_state_dict(nets[0].state_dict())
+        alone = copy.deepcopy(nets[0])
+        workers = [self.trainer(psd, net) for net in nets]
+
+        def run(rank: int) -> None:
+            worker = workers[rank]
+            for t in range(5):
+                images, labels = batch(t)
+                half = slice(8 * rank, 8 * rank + 8)
+                worker.zero_grad()
+                functional.cross_entropy(worker.model(images[half]), labels[half]).backward()
+                worker.step(8)
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(HANG_S)
+        train_alone(alone, torch.optim.SGD(alone.parameters(), lr=0.1), range(5))
+        self.assert_same(nets[0], nets[1])
+        self.assert_same(nets[0], alone, tolerance=1e-6)
+
+    def test_a_resumed_worker_goes_on_as_if_nothing_had_been(self) -> None:
+        psd = self.psd("downpour", "optimizer=external", "period=100")
+
+        def make(net: nn.Module) -> torch.optim.Optimizer:
+            return torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
+
+        net, alone = make_net(), make_net()
+        train_alone(alone, make(alone), range(8))
+        path = psd.folder / "worker"
+        with psclient.torch.Trainer(net, make(net), server=psd.endpoint) as worker:
+            self.train(worker, range(4))
+            torch.manual_seed(77)
+            worker.save(path, {"epoch": 3})
+            dice = torch.rand(3)
+        again = make_net(seed=2)
+        worker = self.trainer(psd, again, make(again))
+        self.assertEqual(worker.resume(path), {"epoch": 3})
+        self.assertTrue(torch.equal(torch.rand(3), dice))
+        self.assertEqual(worker.worker.clock, 4)
+        self.train(worker, range(4, 8))
+        self.assert_same(again, alone)
+
+    def test_mixed_precision_and_accumulation(self) -> None:
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0", "period=2")
+        nets = [make_net(), make_net()]
+        optimizers = [torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1) for net in nets]
+        worker = self.trainer(psd, nets[0], optimizers[0])
+        for t in range(0, 8, 2):
+            for net, optimizer in zip(nets, optimizers):
+                optimizer.zero_grad()
+                for micro in (t, t + 1):
+                    with torch.autocast("cpu", torch.bfloat16):
+                        loss = loss_of(net, micro) / 2
+                    loss.backward()
+            worker.step()
+            optimizers[1].step()
+        self.assert_same(nets[0], nets[1])
+
+
+class Vector(Case):
+    def test_the_model_lies_in_the_vector(self) -> None:
+        psd = self.psd("async-easgd", "alpha=0.5", "period=1", "learning_rate=1")
+        net = make_net()
+        worker = self.trainer(psd, net)
+        entries = {e.name: e for e in worker._entries}
+        self.assertEqual(set(entries), set(net.state_dict()) - {"norm.num_batches_tracked"})
+        roles = {name: entry.role.name for name, entry in entries.items()}
+        self.assertEqual(roles["frozen.weight"], "FROZEN")
+        self.assertEqual(roles["norm.running_mean"], "BUFFER")
+        self.assertEqual(roles["scale"], "PARAM")
+        self.assertEqual([n for n, e in entries.items() if e.decays], ["first.weight", "frozen.weight", "last.weight"])
+        base = worker._x.data_ptr()
+        for name, values in net.state_dict(keep_vars=True).items():
+            if name in entries:
+                self.assertEqual(values.data_ptr(), base + 4 * entries[name].offset, name)
+        self.train(worker, range(2))
+        for parameter, view in worker._grads:
+            self.assertIs(parameter.grad, view)
+        before = {n: v.clone() for n, v in net.state_dict().items()}
+        worker.close()
+        self.assertTrue(all(torch.equal(v, before[n]) for n, v in net.state_dict().items()))
+        loss_of(net, 3).backward()  # the model is its own again
+
+    def test_gradients_that_are_not_there_are_zero(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        used, spare = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+        worker = self.trainer(psd, nn.Sequential(used, spare))
+        before = spare.weight.clone()
+        (used(torch.ones(1, 2)) + spare(torch.ones(1, 2))).backward()
+        used.weight.grad = spare.weight.grad = None
+        used(torch.ones(1, 2)).backward()
+        was = used.weight.detach().clone()
+        worker.step()
+        self.assertTrue(torch.equal(spare.weight, before))
+        torch.testing.assert_close(used.weight.detach(), was - 1)
+        used.weight.grad, spare.weight.grad = torch.full((1, 2), 2.0), None  # by hand
+        worker.step()
+        torch.testing.assert_close(used.weight.detach(), was - 3)
+
+    def test_sparse_gradients_become_dense(self) -> None:
+        net = nn.Embedding(4, 2, sparse=True)
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=1"), net)
+        for _ in range(2):
+            was = net.weight.detach().clone()
+            net.weight.grad = None
+            net(torch.tensor([1])).sum().backward()
+            worker.step()
+            torch.testing.assert_close(net.weight.detach(), was - torch.tensor([[0.0], [1], [0], [0]]))
+
+    def test_evaluators_see_the_center(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        net, other = make_net(), make_net(seed=5)
+        worker = self.trainer(psd, net)
+        self.train(worker, range(3))
+        result = psclient.torch.evaluate(
+            other, psd.endpoint, lambda m: {"test_loss": float(loss_of(m.eval(), 0).detach()), "other": 1.0}
+        )
+        self.assertEqual(result["other"], 1)
+        for name in ("first.weight", "scale", "norm.running_var"):
+            self.assertTrue(torch.equal(net.state_dict()[name], other.state_dict()[name]), name)
+
+    def test_a_checkpoint_opens_by_name(self) -> None:
+        psd = self.psd("async-msgd", "learning_rate=0.1")
+        net, other = make_net(), make_net(seed=5)
+        worker = self.trainer(psd, net)
+        self.train(worker, range(3))
+        worker.pull()
+        worker.close()
+        psd.drain()
+        psd.process.wait(HANG_S)
+        (path,) = (psd.folder / "state" / "checkpoints").glob("*.safetensors")
+        psclient.torch.load_checkpoint(other, path)
+        for name, values in net.state_dict().items():
+            if name != "norm.num_batches_tracked":
+                self.assertTrue(torch.equal(values, other.state_dict()[name]), name)
+        with self.assertRaisesRegex(ValueError, "differ in bias, first.bias, first.weight"):
+            psclient.torch.load_checkpoint(nn.Linear(2, 2), path)
+        net.last = nn.Linear(9, 3)
+        with self.assertRaisesRegex(ValueError, r"'last.weight' has shape \(3, 8\); the model's has \(3, 9\)"):
+            psclient.torch.load_checkpoint(net, path)
+
+    def test_torchruns_rank_is_taken(self) -> None:
+        psd = self.psd("async-sgd")
+        with mock.patch.dict(os.environ, {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2"}):
+            worker = self.trainer(psd, make_net())
+        self.assertEqual(worker.rank, 6)
+
+    def test_a_rank_that_torchrun_gives_again_is_waited_for(self) -> None:
+        psd = self.psd("async-sgd")
+        before = psclient.Worker(psd.endpoint, rank=6)
+        tried = threading.Event()
+
+        def leave() -> None:
+            tried.wait(HANG_S)
+            before.close()
+
+        leaves = threading.Thread(target=leave)
+        leaves.start()
+        self.addCleanup(leaves.join)
+        self.addCleanup(tried.set)
+        with mock.patch.dict(os.environ, {"RANK": "6"}), mock.patch("time.sleep", lambda _s: tried.set()):
+            worker = self.trainer(psd, make_net())
+        self.assertEqual(worker.rank, 6)
+        with self.assertRaises(psclient.RankTaken):  # who names one himself is told
+            psclient.torch.Trainer(make_net(), server=psd.endpoint, rank=6)
+
+    def test_data_may_be_loaded_by_forked_processes(self) -> None:
+        net = nn.Linear(6, 3)
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=0.1"), net)
+        data = torch.utils.data.TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
+        loader = torch.utils.data.DataLoader(data, 16, num_workers=2, multiprocessing_context="fork")
+        for images, labels in worker.steps(loader):
+            worker.zero_grad()
+            functional.cross_entropy(net(images), labels).backward()
+            worker.step(len(labels))
+        self.assertEqual(worker.worker.clock, 4)
+
+    def test_a_state_is_saved_when_psd_asks(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1", "checkpoint.every_s=1")
+        path = psd.folder / "worker"
+        worker = self.trainer(psd, make_net(), state=path)
+        for t in worker.steps():
+            self.train(worker, range(t, t + 1))
+            if path.exists():
+                break
+        clock = worker.worker.clock
+        worker.close()
+        again = self.trainer(psd, make_net(), state=path)
+        self.assertEqual(again.worker.clock, clock)
+
+
+class Refused(Case):
+    def test_models_that_cannot_be_taken_are_named(self) -> None:
+        cases: list[tuple[type[Exception], str, Callable[[], nn.Module]]] = [
+            (TypeError, "parameter 'scale' is of torch.bfloat16.*autocast", lambda: make_net().bfloat16()),
+            (TypeError, "parameter 'weight' lies on meta", lambda: nn.Linear(2, 2, device="meta")),
+            (ValueError, "parameter '0.weight' has no shape yet", lambda: nn.Sequential(nn.LazyLinear(2))),
+            (ValueError, "the model has no parameters", nn.ReLU),
+        ]
+        for error, sentence, make in cases:
+            with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
+                psclient.torch.Trainer(make(), server="tcp://127.0.0.1:1")
+        net = nn.Linear(2, 2)
+        net.register_buffer("mask", torch.tensor([float("-inf")]))
+        with self.assertRaisesRegex(psclient.NotFinite, "'mask' holds values that are not finite.*persistent=False"):
+            psclient.torch.Trainer(net, server=self.psd("async-sgd").endpoint)
+
+    def test_optimizers_that_cannot_step_are_named(self) -> None:
+        net, external = make_net(), self.psd("downpour", "optimizer=external")
+        trained = [p for p in net.parameters() if p.requires_grad]
+        cases: list[tuple[type[Exception], str, torch.optim.Optimizer, Psd]] = [
+            (ValueError, "'last.bias' is not in the optimizer", torch.optim.SGD(trained[:-1]), external),
+            (ValueError, "is not the model's", torch.optim.SGD([*trained, torch.ones(2, requires_grad=True)]), external),
+            (TypeError, "LBFGS", torch.optim.LBFGS(trained), external),
+            (psclient.Unsupported, "async-sgd the server makes.*AdamW", torch.optim.AdamW(trained), self.psd("async-sgd")),
+            (psclient.Unsupported, "psd's nesterov, and SGD.*optimizer=external", torch.optim.SGD(trained), self.psd("eamsgd")),
+        ]
+        for error, sentence, optimizer, psd in cases:
+            with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
+                psclient.torch.Trainer(net, optimizer, server=psd.endpoint)
+        with self.assertRaisesRegex(psclient.Unsupported, "own_step"):
+            psclient.torch.Trainer(net, server=external.endpoint)
+
+    def test_a_model_that_changes_after_the_start_is_named(self) -> None:
+        psd = self.psd("async-sgd")
+
+        def set_parameter(net: Net) -> None:
+            net.first.weight = nn.Parameter(torch.zeros(8, 6))
+
+        def add_module(net: Net) -> None:
+            net.head = nn.Linear(3, 3)
+
+        def swap_data(net: Net) -> None:
+            net.scale.data = torch.tensor(2.0)
+
+        def swap_buffer(net: Net) -> None:
+            net.norm.running_mean = torch.zeros(8)
+
+        def freeze(net: Net) -> None:
+            net.last.bias.requires_grad_(False)
+
+        cases: list[tuple[str, Callable[[Net], None]]] = [
+            ("parameter 'first.weight' was set after the start", set_parameter),
+            ("parameter 'head.weight' was set after the start", add_module),
+            ("parameter 'scale' has got other memory", swap_data),
+            ("buffer 'norm.running_mean' was set after the start", swap_buffer),
+            ("parameter 'last.bias' was trained when the job began", freeze),
+        ]
+        for sentence, change in cases:
+            with self.subTest(sentence):
+                net = make_net()
+                worker = self.trainer(psd, net)
+                self.train(worker, range(1))
+                change(net)
+                with self.assertRaisesRegex(RuntimeError, sentence):
+                    self.train(worker, range(1))
+                worker.close()
+
+    def test_gradients_that_are_not_finite_are_named(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        net = make_net()
+        worker = self.trainer(psd, net)
+        self.train(worker, range(1))
+        good = net.last.weight.clone()
+        worker.zero_grad()
+        (loss_of(net, 0) * float("nan")).backward()
+        with self.assertRaisesRegex(psclient.NotFinite, "the gradient of 'scale' is not finite.*pull"):
+            worker.step()
+        worker.pull()
+        self.assertTrue(torch.equal(net.last.weight, good))
+        self.train(worker, range(2))
+
+    def test_a_model_that_differs_between_workers_is_named(self) -> None:
+        psd = self.psd("async-sgd")
+        self.trainer(psd, nn.Sequential(nn.Linear(3, 2)))
+        with self.assertRaisesRegex(psclient.ManifestMismatch, r"'0\.weight'"):
+            psclient.torch.Trainer(nn.Sequential(nn.Linear(4, 2)), server=psd.endpoint)
+
+    def test_an_optimizers_exception_is_steps(self) -> None:
+        net = nn.Linear(2, 2)
+
+        class Broken(torch.optim.SGD):
+            def step(self, closure: Any = None) -> Any:
+                raise ZeroDivisionError("as asked")
+
+        worker = self.trainer(self.psd("downpour", "optimizer=external"), net, Broken(net.parameters()))
+        net(torch.ones(1, 2)).sum().backward()
+        with self.assertRaisesRegex(ZeroDivisionError, "as asked"):
+            worker.step()
+
+
+if __name__ == "__main__":
+    unittest.main()

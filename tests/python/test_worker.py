@@ -1,0 +1,426 @@
+"""psclient.Worker with a real psd: what Python's users expect of it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import threading
+import time
+import unittest
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import psclient
+from psd_fixture import HANG_S, PsdCase
+
+MODEL = {"w": (3,), "b": (2,)}
+PATIENT: dict[str, Any] = {"retry_ms": 60000, "heartbeat_ms": 10000}  # nothing is lost: nothing is sent again
+
+
+def floats(*values: float) -> Any:
+    return np.array(values, np.float32)
+
+
+class Foreign:
+    """An array of another package, which NumPy knows by DLPack alone."""
+
+    def __init__(self, values: Any, device: int | None = None) -> None:
+        self.values, self.device = values, device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.values.__dlpack_device__() if self.device is None else (self.device, 0)
+
+
+class Training(PsdCase):
+    def join(self, psd: Any, x: Any, **options: Any) -> psclient.Worker:
+        worker = psclient.Worker(psd.endpoint, **{**PATIENT, **options})
+        self.addCleanup(worker.close)
+        worker.begin(MODEL, x)
+        return worker
+
+    def test_a_step_moves_x_where_it_lies(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        with psclient.Worker(psd.endpoint, rank=3, name="me", **PATIENT) as worker:
+            x = worker.alloc(5)
+            x[:] = range(1, 6)
+            view = x[1:3]
+            worker.begin([psclient.Tensor("w", (3,)), psclient.Tensor("b", (2,), decays=False)], x)
+            worker.step(x, floats(1, 1, 1, 1, 1), n_samples=64)
+            self.assertEqual(view.tolist(), [1, 2])
+            answer = np.empty(2, np.float32)
+            worker.pushpull("b", floats(0.5, 2), answer)
+            self.assertEqual(answer.tolist(), [2.5, 2])
+            self.assertEqual((worker.rank, worker.size, worker.clock), (3, 1, 1))
+            info = worker.info
+            self.assertEqual((info.method, info.optimizer, info.n_floats), ("async-sgd", "none", 5))
+            self.assertEqual(info.learning_rate, 1)
+            worker.report(loss=0.5, accuracy=0.75)
+        self.assertTrue(worker.closed)
+        del x
+        gc.collect()
+        self.assertEqual(view.tolist(), [1, 2])  # outlives the worker
+        view[:] = 7
+        with self.assertRaisesRegex(psclient.InvalidArgument, "Worker.pull: it is closed"):
+            worker.pull(None, floats(0, 0, 0, 0, 0))
+
+    def test_arrays_of_others_are_used_where_they_lie(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        values = floats(1, 2, 3, 4, 5)
+        x = Foreign(values)
+        worker = self.join(psd, x)
+        worker.step(x, Foreign(floats(1, 1, 1, 1, 1)))
+        self.assertEqual(values.tolist(), [0, 1, 2, 3, 4])
+
+    def test_what_does_not_fit_is_refused_by_name(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x)
+        frozen = floats(1, 2, 3, 4, 5)
+        frozen.setflags(write=False)
+        odd = np.frombuffer(b"\0" * 21, np.uint8)[1:].view(np.float32)
+        cases: list[tuple[type[Exception], str, Callable[[], None]]] = [
+            (TypeError, "g is of float64; psd moves float32: convert", lambda: worker.step(x, np.zeros(5))),
+            (TypeError, "g is a list; allowed are NumPy", lambda: worker.step(x, [0.0] * 5)),
+            (TypeError, "x lies on a device .DLPack type 2.: copy", lambda: worker.step(Foreign(x, 2), x)),
+            (ValueError, r"g, of shape \(5,\), is not contiguous", lambda: worker.step(x, np.zeros(10, "f4")[::2])),
+            (ValueError, "g has 4 values.*allowed here are 5", lambda: worker.step(x, floats(1, 2, 3, 4))),
+            (ValueError, "x is read-only, and the call writes it", lambda: worker.step(frozen, x)),
+            (ValueError, "g is not aligned", lambda: worker.step(x, odd)),
+            (ValueError, "message has 3 values.*allowed here are 2", lambda: worker.push("b", floats(1, 2, 3))),
+            (psclient.InvalidArgument, "no tensor of the manifest is named 'c'", lambda: worker.push("c", x)),
+            (psclient.InvalidArgument, "overlap", lambda: worker.pushpull(None, x, x)),
+        ]
+        for error, sentence, call in cases:
+            with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
+                call()
+        worker.step(x, floats(1, 1, 1, 1, 1))
+        self.assertEqual(x.tolist(), [0, 1, 2, 3, 4])
+
+    def test_a_drain_ends_the_loop(self) -> None:
+        psd = self.psd("async-sgd")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x)
+        seen = []
+        for t in worker.steps():
+            seen.append(t)
+            worker.step(x, floats(0, 0, 0, 0, 0))
+            if t == 2:
+                psd.drain()
+        self.assertEqual(seen, list(range(worker.clock)))
+        self.assertTrue(worker.draining)
+        self.assertEqual(list(worker.steps("abc")), [])
+        worker.close()
+        self.assertEqual(psd.process.wait(HANG_S), 0)
+        with self.assertRaises(psclient.ServerGone):
+            psclient.Worker(psd.endpoint, timeout_ms=200)
+
+    def test_items_are_looped_over_to_their_end(self) -> None:
+        worker = self.join(self.psd("async-sgd"), floats(1, 2, 3, 4, 5))
+        self.assertEqual(list(worker.steps("abc")), ["a", "b", "c"])
+
+    def test_started_transfers_hold_their_arrays(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=1")
+        worker = self.join(psd, floats(1, 2, 3, 4, 5))
+        message = floats(1, 1)
+        there = weakref.ref(message)
+        first = worker.push_start("b", message)
+        out = np.empty(5, np.float32)
+        second = worker.pull_start(None, out)
+        del message
+        gc.collect()
+        self.assertIsNotNone(there())
+        first.wait()
+        second.wait()
+        gc.collect()
+        self.assertIsNone(there())
+        self.assertEqual(out.tolist(), [1, 2, 3, 3, 4])
+        dropped = floats(1, 1)
+        there = weakref.ref(dropped)
+        worker.push_start("b", dropped)
+        del dropped
+        gc.collect()
+        self.assertIsNotNone(there())  # whoever forgets the Transfer
+        worker.wait()
+        gc.collect()
+        self.assertIsNone(there())
+
+    def test_values_that_are_not_finite_name_their_tensor(self) -> None:
+        psd = self.psd("async-sgd")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x)
+        with self.assertRaisesRegex(psclient.NotFinite, "in tensor 'b', is not finite") as caught:
+            worker.step(x, floats(0, 0, 0, 0, float("nan")))
+        self.assertIsInstance(caught.exception, ArithmeticError)
+        self.assertEqual(caught.exception.result, -5)
+        worker.pull(None, x)
+        worker.step(x, floats(0, 0, 0, 0, 0))
+        self.assertEqual(x.tolist(), [1, 2, 3, 4, 5])
+
+    def test_a_model_that_differs_is_named(self) -> None:
+        psd = self.psd("async-sgd")
+        self.join(psd, floats(1, 2, 3, 4, 5))
+        with psclient.Worker(psd.endpoint) as other, self.assertRaisesRegex(psclient.ManifestMismatch, "'c'"):
+            other.begin({"w": (3,), "c": (2,)}, floats(1, 2, 3, 4, 5))
+
+    def test_the_average_is_refused_where_there_is_none(self) -> None:
+        worker = self.join(self.psd("async-sgd"), floats(1, 2, 3, 4, 5))
+        with self.assertRaisesRegex(psclient.InvalidArgument, "averaging is none"):
+            worker.pull_average(None, floats(0, 0, 0, 0, 0))
+
+    def test_a_saved_worker_goes_on(self) -> None:
+        psd = self.psd("downpour", "period=4", "learning_rate=1")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x)
+        worker.step(x, floats(1, 1, 1, 1, 1))
+        path = psd.folder / "worker"
+        worker.save(path, x, extra=b"the place in the data")
+        worker.close()
+        again = floats(0, 0, 0, 0, 0)
+        worker = self.join(psd, again)
+        self.assertEqual(again.tolist(), [1, 2, 3, 4, 5])  # the center
+        self.assertEqual(worker.load(path, again), b"the place in the data")
+        self.assertEqual((again.tolist(), worker.clock), ([0, 1, 2, 3, 4], 1))
+        self.assertEqual(worker.saved_version(path), 0)
+        path.write_bytes(b"no state")
+        with self.assertRaises(psclient.DamagedState):
+            worker.saved_version(path)
+        with self.assertRaises(FileNotFoundError):
+            worker.load(psd.folder / "none", again)
+
+    def test_psd_may_go_and_come_back(self) -> None:
+        psd = self.psd("async-sgd", "checkpoint.every_s=1")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x, retry_ms=200, heartbeat_ms=100)
+        killed = False
+        for _ in worker.steps():
+            worker.step(x, floats(1, 1, 1, 1, 1))
+            if not killed and worker.save_version != 0 and (psd.folder / "state" / "checkpoints").exists():
+                psd.kill()
+                psd.start("--resume")
+                killed = True
+            elif worker.info.reconnects > 0:
+                break
+        self.assertTrue(killed)
+
+    def test_a_method_without_a_server(self) -> None:
+        with psclient.Worker(local=psclient.Local("sgd", learning_rate=1)) as worker:
+            x = floats(1, 2, 3, 4, 5)
+            worker.begin(MODEL, x)
+            worker.step(x, floats(1, 1, 1, 1, 1))
+            self.assertEqual(x.tolist(), [0, 1, 2, 3, 4])
+            with self.assertRaisesRegex(psclient.Unsupported, "no server to exchange with"):
+                worker.push("w", floats(1, 2, 3))
+
+    def test_options_are_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(ValueError, "rank 5000"):
+            psclient.Worker("tcp://127.0.0.1:1", rank=5000)
+        with self.assertRaisesRegex(psclient.InvalidArgument, "server is missing"):
+            psclient.Worker()
+        with self.assertRaisesRegex(psclient.ServerGone, "endpoint"):
+            psclient.Worker("@/no/such/endpoint", timeout_ms=200)
+
+
+class OwnStep(PsdCase):
+    def test_an_exception_of_the_own_step_is_steps(self) -> None:
+        psd = self.psd("downpour", "optimizer=external", "period=2", "learning_rate=0.25")
+        calls: list[tuple[int, float]] = []
+        x = floats(1, 2, 3, 4, 5)
+
+        def own_step(x_at: int, g_at: int, learning_rate: float) -> None:
+            calls.append((x_at, learning_rate))
+            if len(calls) == 2:
+                raise ZeroDivisionError("as asked")
+            (ctypes.c_float * 5).from_address(x_at)[0] -= 1
+
+        with psclient.Worker(psd.endpoint, own_step=own_step) as worker:
+            worker.begin(MODEL, x)
+            worker.step(x, x)
+            self.assertEqual(x[0], 0)
+            self.assertEqual(calls, [(x.ctypes.data, 0.25)])
+            with self.assertRaisesRegex(ZeroDivisionError, "as asked"):
+                worker.step(x, x)
+            worker.step(x, x)
+            self.assertEqual(len(calls), 3)
+
+    def test_no_handlers_exception_is_lost(self) -> None:
+        """Wherever a signal comes: in the loop, in an exchange, at the door of the own step."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0.1", "period=1")
+        raised = caught = 0
+
+        class Now(Exception):
+            pass
+
+        def handler(*_: object) -> None:
+            nonlocal raised
+            raised += 1
+            raise Now
+
+        x = np.ones(300000, np.float32)
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        while raised < 100:
+            with psclient.Worker(psd.endpoint, own_step=lambda *_: None) as worker:
+                worker.begin({"w": (300000,)}, x)
+                while raised < 100 and not worker.closed:  # in a wait it ends the session
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.0001 + raised * 0.00002)
+                        while True:
+                            worker.step(x, x)
+                    except Now:
+                        caught += 1
+        self.assertEqual(caught, raised)
+
+    def test_it_cannot_call_its_worker(self) -> None:
+        psd = self.psd("downpour", "optimizer=external")
+        x = floats(1, 2, 3, 4, 5)
+        with psclient.Worker(psd.endpoint, own_step=lambda *_: worker.pull(None, x)) as worker:
+            worker.begin(MODEL, x)
+            with self.assertRaisesRegex(psclient.InvalidArgument, "is in Worker.step .*cannot be called from there"):
+                worker.step(x, x)
+
+    def test_a_job_that_wants_one_says_so(self) -> None:
+        psd = self.psd("downpour", "optimizer=external")
+        with psclient.Worker(psd.endpoint) as worker, self.assertRaisesRegex(psclient.Unsupported, "own_step"):
+            worker.begin(MODEL, floats(1, 2, 3, 4, 5))
+
+
+class Waiting(PsdCase):
+    """Worker a waits in a round for b, which does not step yet."""
+
+    def setUp(self) -> None:
+        self.server = self.psd("sync-easgd", "period=1")
+        self.b, self.b_x = self.join(1)
+        self.a, self.x = self.join(0)
+
+    def join(self, rank: int) -> tuple[psclient.Worker, Any]:
+        worker = psclient.Worker(self.server.endpoint, rank=rank, **PATIENT)
+        self.addCleanup(worker.close)
+        x = worker.alloc(5)
+        x[:] = 1
+        worker.begin(MODEL, x)
+        return worker, x
+
+    def once_a_waits(self, act: Callable[[], None]) -> threading.Thread:
+        """act, in a thread, when a's call is under way."""
+
+        def run() -> None:
+            end = time.monotonic() + HANG_S
+            while not self.a._lock.locked() and time.monotonic() < end:
+                time.sleep(0.001)
+            act()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def interrupt(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def b_steps(self) -> None:
+        self.b.step(self.b_x, np.zeros(5, np.float32))
+
+    def test_ctrl_c_ends_the_wait_and_the_session(self) -> None:
+        self.once_a_waits(self.interrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            self.a.step(self.x, np.zeros(5, np.float32))
+        self.assertTrue(self.a.closed)
+        self.assertEqual(self.x.tolist(), [1] * 5)
+        with self.assertRaisesRegex(psclient.InvalidArgument, "Worker.step was interrupted by KeyboardInterrupt"):
+            self.a.step(self.x, self.x)
+        self.b_steps()  # alone in the round
+
+    def test_ctrl_c_while_what_was_started_is_on_its_way(self) -> None:
+        answer = np.empty(5, np.float32)
+        transfer = self.a.pushpull_start(None, self.x, answer)
+        self.once_a_waits(self.interrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            transfer.wait()
+        self.assertTrue(self.a.closed)
+        self.b_steps()
+
+    def test_a_handler_that_returns_ends_nothing(self) -> None:
+        handled = threading.Event()
+        before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+
+        def act() -> None:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            if handled.wait(HANG_S):  # in the middle of the wait
+                self.b_steps()
+
+        self.once_a_waits(act)
+        self.a.step(self.x, np.zeros(5, np.float32))
+        self.assertTrue(handled.is_set())
+        self.assertFalse(self.a.closed)
+
+    def test_any_handlers_exception_is_the_calls(self) -> None:
+        def handler(*_: object) -> None:
+            raise SystemExit(4)
+
+        before = signal.signal(signal.SIGTERM, handler)
+        self.addCleanup(signal.signal, signal.SIGTERM, before)
+        self.once_a_waits(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        with self.assertRaises(SystemExit):
+            self.a.step(self.x, np.zeros(5, np.float32))
+        self.assertTrue(self.a.closed)
+
+    def test_another_thread_is_refused_by_name(self) -> None:
+        step = threading.Thread(target=lambda: self.a.step(self.x, np.zeros(5, np.float32)), name="trainer")
+        said: list[str] = []
+
+        def act() -> None:
+            try:
+                self.a.pull(None, np.empty(5, np.float32))
+            except psclient.InvalidArgument as refused:
+                said.append(str(refused))
+            self.b_steps()
+
+        other = self.once_a_waits(act)
+        step.start()
+        step.join(HANG_S)
+        other.join(HANG_S)
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "Worker.pull: thread 'trainer' is in Worker.step of this worker, and this is '")
+
+    def test_a_child_of_fork_is_refused(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self.a.pull(None, np.empty(5, np.float32))
+            except psclient.InvalidArgument as refused:
+                status = 0 if "has forked: a child opens its own" in str(refused) else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.once_a_waits(self.b_steps)
+        self.a.step(self.x, np.zeros(5, np.float32))
+
+
+class Alone(unittest.TestCase):
+    def test_ctrl_c_while_nobody_answers(self) -> None:
+        with self.assertRaises(KeyboardInterrupt):
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            psclient.Worker("ipc:///tmp/psd-python-nobody", timeout_ms=1000 * HANG_S)
+
+    def test_the_library_is_named_where_it_is_missing(self) -> None:
+        from psclient import _native
+
+        before = os.environ["PSCLIENT_LIBRARY"]
+        self.addCleanup(os.environ.__setitem__, "PSCLIENT_LIBRARY", before)
+        os.environ["PSCLIENT_LIBRARY"] = "/no/such/library"
+        with self.assertRaisesRegex(ImportError, "PSCLIENT_LIBRARY"):
+            _native.load()
+
+
+if __name__ == "__main__":
+    unittest.main()
