@@ -25,18 +25,18 @@ static const struct field psc_local_fields[] = {
     FIELD(psc_local, schedule),     FIELD(psc_local, gamma),           FIELD(psc_local, step_steps),
     FIELD(psc_local, warmup_steps), FIELD(psc_local, pipeline_warmup), FIELD(psc_local, codec)};
 static const struct field psc_options_fields[] = {
-    FIELD(psc_options, size),        FIELD(psc_options, server),       FIELD(psc_options, kind),
-    FIELD(psc_options, rank),        FIELD(psc_options, name),         FIELD(psc_options, timeout_ms),
-    FIELD(psc_options, retry_ms),    FIELD(psc_options, heartbeat_ms), FIELD(psc_options, log),
-    FIELD(psc_options, log_arg),     FIELD(psc_options, local),        FIELD(psc_options, clique),
-    FIELD(psc_options, key_file),    FIELD(psc_options, server_key),   FIELD(psc_options, transport),
-    FIELD(psc_options, tensor_size), FIELD(psc_options, own_step),     FIELD(psc_options, own_step_arg),
-    FIELD(psc_options, go_on),       FIELD(psc_options, go_on_arg)};
+    FIELD(psc_options, size),         FIELD(psc_options, server),       FIELD(psc_options, kind),
+    FIELD(psc_options, rank),         FIELD(psc_options, name),         FIELD(psc_options, timeout_ms),
+    FIELD(psc_options, retry_ms),     FIELD(psc_options, heartbeat_ms), FIELD(psc_options, log),
+    FIELD(psc_options, log_arg),      FIELD(psc_options, local),        FIELD(psc_options, clique),
+    FIELD(psc_options, key_file),     FIELD(psc_options, server_key),   FIELD(psc_options, transport),
+    FIELD(psc_options, tensor_size),  FIELD(psc_options, threads),      FIELD(psc_options, own_step),
+    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg)};
 static const struct field psc_metrics_fields[] = {
-    FIELD(psc_metrics, size),          FIELD(psc_metrics, loss),
-    FIELD(psc_metrics, accuracy),      FIELD(psc_metrics, samples_per_second),
-    FIELD(psc_metrics, test_loss),     FIELD(psc_metrics, test_accuracy),
-    FIELD(psc_metrics, center_version)};
+    FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
+    FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
+    FIELD(psc_metrics, test_loss),      FIELD(psc_metrics, test_accuracy),
+    FIELD(psc_metrics, center_version), FIELD(psc_metrics, vector)};
 static const struct field psc_info_fields[] = {
     FIELD(psc_info, size),           FIELD(psc_info, n_floats),       FIELD(psc_info, center_version),
     FIELD(psc_info, exchanges),      FIELD(psc_info, retries),        FIELD(psc_info, reconnects),
