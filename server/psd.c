@@ -267,14 +267,15 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_STATE_DIR;
     }
     snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, d->saver.aside,
-                              sizeof d->saver.aside, &err) < 0) {
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->saver.aside, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (d->saver.aside[0] != 0)
-        ps_log(PS_LOG_WARN, "checkpoint.aside", "a new job begins: the checkpoints that were here are in %s",
-               d->saver.aside);
+    if (d->saver.aside.n > 0)
+        ps_log(PS_LOG_WARN, "checkpoint.aside",
+               "a new job begins: the %u checkpoints that were here, the newest of version %" PRIu64
+               ", are in %s",
+               d->saver.aside.n, d->saver.aside.newest, d->saver.aside.path);
     if (psd_journal_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
