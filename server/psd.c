@@ -200,8 +200,10 @@ static int check_part(const struct psd *d, struct ps_error *err)
         (n > 1 && s->map.parts == n && (s->part == PSD_WHOLE || s->part == i)))
         return 0;
     if (s->part == PSD_WHOLE)
-        return ps_fail(err, -EINVAL, "%s: it is cut for %u servers, and servers.count is %u", d->resumed_from,
-                       s->map.parts, n);
+        return ps_fail(err, -EINVAL,
+                       "%s: it is the whole center, cut for %u servers, and servers.count is %u; allowed is "
+                       "%u, or the parts that %u servers have written and psctl merge puts together",
+                       d->resumed_from, s->map.parts, n, s->map.parts, n);
     return ps_fail(
         err, -EINVAL,
         "%s: it is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "

@@ -198,6 +198,13 @@ START_TEST(data_and_net_must_fit_and_exist)
 }
 END_TEST
 
+START_TEST(a_state_that_could_not_be_saved_is_refused_before)
+{
+    ck_assert_int_eq(run(TRAIN " --state no/such/folder/w0.state"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.steps, 0);
+}
+END_TEST
+
 /* The server is told of nothing: no step is taken. */
 static const char *const unfit[] = {
     "--net resnet18:classes=5,size=64 --data synthetic:3x64x64:10", /* labels beyond it */
@@ -509,6 +516,7 @@ int main(void)
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
     tcase_add_test(tc, a_pull_that_fails_while_starting_over);
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
+    tcase_add_test(tc, a_state_that_could_not_be_saved_is_refused_before);
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
