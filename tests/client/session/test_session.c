@@ -114,6 +114,7 @@ START_TEST(bad_model_can_be_put_right)
         {{NULL, 4000, {1000}, 1, PSC_PARAM}, PSC_EMANIFEST, "tensor 1"},
         {{"fc1", 4000, {0}, 1, PSC_PARAM}, PSC_EMANIFEST, "dimension 0 is 0"},
         {{"fc1", 4000, {1000}, 9, PSC_PARAM}, PSC_EMANIFEST, "9 dimensions"},
+        {{"fc1", 4000, {1000}, 0, PSC_PARAM}, PSC_EMANIFEST, "0 dimensions, and a size of 1000"},
         {{"fc1", 4000, {1000}, 1, 7}, PSC_EMANIFEST, "role 7"},
         {{"fc1", 4000, {1000}, 1, PSC_PARAM, 2}, PSC_EMANIFEST, "decay 2"},
     };
