@@ -244,6 +244,7 @@ install_it() {
     pc=$(find "$folder/root" -name psclient.pc)
     lib=$(dirname "$(dirname "$pc")")
     mkdir "$folder/stubs"
+    # shellcheck disable=SC2016 # the script's own argument
     printf '#!/bin/sh\necho "# seen" >>"$1"\n' >"$folder/stubs/vi" # whoever edits, saves and ends
     chmod +x "$folder/stubs/vi"
     export PATH=$folder/stubs:${psrun%/psrun}:/usr/bin:/bin:/usr/sbin:/sbin
