@@ -82,7 +82,7 @@ struct psc_tensor {
     const char *name; /* unique; 1 to 127 bytes of UTF-8; read during psc_begin only */
     uint64_t offset;  /* floats from the start of the vector */
     uint64_t shape[PSC_MAX_DIMS];
-    uint32_t n_dims; /* 1 to PSC_MAX_DIMS */
+    uint32_t n_dims; /* 0 to PSC_MAX_DIMS; 0: a scalar, of one value, whose shape is all 0 */
     uint32_t role;   /* enum psc_role */
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
 };

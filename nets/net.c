@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BATCH   65536
-#define MAX_THREADS 1024
+#define MAX_BATCH 65536
 
 /* Fastest first: the first row is the default. */
 static const struct cnn_backend *const backends[] = {
@@ -78,9 +77,9 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_pla
 {
     if (opt->batch < 1 || opt->batch > MAX_BATCH)
         return ps_fail(err, -EINVAL, "batch %u; allowed are 1 to %d images", opt->batch, MAX_BATCH);
-    if (opt->threads > MAX_THREADS)
+    if (opt->threads > CNN_MOST_CORES)
         return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
-                       opt->threads, MAX_THREADS);
+                       opt->threads, CNN_MOST_CORES);
     for (size_t i = 0; i < plan->n_layers; i++)
         for (uint32_t k = 0; k < plan->layers[i].n_inputs; k++) {
             double floats = (double)cnn_shape_count(plan->layers[i].inputs[k].shape) * opt->batch;

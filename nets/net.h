@@ -210,8 +210,9 @@ int cnn_model_fill(const struct cnn_model *model, uint64_t seed, float *x);
 
 /* The gradient g (n_floats, overwritten; 0 at buffers and what is frozen) of the mean loss over the batch at
  * x, with dropout and by the batch's own statistics. images: [batch][C][H][W], any values; labels: [batch],
- * each < classes (checked: -EINVAL, g and score untouched). -EIO when the library beneath fails. A value that
- * is not finite in x or images makes a loss or gradient that is not finite: no error. Ties in a max-pool
+ * each < classes (checked: -EINVAL, g and score untouched). -EIO when the library beneath fails. A NaN in x
+ * or images makes a loss or gradient that is not finite: no error. So does an infinity, but where a function
+ * of the net has a limit there, such as 0, ReLU's of -inf. Ties in a max-pool
  * window go to the first in row order. Each call that succeeds draws dropout anew: see cnn_net_seed. Neither
  * function allocates. One call at a time for a net; any thread. */
 int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,

@@ -200,8 +200,10 @@ static int check_part(const struct psd *d, struct ps_error *err)
         (n > 1 && s->map.parts == n && (s->part == PSD_WHOLE || s->part == i)))
         return 0;
     if (s->part == PSD_WHOLE)
-        return ps_fail(err, -EINVAL, "%s: it is cut for %u servers, and servers.count is %u", d->resumed_from,
-                       s->map.parts, n);
+        return ps_fail(err, -EINVAL,
+                       "%s: it is the whole center, cut for %u servers, and servers.count is %u; allowed is "
+                       "%u, or the parts that %u servers have written and psctl merge puts together",
+                       d->resumed_from, s->map.parts, n, s->map.parts, n);
     return ps_fail(
         err, -EINVAL,
         "%s: it is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "
@@ -267,14 +269,15 @@ static int set_up(struct psd *d, const struct psd_start *start)
         return PSD_EXIT_STATE_DIR;
     }
     snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, d->saver.aside,
-                              sizeof d->saver.aside, &err) < 0) {
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->saver.aside, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (d->saver.aside[0] != 0)
-        ps_log(PS_LOG_WARN, "checkpoint.aside", "a new job begins: the checkpoints that were here are in %s",
-               d->saver.aside);
+    if (d->saver.aside.n > 0)
+        ps_log(PS_LOG_WARN, "checkpoint.aside",
+               "a new job begins: the %u checkpoints that were here, the newest of version %" PRIu64
+               ", are in %s",
+               d->saver.aside.n, d->saver.aside.newest, d->saver.aside.path);
     if (psd_journal_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;

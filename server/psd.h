@@ -101,7 +101,7 @@ struct psd_saver {
     uint32_t lanes_left;
     uv_work_t work;
     char directory[300];
-    char aside[400]; /* where --fresh has put what was there; "": nothing was */
+    struct psd_aside aside;
     char last_path[400];
     char last_error[512];
     uint64_t last_version, last_unix_s, last_ms;

@@ -75,12 +75,12 @@ static int set_aside(const char *path, char *aside, size_t size, struct ps_error
     return rc;
 }
 
-int psd_state_checkpoints(const char *dir, bool resume, bool fresh, char *aside, size_t size,
+int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_aside *aside,
                           struct ps_error *err)
 {
     char path[400];
     uint64_t newest = 0;
-    aside[0] = 0;
+    *aside = (struct psd_aside){.path = ""};
     if ((size_t)snprintf(path, sizeof path, "%s/checkpoints", dir) >= sizeof path)
         return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     uint32_t n = resume ? 0 : psd_checkpoint_count(path, &newest);
@@ -90,9 +90,11 @@ int psd_state_checkpoints(const char *dir, bool resume, bool fresh, char *aside,
                        ": give --resume to go on from it, or --fresh to begin a new job (they are kept, set "
                        "aside)",
                        path, n, newest);
-    int rc = n > 0 ? set_aside(path, aside, size, err) : 0;
+    int rc = n > 0 ? set_aside(path, aside->path, sizeof aside->path, err) : 0;
     if (rc < 0)
         return rc;
+    aside->n = n;
+    aside->newest = newest;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return ps_fail(err, -errno, "%s: cannot make it: %s", path, strerror(errno));
     return 0;

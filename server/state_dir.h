@@ -3,7 +3,7 @@
 #define PSD_STATE_DIR_H
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 
 #include "proto/error.h"
 
@@ -12,11 +12,17 @@
  * *fd receives the lock. -EBUSY names the pid that has it; other -errno: the directory cannot be used. */
 int psd_state_lock(const char *dir, int *fd, struct ps_error *err);
 
+/* The checkpoints of an earlier job that --fresh has set aside; n == 0: there were none. */
+struct psd_aside {
+    char path[400];
+    uint32_t n;
+    uint64_t newest; /* its version */
+};
+
 /* Makes DIR/checkpoints. One that holds checkpoints is of an earlier job, or of this one before it was
- * resumed: resume leaves them, fresh sets them aside, as DIR/checkpoints-<unix seconds>, whose path aside
- * (size bytes) receives ("": nothing was). With neither -EEXIST: the sentence says what is there and names
- * both options. */
-int psd_state_checkpoints(const char *dir, bool resume, bool fresh, char *aside, size_t size,
+ * resumed: resume leaves them, fresh sets them aside, as DIR/checkpoints-<unix seconds>, which aside tells
+ * of. With neither -EEXIST: the sentence says what is there and names both options. */
+int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_aside *aside,
                           struct ps_error *err);
 
 /* Gives the directory back. The lock file stays: removing it would let two processes hold two locks. */

@@ -1,6 +1,7 @@
 #include "client/session/control_socket.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,6 +59,24 @@ int psc_place_find(const char *server, struct psc_place *place, struct ps_error 
     return 0;
 }
 
+int psc_place_resolve(const struct psc_place *place, struct ps_error *err)
+{
+    static const char scheme[] = "tcp://";
+    char host[256];
+    struct addrinfo *found = NULL;
+    if (strncmp(place->url, scheme, sizeof scheme - 1) != 0)
+        return 0;
+    const char *name = place->url + sizeof scheme - 1, *port = strrchr(name, ':');
+    if (name[0] == '[' || port == NULL || (size_t)(port - name) >= sizeof host)
+        return 0;
+    snprintf(host, sizeof host, "%.*s", (int)(port - name), name);
+    int rc = getaddrinfo(host, NULL, NULL, &found);
+    if (rc != 0)
+        return ps_fail(err, -ENOENT, "the host '%.200s' does not resolve: %s", host, gai_strerror(rc));
+    freeaddrinfo(found);
+    return 0;
+}
+
 int psc_proof_read(const char *key_file, const char *server_key, struct psc_proof *proof,
                    struct ps_error *err)
 {
@@ -97,8 +116,8 @@ static int choose_key(const struct psc_place *place, const struct psc_proof *pro
         return place->server_key[0] == 0
                    ? PSC_OK
                    : ps_fail(err, PSC_EAUTH,
-                             "the server at %.200s wants to know who comes: give key_file, "
-                             "a key pair that its allow-list has (psctl keygen)",
+                             "the server at %.200s wants to know who comes: give a key (psworker --key, else "
+                             "key_file), a pair that its allow-list has (psctl keygen)",
                              place->url);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] != 0) {
@@ -178,15 +197,16 @@ static int judge(struct psc_line *line, const struct psc_proof *proof, const str
                          "what listens at %.200s has no CURVE: it is no psd with an auth.key, and nothing is "
                          "said to it in plain",
                          url)
-                   : ps_fail(
-                         err, PSC_EAUTH,
-                         "the server at %.200s wants to know who comes: give key_file, a key pair that its "
-                         "allow-list has (psctl keygen)",
-                         url);
+                   : ps_fail(err, PSC_EAUTH,
+                             "the server at %.200s wants to know who comes: give a key (psworker --key, else "
+                             "key_file), a "
+                             "pair that its allow-list has (psctl keygen)",
+                             url);
     case PS_WATCH_BROKEN:
         if (!keyed)
-            return ps_fail(err, PSC_EGONE, "what listens at %.200s hung up: it may want a key (key_file)",
-                           url);
+            return ps_fail(
+                err, PSC_EGONE,
+                "what listens at %.200s hung up: it may want a key (psworker --key, else key_file)", url);
         return ps_fail(
             err, ++line->n_broken >= MAX_BROKEN ? PSC_EAUTH : PSC_EGONE,
             "the handshake with %.200s failed: what listens there has not the secret of the public key "

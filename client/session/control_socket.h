@@ -14,6 +14,8 @@ struct psc_place {
 };
 
 /* Whether both are of one server. */
+/* -ENOENT: the place names a host of TCP that does not resolve. It asks the system's resolver, and waits. */
+int psc_place_resolve(const struct psc_place *place, struct ps_error *err);
 bool psc_place_is(const struct psc_place *a, const struct psc_place *b);
 /* server: a URL, or "@FILE", an endpoint file, which is read at every call: a restarted server may have
  * another port. -errno with a sentence. */

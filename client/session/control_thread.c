@@ -38,6 +38,8 @@ struct service {
     uint64_t hello_ms;      /* when Hello is said again, unless an answer comes */
     uint64_t find_ms;       /* when it is looked up whether the server is to be found elsewhere */
     struct psc_retry retry;
+    bool waits;                 /* it has been told that nobody answers yet */
+    struct ps_error unresolved; /* why the host was not found then, or "" */
 };
 
 /* With the lock held: lets everyone who waits look again. */
@@ -121,7 +123,7 @@ static void connect_anew(struct service *v)
     }
     if (rc == PSC_OK)
         rc = psc_line_open(&v->line, v->context, &place, &v->c->proof, &trouble);
-    note_trouble(v->c, &trouble);
+    note_trouble(v->c, trouble.text[0] != 0 ? &trouble : &v->unresolved);
     wait_for_welcome(v);
     if (rc == PSC_OK)
         send_hello(v, NULL);
@@ -509,6 +511,27 @@ static void forgive_own_sleep(struct service *v)
         v->last_heard_ms += slept_ms;
 }
 
+/* Once, when the first Hello has no answer: who waits for a server that is not there should know. One that
+ * was there is waited for in silence: its loss has been told. */
+static void tell_of_wait(struct service *v)
+{
+    struct psc_shared *s = &v->c->shared;
+    const struct psc_options *opt = &v->c->opt;
+    char sentence[1200];
+    pthread_mutex_lock(&s->lock);
+    struct ps_error trouble = s->trouble;
+    bool known = s->epoch > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (v->waits || known)
+        return;
+    v->waits = true;
+    if (trouble.text[0] == 0 && psc_place_resolve(&v->found, &v->unresolved) < 0)
+        trouble = v->unresolved;
+    snprintf(sentence, sizeof sentence, "no answer from %s yet%s%s; waiting for it, %.0f s at most",
+             opt->server, trouble.text[0] != 0 ? ": " : "", trouble.text, (double)opt->timeout_ms / 1e3);
+    psc_say(v->c, sentence);
+}
+
 /* What is due by the clock. */
 static void keep_time(struct service *v, enum psc_state state, bool draining, bool beat_now)
 {
@@ -529,6 +552,7 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
     } else if (state == PSC_STATE_JOINED && (beat_now || now - v->last_beat_ms >= opt->heartbeat_ms)) {
         beat(v);
     } else if (state == PSC_STATE_CONNECTING && (now >= v->hello_ms || has_moved(v))) {
+        tell_of_wait(v);
         connect_anew(v);
     }
 }

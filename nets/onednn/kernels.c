@@ -51,7 +51,7 @@ static inline void max_block(const struct cnn_pool *p, const struct window *w, c
     for (uint32_t y = w->y0; y < w->y1; y++)
         for (uint32_t x = w->x0; x < w->x1; x++) {
             floats v = load(in + pixel(p, y, x));
-            ints larger = v > best;
+            ints larger = (v > best) | (v != v); /* a NaN wins */
             best = (floats)((larger & (ints)v) | (~larger & (ints)best));
             at = (larger & place_in(p, w, y, x)) | (~larger & at);
         }
@@ -72,7 +72,7 @@ static inline void max_one(const struct cnn_pool *p, const struct window *w, con
 
     for (uint32_t y = w->y0; y < w->y1; y++)
         for (uint32_t x = w->x0; x < w->x1; x++)
-            if (in[pixel(p, y, x)] > best) {
+            if (in[pixel(p, y, x)] > best || in[pixel(p, y, x)] != in[pixel(p, y, x)]) {
                 best = in[pixel(p, y, x)];
                 at = place_in(p, w, y, x);
             }

@@ -69,7 +69,7 @@ static void wide_window(const struct maxpool *m, const float *in, uint32_t oy, u
         if (y < 0 || x < 0 || y >= p->in.h || x >= p->in.w)
             continue;
         float v = in[(y * p->in.w + x) * p->in.c];
-        if (!found || v > *out) {
+        if (!found || v > *out || v != v) { /* a NaN wins */
             *out = v;
             *argmax = (uint16_t)k;
             found = true;

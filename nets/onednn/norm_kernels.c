@@ -40,15 +40,29 @@ static void clear_ends(const struct cnn_lrn *p, uint32_t before, float *padded)
     memset(padded + before + p->channels, 0, (p->size - 1 - before) * sizeof *padded);
 }
 
+/* To the middle of what window_sums reads. A function, so that `restrict` ends with the loop: the sums read
+ * the same values by another pointer. */
+static void squares(uint32_t channels, const float *in, float *restrict to)
+{
+    for (uint32_t c = 0; c < channels; c++)
+        to[c] = in[c] * in[c];
+}
+
+static void weighted(uint32_t channels, const float *dout, const float *in, const float *factor,
+                     const float *norm, float *restrict to)
+{
+    for (uint32_t c = 0; c < channels; c++)
+        to[c] = dout[c] * in[c] * factor[c] / norm[c];
+}
+
 static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm, float *work)
 {
     uint32_t channels = p->channels;
-    float *restrict middle = work + p->half, *restrict factor = work + channels + p->size;
+    float *factor = work + channels + p->size;
 
     clear_ends(p, p->half, work);
     for (size_t k = 0; k < places; k++, in += channels, out += channels, norm += channels) {
-        for (uint32_t c = 0; c < channels; c++)
-            middle[c] = in[c] * in[c];
+        squares(channels, in, work + p->half);
         window_sums(p, work, norm);
         for (uint32_t c = 0; c < channels; c++)
             norm[c] = p->k + p->part * norm[c];
@@ -64,14 +78,13 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
 {
     uint32_t channels = p->channels;
     uint32_t before = p->size - 1 - p->half; /* the neighbours of a neighbour lie the other way round */
-    float *restrict middle = work + before, *restrict factor = work + channels + p->size;
+    float *factor = work + channels + p->size;
     float twice = 2 * p->part * p->beta;
 
     clear_ends(p, before, work);
     for (size_t k = 0; k < places; k++, in += channels, norm += channels, dout += channels, din += channels) {
         power(p, norm, factor);
-        for (uint32_t c = 0; c < channels; c++)
-            middle[c] = dout[c] * in[c] * factor[c] / norm[c];
+        weighted(channels, dout, in, factor, norm, work + before);
         window_sums(p, work, din);
         for (uint32_t c = 0; c < channels; c++)
             din[c] = dout[c] * factor[c] - twice * in[c] * din[c];

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Where the largest value of a window of one channel lies; the first in row order among equals. */
+/* Where the largest value of a window of one channel lies, or a NaN; the first in row order among equals. */
 static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, uint32_t ox)
 {
     const struct cnn_window *w = &l->window;
@@ -17,7 +17,7 @@ static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, u
     for (int64_t y = y0; y < y1; y++)
         for (int64_t x = x0; x < x1; x++) {
             size_t at = (size_t)(y * l->in.w + x);
-            if (in[at] > in[best])
+            if (in[at] > in[best] || in[at] != in[at]) /* a NaN wins */
                 best = at;
         }
     return best;

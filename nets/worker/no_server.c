@@ -6,14 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/model/method.h"
+
 /* For LeNet on MNIST with batches of 64, which diverges at twice these rates without a warm-up. Momentum 0.9
- * makes ten steps of one. */
+ * makes ten steps of one; a pipeline of two halves the rate that is stable. */
 enum { WARMUP_STEPS = 200, PIPELINE_WARMUP = 100 };
 static const struct {
     const char *name;
     double learning_rate;
 } methods[] = {{"sgd", 0.05},    {"msgd", 0.01},  {"asgd", 0.05},
-               {"mvasgd", 0.05}, {"d-sync", 0.1}, {"pipe-sgd", 0.1}};
+               {"mvasgd", 0.05}, {"d-sync", 0.1}, {"pipe-sgd", 0.05}};
 enum { N_METHODS = sizeof methods / sizeof *methods };
 
 static const struct {
@@ -56,6 +58,11 @@ static int find_method(const char *name, struct ps_error *err)
     for (int i = 0; i < N_METHODS; i++)
         if (strcmp(methods[i].name, name) == 0)
             return i;
+    if (ps_method_find(name) != NULL)
+        return ps_fail(err, -EINVAL,
+                       "--method: \"%.60s\" is a method of psd: psd --method %.60s, and psworker --server; "
+                       "allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
+                       name, name);
     return ps_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
                    name);
 }

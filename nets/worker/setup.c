@@ -1,7 +1,11 @@
 #include "nets/worker/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "nets/machine.h"
 #include "nets/worker/no_server.h"
@@ -133,8 +137,11 @@ static int open_session(struct cnn_job *job, bool *drained)
         return cnn_job_fail(job, "cannot join", rc);
     if (rc == PSC_OK) {
         rc = begin(job);
-        if (rc < 0)
-            return cnn_job_fail(job, "cannot begin", rc);
+        if (rc < 0) {
+            char what[200];
+            snprintf(what, sizeof what, "cannot begin with --net %.100s", job->args->net);
+            return cnn_job_fail(job, what, rc);
+        }
     }
     *drained = rc == PSC_DRAINED;
     return CNN_EXIT_OK;
@@ -168,6 +175,22 @@ uint32_t cnn_job_rank(const struct cnn_job *job)
     return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
 }
 
+/* What is saved at the end should have a place from the start. */
+static int check_state(const char *path)
+{
+    char folder[4096];
+    if (path == NULL)
+        return CNN_EXIT_OK;
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)length, slash == NULL ? "." : path);
+    if (length < sizeof folder && faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "state.failed", "--state %s: it could not be saved in the folder %s: %s", path,
+           folder, length < sizeof folder ? strerror(errno) : "its name is too long");
+    return CNN_EXIT_USAGE;
+}
+
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained)
 {
@@ -177,7 +200,9 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
         ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
         return CNN_EXIT_USAGE;
     }
-    int rc = open_data(job);
+    int rc = check_state(args->state);
+    if (rc == CNN_EXIT_OK)
+        rc = open_data(job);
     if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)

@@ -21,9 +21,14 @@ static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset
     if (t->name == NULL || t->name[0] == 0 || strlen(t->name) > PS_MAX_NAME_BYTES || !name_is_plain(t->name))
         return ps_fail(err, -EINVAL, "tensor %zu: a name has 1 to %d bytes and no control characters", index,
                        PS_MAX_NAME_BYTES);
-    if (t->n_dims < 1 || t->n_dims > PS_MAX_DIMS)
-        return ps_fail(err, -EINVAL, "tensor %zu '%s': %u dimensions; allowed are 1 to %d", index, t->name,
-                       t->n_dims, PS_MAX_DIMS);
+    if (t->n_dims > PS_MAX_DIMS)
+        return ps_fail(err, -EINVAL, "tensor %zu '%s': %u dimensions; allowed are 0, a scalar, to %d", index,
+                       t->name, t->n_dims, PS_MAX_DIMS);
+    if (t->n_dims == 0 && t->shape[0] != 0) /* somebody has forgotten to say how many there are */
+        return ps_fail(err, -EINVAL,
+                       "tensor %zu '%s': 0 dimensions, and a size of %llu; allowed are 1 to %d, and a scalar "
+                       "without sizes",
+                       index, t->name, (unsigned long long)t->shape[0], PS_MAX_DIMS);
     if (t->role > PS_ROLE_FROZEN)
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': role %u; allowed are 0 (param), 1 (buffer), 2 (frozen)", index,

@@ -14,7 +14,7 @@ int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *given, size
     for (size_t i = 0; i < n && rc == 0; i++) {
         const Ps__Tensor *t = given[i];
         if (t->n_shape > PS_MAX_DIMS)
-            rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 1 to %d", i, t->n_shape,
+            rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 0 to %d", i, t->n_shape,
                          PS_MAX_DIMS);
         else {
             tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role, t->decay};

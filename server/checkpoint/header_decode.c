@@ -120,9 +120,9 @@ static int decode_piece(const struct decoder *d, const char *name, const json_t 
     if (dtype == NULL || strcmp(dtype, "F32") != 0)
         return damaged(d, "tensor '%.60s': its dtype is %.20s; allowed is F32", name,
                        dtype != NULL ? dtype : "missing");
-    if (!json_is_array(shape) || json_array_size(shape) < 1 || json_array_size(shape) > PS_MAX_DIMS)
-        return damaged(d, "tensor '%.60s': %zu dimensions; allowed are 1 to %d", name, json_array_size(shape),
-                       PS_MAX_DIMS);
+    if (!json_is_array(shape) || json_array_size(shape) > PS_MAX_DIMS)
+        return damaged(d, "tensor '%.60s': %zu dimensions; allowed is a list of 0, a scalar, to %d", name,
+                       json_array_size(shape), PS_MAX_DIMS);
     p->n_dims = (uint32_t)json_array_size(shape);
     for (uint32_t i = 0; i < p->n_dims; i++)
         if (!get_integer(json_array_get(shape, i), UINT64_MAX, &p->shape[i]) || p->shape[i] == 0 ||
@@ -291,9 +291,12 @@ static int decode_tensor(const struct decoder *d, size_t i, const json_t *entry,
     t->name = (char *)json_string_value(json_array_get(entry, 0)); /* as above */
     t->offset = *at;
     t->n_dims = (uint32_t)json_array_size(shape);
-    if (json_array_size(entry) != 2 || t->name == NULL || json_array_size(shape) < 1 ||
+    if (json_array_size(entry) != 2 || t->name == NULL || !json_is_array(shape) ||
         json_array_size(shape) > PS_MAX_DIMS)
         return damaged(d, "the header's psd.model: entry %zu is no [name, shape]", i);
+    if (*at >= max_floats)
+        return damaged(d, "the header's psd.model: '%.60s' is beyond what limits.floats (%" PRIu64 ") allows",
+                       t->name, max_floats);
     for (uint32_t k = 0; k < t->n_dims; k++)
         if (!get_integer(json_array_get(shape, k), max_floats, &t->shape[k]) || t->shape[k] == 0 ||
             __builtin_mul_overflow(n, t->shape[k], &n) || n > max_floats - *at)

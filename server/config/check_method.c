@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/config/keys.h"
 #include "server/config/presets.h"
 
 /* The four parts of a method: the table of proto/model/method.h that its word is looked up in. Every row
@@ -91,9 +92,32 @@ static int check_parts(const struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
+/* The method that was meant: by a name of which this is the end, async- before the others, else by one that
+ * two typing errors make of it. NULL: none. */
+static const char *meant_by(const char *found)
+{
+    const char *ends = NULL, *near = NULL;
+    size_t best = 3;
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++) {
+        size_t n = strlen(m->name), tail = strlen(found), d = psd_config_distance(m->name, found);
+        if (m->rule == NULL)
+            continue;
+        bool is_end =
+            tail > 0 && n > tail && m->name[n - tail - 1] == '-' && strcmp(m->name + n - tail, found) == 0;
+        if (is_end && (ends == NULL || strncmp(m->name, "async-", 6) == 0))
+            ends = m->name;
+        if (d < best) {
+            best = d;
+            near = m->name;
+        }
+    }
+    return ends != NULL ? ends : near;
+}
+
 static int check_method(const char *found, struct ps_error *err)
 {
     char allowed[420] = "";
+    const char *meant = meant_by(found);
     size_t used = 0;
     const struct ps_method *row = ps_method_find(found);
     if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
@@ -106,8 +130,9 @@ static int check_method(const char *found, struct ps_error *err)
             used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", m->name);
     append(allowed, sizeof allowed, used, ", ",
            "and custom (rule, admission, optimizer and averaging given one by one)");
-    return ps_fail(err, -EINVAL, "method: '%s' is not built into this version; allowed are %s", found,
-                   allowed);
+    return ps_fail(err, -EINVAL, "method: '%s' is not built into this version; %s%s%sallowed are %s", found,
+                   meant != NULL ? "did you mean " : "", meant != NULL ? meant : "",
+                   meant != NULL ? "? " : "", allowed);
 }
 
 /* Fills in what the preset says; the method is "custom" from the first of the four that differs from it. */

@@ -295,7 +295,7 @@ void psd_config_key_list(const char *group, char *text, size_t size)
 #define LONGEST_WORD 40
 
 /* Levenshtein's distance by one row of the table; longer words are near nothing. */
-static size_t distance(const char *a, const char *b)
+size_t psd_config_distance(const char *a, const char *b)
 {
     size_t na = strlen(a), nb = strlen(b), row[LONGEST_WORD + 1];
     if (na > LONGEST_WORD || nb > LONGEST_WORD)
@@ -318,15 +318,29 @@ static size_t distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* Other programs' words for a key. */
+static const char *meant_by(const char *leaf)
+{
+    static const char *const words[][2] = {{"lr", "learning_rate"}, {"eta", "learning_rate"},
+                                           {"tau", "period"},       {"port", "listen"},
+                                           {"staleness", "slack"},  {"wd", "weight_decay"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], leaf) == 0)
+            return words[i][1];
+    return leaf;
+}
+
 const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf)
 {
     const struct psd_config_key *nearest = NULL;
     size_t best = 3; /* two typing errors are a slip, three another word */
 
+    leaf = meant_by(leaf);
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         if (strcmp(psd_config_key_leaf(k), leaf) == 0)
             return k;
-        size_t d = psd_config_key_in_group(k, group) ? distance(psd_config_key_leaf(k), leaf) : best;
+        size_t d =
+            psd_config_key_in_group(k, group) ? psd_config_distance(psd_config_key_leaf(k), leaf) : best;
         if (d < best) {
             best = d;
             nearest = k;

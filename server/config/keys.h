@@ -64,8 +64,11 @@ bool psd_config_key_in_group(const struct psd_config_key *key, const char *group
 /* Writes "a, b, c": the keys that stand directly in the group. */
 void psd_config_key_list(const char *group, char *text, size_t size);
 
-/* The key that somebody who wrote `leaf` into the group may have meant: the same word in another group, or
- * the nearest word in this one. NULL: none is near. */
+/* Levenshtein's distance; words that are longer than any key are near nothing. */
+size_t psd_config_distance(const char *a, const char *b);
+
+/* The key that somebody who wrote `leaf` into the group may have meant: the same word in another group, that
+ * for which other programs have this word, or the nearest word in this one. NULL: none is near. */
 const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf);
 
 /* Reads a scalar's text into the row's member of cfg. `quoted`: it stood in quotes, so it is a string

@@ -154,8 +154,10 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
     if ((double)need <= limit)
         return true;
-    refusef(d, peer, PS__CODE__FULL, "one more client could make psd use %.2f GiB; limits.memory_gib is %g",
-            psd_memory_gib_for(need), d->cfg.limits.memory_gib);
+    refusef(
+        d, peer, PS__CODE__FULL,
+        "one more client could make psd use %.2f GiB; limits.memory_gib is %g, and must be at least as much",
+        psd_memory_gib_for(need), d->cfg.limits.memory_gib);
     return false;
 }
 

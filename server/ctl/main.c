@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/clock.h"
 #include "proto/security/curve.h"
@@ -322,24 +323,25 @@ static void complain_command(const char *found)
 
 static void print_help(void)
 {
-    printf("usage: psctl --socket PATH COMMAND [option]...\n       psctl keygen FILE [--name NAME]\n\n");
+    printf("usage: psctl [--socket PATH] COMMAND [option]...\n       psctl keygen FILE [--name NAME]\n\n");
     for (const struct command *c = commands; c->name != NULL; c++) {
         char name[40];
         snprintf(name, sizeof name, "%s %s", c->name, c->argument != NULL ? c->argument : "");
         printf("  %-16s %s\n", name, c->help);
     }
-    printf("\n  --socket PATH  psd's status socket (status.socket in its state directory)\n"
-           "  --json         print psd's answer as it came\n"
-           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain and reload: 60; top: 2, "
-           "of\n"
-           "                 each look)\n"
-           "  --once         top: print one frame as text and end\n"
-           "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
-           "  --name NAME    keygen: whose pair it is (this user at this host)\n"
-           "  --help, --version\n\n"
-           "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
-           "6 psd cannot be reached.\n",
-           LONGEST_TIMEOUT_S);
+    printf(
+        "\n  --socket PATH  psd's status socket (psd-state/psd.sock here if it is there, else PSD_SOCKET)\n"
+        "  --json         print psd's answer as it came\n"
+        "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain and reload: 60; top: 2, "
+        "of\n"
+        "                 each look)\n"
+        "  --once         top: print one frame as text and end\n"
+        "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
+        "  --name NAME    keygen: whose pair it is (this user at this host)\n"
+        "  --help, --version\n\n"
+        "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
+        "6 psd cannot be reached.\n",
+        LONGEST_TIMEOUT_S);
 }
 
 static int parse_timeout(const char *text, uint32_t *out)
@@ -397,6 +399,14 @@ static int parse_command(int n, char **words, struct call *call)
     return 0;
 }
 
+/* That of a psd which was started here with its default state directory, else what the environment says. */
+static const char usual_socket[] = "psd-state/psd.sock";
+
+static const char *find_socket(void)
+{
+    return access(usual_socket, F_OK) == 0 ? usual_socket : getenv("PSD_SOCKET");
+}
+
 /* Fills *call; -1, or the exit status when there is nothing more to do. */
 static int parse_arguments(int argc, char **argv, struct call *call)
 {
@@ -450,7 +460,12 @@ static int parse_arguments(int argc, char **argv, struct call *call)
     if (call->command->is_local)
         return -1;
     if (call->socket_path == NULL)
-        return complain(EXIT_USAGE, "--socket is missing; it names psd's status socket");
+        call->socket_path = find_socket();
+    if (call->socket_path == NULL)
+        return complain(EXIT_USAGE,
+                        "--socket is missing, there is no %s here, and PSD_SOCKET is not set: each "
+                        "names psd's status socket",
+                        usual_socket);
     if (call->socket_path[0] == 0)
         return complain(EXIT_USAGE, "--socket: found an empty path");
     if (call->timeout_s == 0)

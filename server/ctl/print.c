@@ -127,6 +127,10 @@ static void print_checkpoint(FILE *out, const json_t *status)
         fprintf(out, "checkpoint  none yet, in %s%s\n", ctl_get(c, "directory").s,
                 busy ? "; the first is being written" : "");
     }
+    if (ctl_is_known(c, "set_aside"))
+        fprintf(out, "            %s of an earlier job, the newest of version %s, are in %s\n",
+                ctl_get(c, "set_aside_checkpoints").s, ctl_get(c, "set_aside_newest").s,
+                ctl_get(c, "set_aside").s);
     if (ctl_is_known(c, "last_error"))
         fprintf(out, "            failed: %s\n", ctl_get(c, "last_error").s);
     const json_t *best = json_object_get(c, "best");
@@ -170,6 +174,20 @@ static void print_servers(FILE *out, const json_t *status)
     }
 }
 
+/* What data travels on; the listener's road is what everyone could have. */
+static void print_roads(FILE *out, const json_t *status)
+{
+    json_t *roads = json_object_get(status, "roads"), *n;
+    const char *name, *before = "data        ";
+    json_object_foreach(roads, name, n)
+    {
+        fprintf(out, "%sover %s of %" JSON_INTEGER_FORMAT " clients", before, name, json_integer_value(n));
+        before = ", ";
+    }
+    if (json_object_size(roads) > 0)
+        fprintf(out, "\n");
+}
+
 void ctl_print_status(FILE *out, const json_t *status)
 {
     double uptime = json_number_value(json_object_get(status, "uptime_s"));
@@ -179,6 +197,7 @@ void ctl_print_status(FILE *out, const json_t *status)
     fprintf(out, "listen      %s; transport %s, %s lanes, chunks of %s values, %s of them a window\n",
             ctl_get(status, "listen").s, ctl_get(status, "transport").s, ctl_get(status, "lanes").s,
             ctl_get(status, "chunk_floats").s, ctl_get(status, "window_chunks").s);
+    print_roads(out, status);
     print_auth(out, status);
     print_servers(out, status);
     print_center(out, status);

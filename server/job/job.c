@@ -137,12 +137,19 @@ static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest 
 /* Takes m. False when it differs from the job's, and the session has ended. */
 static bool fits(struct psd *d, struct psd_session *s, struct ps_manifest *m)
 {
-    struct ps_error err;
-    int rc = ps_manifest_compare(m, d->center->manifest, &err);
+    struct ps_error err, why;
+    const struct ps_manifest *job = d->center->manifest;
+    int rc = ps_manifest_compare(m, job, &err);
+    if (rc < 0)
+        ps_fail(
+            &why, 0,
+            "another model than the job's, %" PRIu64 " floats in %zu tensors instead of %" PRIu64
+            " in %zu: %s; come with the job's (psworker --net), or begin a job of its own with another psd",
+            m->n_floats, m->n_tensors, job->n_floats, job->n_tensors, err.text);
     ps_manifest_destroy(m);
     if (rc < 0) {
-        psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
-        psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
+        psd_control_error(d, s, PS__CODE__MANIFEST, true, why.text);
+        psd_job_end(d, s, PS__CODE__MANIFEST, why.text);
     }
     return rc == 0;
 }

@@ -141,7 +141,7 @@ void psd_membership_save(struct psd *d)
 void psd_membership_swapped(struct psd *d)
 {
     psd_membership_reset(d);
-    if (!has_members(d) || psd_sessions_count_in(&d->sessions, PSD_SESSION_ACTIVE) == 0)
+    if (!has_members(d) || psd_sessions_count_in(&d->sessions, false, PSD_SESSION_ACTIVE) == 0)
         return;
     d->membership.started = true;
     publish(d, 0);

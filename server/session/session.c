@@ -62,11 +62,11 @@ uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer)
     return n;
 }
 
-uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state)
+uint32_t psd_sessions_count_in(const struct psd_sessions *s, bool observer, enum psd_session_state state)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_slots; i++)
-        n += s->slots[i].state == state;
+        n += s->slots[i].observer == observer && s->slots[i].state == state;
     return n;
 }
 

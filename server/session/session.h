@@ -110,6 +110,6 @@ struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, c
 uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer);
 /* Those workers, each with the members of the clique that it leads. */
 uint32_t psd_sessions_members(const struct psd_sessions *s);
-uint32_t psd_sessions_count_in(const struct psd_sessions *s, enum psd_session_state state);
+uint32_t psd_sessions_count_in(const struct psd_sessions *s, bool observer, enum psd_session_state state);
 
 #endif

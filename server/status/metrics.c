@@ -47,10 +47,16 @@ static void workers(FILE *f, const struct psd *d)
                   {"parked", PSD_SESSION_PARKED},
                   {"offering", PSD_SESSION_OFFERING},
                   {"active", PSD_SESSION_ACTIVE}};
-    head(f, "psd_workers", "gauge", "Sessions, observers included, by state.");
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        fprintf(f, "psd_workers{state=\"%s\"} %u\n", states[i].name,
-                psd_sessions_count_in(&d->sessions, states[i].state));
+    static const struct {
+        const char *name, *help;
+    } kinds[] = {{"psd_workers", "Workers' sessions by state."},
+                 {"psd_observers", "Observers' sessions, such as an evaluator's, by state."}};
+    for (int kind = 0; kind < 2; kind++) {
+        head(f, kinds[kind].name, "gauge", kinds[kind].help);
+        for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+            fprintf(f, "%s{state=\"%s\"} %u\n", kinds[kind].name, states[i].name,
+                    psd_sessions_count_in(&d->sessions, kind == 1, states[i].state));
+    }
 }
 
 static void gauge(FILE *f, const char *name, const char *help, double value)

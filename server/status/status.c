@@ -74,7 +74,9 @@ static json_t *checkpoint_json(const struct psd *d)
         psd_team_check_saved(d, &others);
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
-    json_object_set_new(o, "set_aside", psd_json_text(v->aside));
+    json_object_set_new(o, "set_aside", psd_json_text(v->aside.path));
+    json_object_set_new(o, "set_aside_checkpoints", integer(v->aside.n));
+    json_object_set_new(o, "set_aside_newest", v->aside.n > 0 ? integer(v->aside.newest) : json_null());
     json_object_set_new(o, "last_path", psd_json_text(v->last_path));
     json_object_set_new(o, "last_unix_s", any ? integer(v->last_unix_s) : json_null());
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
@@ -198,6 +200,38 @@ static json_t *log_json(void)
     return json_pack("{s:I, s:I}", "dropped", (json_int_t)c.dropped, "waiting_bytes", (json_int_t)c.waiting);
 }
 
+struct road_seen {
+    uint64_t in, out; /* bytes */
+    uint32_t road;
+};
+
+/* The road that a client's data came on, as lanes have seen it; false: nothing has come. */
+static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
+{
+    *out = (struct road_seen){.in = 0};
+    for (uint32_t i = 0; i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        out->in += c->bytes_in;
+        out->out += c->bytes_out;
+        out->road = c->bytes_in + c->bytes_out > 0 ? c->road : out->road;
+    }
+    return out->in + out->out > 0;
+}
+
+/* How many of those who are here send their data on each road. */
+static json_t *roads_json(const struct psd *d)
+{
+    json_t *o = json_object();
+    struct road_seen seen;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        if (d->sessions.slots[i].state == PSD_SESSION_VACANT || !road_of(d, i, &seen))
+            continue;
+        const char *name = d->roads.road[seen.road].transport->name;
+        json_object_set_new(o, name, integer((uint64_t)json_integer_value(json_object_get(o, name)) + 1));
+    }
+    return o;
+}
+
 static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
@@ -221,6 +255,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
     json_object_set_new(o, "barred", barred_json(&d->auth));
     json_object_set_new(o, "transport", json_string(d->roads.road[0].transport->name));
+    json_object_set_new(o, "roads", roads_json(d));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
     json_object_set_new(o, "chunk_floats",
                         integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
@@ -282,22 +317,15 @@ static const char *state_of(const struct psd *d, const struct psd_session *s, ui
     return waits ? "waits" : session_names[s->state];
 }
 
-/* What its data came on, as lanes have seen it, and why it is not a better road, as it said. */
+/* What its data came on, and why it is not a better road, as it said. */
 static void add_road(json_t *o, const struct psd *d, const struct psd_session *s)
 {
-    uint64_t in = 0, out = 0;
-    uint32_t road = 0;
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[s->client];
-        in += c->bytes_in;
-        out += c->bytes_out;
-        road = c->bytes_in + c->bytes_out > 0 ? c->road : road;
-    }
-    json_object_set_new(o, "road",
-                        in + out > 0 ? json_string(d->roads.road[road].transport->name) : json_null());
+    struct road_seen seen;
+    bool any = road_of(d, s->client, &seen);
+    json_object_set_new(o, "road", any ? json_string(d->roads.road[seen.road].transport->name) : json_null());
     json_object_set_new(o, "road_why", psd_json_text(s->road_why));
-    json_object_set_new(o, "received_bytes", integer(in));
-    json_object_set_new(o, "sent_bytes", integer(out));
+    json_object_set_new(o, "received_bytes", integer(seen.in));
+    json_object_set_new(o, "sent_bytes", integer(seen.out));
 }
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)

@@ -244,6 +244,40 @@ START_TEST(ties_go_to_the_first)
 }
 END_TEST
 
+/* Wherever in its window it lies, a NaN comes out of a max-pool. */
+static void check_nan(const char *backend, uint32_t n_out, int place)
+{
+    const struct cnn_layer_spec layers[] = {
+        {.kind = CNN_CONV, .name = "a", .n_out = n_out, .kernel = 1, .stride = 1},
+        {.kind = CNN_MAXPOOL, .name = "p", .kernel = 2, .stride = 2},
+        {.kind = CNN_FC, .name = "f", .n_out = 2},
+        {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+    };
+    const struct cnn_model model = {"nan", 1, 2, 2, 2, layers, 4, "test"};
+    float images[4] = {1, 1, 1, 1};
+    const uint16_t label = 1;
+    struct cnn_score score;
+    struct bed b;
+
+    bed_create(&b, &model, 1);
+    images[place] = NAN;
+    struct cnn_net *net = net_of(&model, backend, 1, 1);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, images, &label, b.g, &score), 0);
+    ck_assert_msg(!isfinite(score.loss), "%s, %u channels, place %d: loss %g", backend, n_out, place,
+                  (double)score.loss);
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+
+START_TEST(a_nan_passes_through_a_max_pool)
+{
+    for (int place = 0; place < 4; place++) {
+        check_nan(cnn_backend_name((size_t)_i), 3, place);
+        check_nan(cnn_backend_name((size_t)_i), 20, place);
+    }
+}
+END_TEST
+
 START_TEST(huge_logits_do_not_overflow)
 {
     struct bed b;
@@ -471,6 +505,7 @@ int main(void)
     tcase_add_loop_test(t, agrees_with_ref_on_whole_models, 0, n - 1);
     tcase_add_loop_test(t, scores_fewer_images_than_the_batch, 0, n);
     tcase_add_loop_test(t, ties_go_to_the_first, 0, n);
+    tcase_add_loop_test(t, a_nan_passes_through_a_max_pool, 0, n);
     tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);
     tcase_add_loop_test(t, refuses_bad_labels_and_counts, 0, n);
     tcase_add_loop_test(t, tells_of_g_part_by_part, 0, n);

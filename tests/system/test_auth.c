@@ -44,7 +44,7 @@ START_TEST(strangers_are_turned_away)
     char url[128], says[100];
     house_open(&h, list);
     house_step_as(&h, &s, -1, 0, STEPS);
-    house_assert_ends(&s, PSC_EAUTH, "give key_file");
+    house_assert_ends(&s, PSC_EAUTH, "give a key (psworker --key, else key_file)");
     house_step_as(&h, &s, 1, 0, STEPS);
     house_assert_ends(&s, PSC_EAUTH, "is not in its allow-list");
     assert_says(s.page->error, h.peer[1].public_key);
@@ -56,7 +56,7 @@ START_TEST(strangers_are_turned_away)
     struct stepper_task plain = {
         .server = url, .rank = -1, .floats = HOUSE_FLOATS, .steps = STEPS, .samples = 1};
     stepper_start(&s, &plain);
-    house_assert_ends(&s, PSC_EAUTH, "give key_file");
+    house_assert_ends(&s, PSC_EAUTH, "give a key (psworker --key, else key_file)");
     house_assert_logged(&h, "it has no key"); /* its address may be gone with it */
     plain.key_file = h.key[0];
     stepper_start(&s, &plain);

@@ -133,7 +133,7 @@ START_TEST(keys_and_munge_are_both_asked_for)
     ck_assert(house_text_is(&h, "/workers", "workers.0.identity", "w0"));
     stepper_kill(&s);
     house_step_as(&h, &s, -1, 1, 5);
-    house_assert_ends(&s, PSC_EAUTH, "give key_file");
+    house_assert_ends(&s, PSC_EAUTH, "give a key (psworker --key, else key_file)");
     setenv("PSD_MUNGE_SOCKET", "/nowhere", 1); /* of the worker */
     house_step_as(&h, &s, 1, 1, 5);
     house_assert_ends(&s, PSC_EAUTH, "munge: ");

@@ -59,7 +59,8 @@ static void check_pages(const struct daemon *d)
                                           "psd_replays_total ",
                                           "psd_update_staleness_bucket{le=\"",
                                           "psd_received_bytes_total{transport=\"tcp\"} ",
-                                          "psd_workers{state=\"active\"} 5",
+                                          "psd_workers{state=\"active\"} 4",
+                                          "psd_observers{state=\"active\"} 1",
                                           "psd_center_version ",
                                           "psd_last_checkpoint_timestamp_seconds ",
                                           "psd_build_info{"};
@@ -69,6 +70,7 @@ static void check_pages(const struct daemon *d)
         free(text);
     }
     ck_assert_double_eq(daemon_number(d, "/config", "parameters.period"), 4);
+    ck_assert_double_eq(daemon_number(d, "/status", "roads.tcp"), 5);
     char *metrics = daemon_ask(d, "GET", "/metrics");
     pages_metrics(metrics);
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)

@@ -32,7 +32,14 @@ int ps_bind(void *socket, const char *url, char *bound, size_t size, struct ps_u
             snprintf(bound, size, "%s", url);
         return rc;
     }
-    if (zmq_bind(socket, url) != 0 || zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0)
-        return ps_fail(err, -zmq_errno(), "cannot listen on %s: %s", url, zmq_strerror(zmq_errno()));
-    return 0;
+    if (zmq_bind(socket, url) == 0 && zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) == 0)
+        return 0;
+    int rc = -zmq_errno();
+    return rc == -ENODEV
+               ? ps_fail(
+                     err, rc,
+                     "cannot listen on %s: its host does not resolve, or is neither an address nor a network "
+                     "interface of this machine",
+                     url)
+               : ps_fail(err, rc, "cannot listen on %s: %s", url, zmq_strerror(-rc));
 }

@@ -245,6 +245,38 @@ START_TEST(info_and_metrics_carry_their_size)
 }
 END_TEST
 
+static void take_note(void *arg, const char *sentence)
+{
+    char *notes = arg;
+    size_t used = strlen(notes);
+    snprintf(notes + used, 1000 - used, "%s\n", sentence);
+}
+
+/* Long before the wait ends, who waits is told for what, and how long. */
+START_TEST(waiting_for_nobody_is_told)
+{
+    static const struct {
+        const char *server, *told, *end;
+    } rows[] = {
+        {"tcp://127.0.0.1:1", "no answer from tcp://127.0.0.1:1 yet; waiting for it, 4 s at most",
+         "no answer from"},
+        {"@no-such-file", "yet: endpoint file 'no-such-file': No such file or directory; waiting",
+         "No such file"},
+        {"tcp://no-such-host.invalid:1", "the host 'no-such-host.invalid' does not resolve",
+         "does not resolve"},
+    };
+    char notes[1000] = "", sentence[600];
+    struct psc_options opt = quick(rows[_i].server);
+    opt.timeout_ms = 4000;
+    opt.log = take_note;
+    opt.log_arg = notes;
+    fail_open(&opt, PSC_EGONE, sentence, sizeof sentence);
+    assert_says(notes, rows[_i].told);
+    assert_says(sentence, rows[_i].end);
+    ck_assert_ptr_null(strstr(strchr(notes, '\n') + 1, "waiting for it")); /* once */
+}
+END_TEST
+
 START_TEST(keys_are_checked)
 {
     static const char key[] = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
@@ -476,6 +508,7 @@ int main(void)
     tcase_add_test(tc, endpoint_file_that_is_no_use_is_named);
     tcase_add_test(tc, handle_that_never_opened_refuses_everything);
     tcase_add_test(tc, info_and_metrics_carry_their_size);
+    tcase_add_loop_test(tc, waiting_for_nobody_is_told, 0, 3);
     tcase_add_test(tc, keys_are_checked);
     tcase_add_test(tc, results_have_names);
     tcase_add_test(tc, library_exports_its_functions_and_nothing_else);

@@ -114,6 +114,7 @@ START_TEST(bad_model_can_be_put_right)
         {{NULL, 4000, {1000}, 1, PSC_PARAM}, PSC_EMANIFEST, "tensor 1"},
         {{"fc1", 4000, {0}, 1, PSC_PARAM}, PSC_EMANIFEST, "dimension 0 is 0"},
         {{"fc1", 4000, {1000}, 9, PSC_PARAM}, PSC_EMANIFEST, "9 dimensions"},
+        {{"fc1", 4000, {1000}, 0, PSC_PARAM}, PSC_EMANIFEST, "0 dimensions, and a size of 1000"},
         {{"fc1", 4000, {1000}, 1, 7}, PSC_EMANIFEST, "role 7"},
         {{"fc1", 4000, {1000}, 1, PSC_PARAM, 2}, PSC_EMANIFEST, "decay 2"},
     };
@@ -140,10 +141,11 @@ START_TEST(another_model_is_named)
     other[1].name = "fc2";
     assert_ok(b, join(&b, PSC_WORKER, -1));
     assert_fails(b, psc_begin(b, other, 2, x), PSC_EMANIFEST,
-                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job");
+                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job; come with the job's");
     psc_close(b);
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
-    assert_fails(b, psc_begin(b, model, 1, x), PSC_EMANIFEST, "1 tensors here, 2 in the job");
+    assert_fails(b, psc_begin(b, model, 1, x), PSC_EMANIFEST,
+                 "4000 floats in 1 tensors instead of 5000 in 2: 1 tensors here");
     psc_close(b);
     assert_ok(a, psc_step(a, x, ones, 1)); /* the job goes on */
     psc_close(a);

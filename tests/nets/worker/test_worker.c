@@ -198,6 +198,13 @@ START_TEST(data_and_net_must_fit_and_exist)
 }
 END_TEST
 
+START_TEST(a_state_that_could_not_be_saved_is_refused_before)
+{
+    ck_assert_int_eq(run(TRAIN " --state no/such/folder/w0.state"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.steps, 0);
+}
+END_TEST
+
 /* The server is told of nothing: no step is taken. */
 static const char *const unfit[] = {
     "--net resnet18:classes=5,size=64 --data synthetic:3x64x64:10", /* labels beyond it */
@@ -442,7 +449,8 @@ static const struct {
     {"--method d-sync --clique ring --members 2", "--rendezvous: not given", "allowed: file:PATH"},
     {"--method sgd --codec int8", "--codec: given for sgd", "with d-sync, pipe-sgd"},
     {"--method d-sync --pipeline-warmup 5", "--pipeline-warmup: given for d-sync", "with pipe-sgd"},
-    {"--method downpour", "--method: \"downpour\"", "allowed: sgd, msgd, asgd, mvasgd"},
+    {"--method downpour", "psd --method downpour, and psworker --server", "allowed: sgd, msgd, asgd, mvasgd"},
+    {"--method downhill", "--method: \"downhill\"; allowed", "allowed: sgd, msgd, asgd, mvasgd"},
     {"--server tcp://h:1 --warmup 5", "--warmup: given without --method", "allowed: with it"},
     {"--server tcp://h:1 --learning-rate 1", "--learning-rate: given without", "allowed: with it"},
     {"--method sgd --learning-rate 0", "--learning-rate: 0", "above 0"},
@@ -509,6 +517,7 @@ int main(void)
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
     tcase_add_test(tc, a_pull_that_fails_while_starting_over);
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
+    tcase_add_test(tc, a_state_that_could_not_be_saved_is_refused_before);
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);

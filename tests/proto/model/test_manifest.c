@@ -54,9 +54,9 @@ static const struct {
     {{"a\x7f", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
     {{"a\x1b[0m", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
     {{"first", 10, {1}, 1, 0}, {"'first'", "unique"}},
-    {{"b", 10, {1}, 0, 0}, {"tensor 1 'b'", "0 dimensions", "1 to 8"}},
-    {{"b", 10, {1, 1, 1, 1, 1, 1, 1, 1}, 9, 0}, {"tensor 1 'b'", "9 dimensions", "1 to 8"}},
-    {{"b", 10, {1}, UINT32_MAX, 0}, {"tensor 1 'b'", "1 to 8"}},
+    {{"b", 10, {1}, 0, 0}, {"tensor 1 'b'", "0 dimensions, and a size of 1", "1 to 8"}},
+    {{"b", 10, {1, 1, 1, 1, 1, 1, 1, 1}, 9, 0}, {"tensor 1 'b'", "9 dimensions", "0, a scalar, to 8"}},
+    {{"b", 10, {1}, UINT32_MAX, 0}, {"tensor 1 'b'", "0, a scalar, to 8"}},
     {{"b", 10, {1}, 1, 3}, {"tensor 1 'b'", "role 3", "0 (param), 1 (buffer), 2 (frozen)"}},
     {{"b", 10, {1}, 1, 0, 2}, {"tensor 1 'b'", "decay 2", "0 (decays) and 1 (does not)"}},
     {{"b", 11, {1}, 1, 0}, {"tensor 1 'b'", "offset 11", "at 10"}},
@@ -79,6 +79,18 @@ START_TEST(bad_tensor_is_named)
     ck_assert_ptr_eq(m, (struct ps_manifest *)(uintptr_t)1);
     for (size_t k = 0; k < 3 && bad_tensors[_i].says[k] != NULL; k++)
         assert_says(err.text, bad_tensors[_i].says[k]);
+}
+END_TEST
+
+START_TEST(a_scalar_is_a_tensor)
+{
+    struct ps_tensor tensors[] = {{"scale", 0, {0}, 0, 0}, tensor("first", 1, 2, 5)};
+    struct ps_manifest *m = good(tensors, 2);
+    ck_assert_uint_eq(m->n_floats, 11);
+    struct ps_range range = ps_tensor_range(&m->tensors[0]);
+    ck_assert_uint_eq(range.begin, 0);
+    ck_assert_uint_eq(range.count, 1);
+    ps_manifest_destroy(m);
 }
 END_TEST
 
@@ -268,6 +280,7 @@ int main(void)
     TCase *tc = tcase_create("manifest");
     tcase_add_test(tc, manifest_is_a_copy);
     tcase_add_loop_test(tc, bad_tensor_is_named, 0, ROWS(bad_tensors));
+    tcase_add_test(tc, a_scalar_is_a_tensor);
     tcase_add_test(tc, largest_that_is_allowed_is_taken);
     tcase_add_test(tc, offsets_do_not_wrap_around);
     tcase_add_test(tc, number_of_tensors_is_bounded);

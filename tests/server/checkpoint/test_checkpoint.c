@@ -132,6 +132,25 @@ START_TEST(what_is_written_is_read)
 END_TEST
 
 /* The header is JSON at a multiple of 8, as other readers of safetensors want it. */
+START_TEST(a_scalar_is_written_and_read)
+{
+    char one[] = "scale", rest[] = "rest";
+    struct ps_tensor tensors[] = {{.name = one}, {.name = rest, .offset = 1, .shape = {44}, .n_dims = 1}};
+    struct psd_snapshot s, back;
+    struct ps_error err;
+    char path[256];
+    make_snapshot(&s, 5, 1);
+    ps_manifest_destroy(s.manifest);
+    ck_assert_int_eq(ps_manifest_create(tensors, 2, 45, &s.manifest, &err), 0);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 3, path, sizeof path, &err), 0);
+    ck_assert_msg(psd_checkpoint_read(path, 45, &back, &err) == 0, "%s", err.text);
+    assert_same(&s, &back);
+    ck_assert_uint_eq(back.manifest->tensors[0].n_dims, 0);
+    psd_snapshot_finish(&back);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
 START_TEST(file_is_safetensors)
 {
     size_t len;
@@ -212,7 +231,8 @@ static const struct {
 } lies[] = {
     {"\"dtype\":\"F32\"", "\"dtype\":\"F64\"", "its dtype is F64; allowed is F32"},
     {"\"dtype\":\"F32\"", "\"dtyp\":1", "its dtype is missing"},
-    {"[4,1,3,3]", "[]", "0 dimensions; allowed are 1 to 8"},
+    {"[4,1,3,3]", "[]", "its shape needs 4 bytes"},
+    {"[4,1,3,3]", "{}", "allowed is a list of 0, a scalar, to 8"},
     {"[4,1,3,3]", "[1,1,1,1,1,1,1,4,9]", "9 dimensions"},
     {"[4,1,3,3]", "[4,0,3,3]", "dimension 1"},
     {"[4,1,3,3]", "[4,-1,3,3]", "dimension 1"},
@@ -381,6 +401,7 @@ int main(void)
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_loop_test(tc, what_is_written_is_read, 0, 6);
     tcase_add_test(tc, the_header_of_a_large_job_fits);
+    tcase_add_test(tc, a_scalar_is_written_and_read);
     tcase_add_test(tc, file_is_safetensors);
     tcase_add_loop_test(tc, every_flipped_byte_is_found, 0, 4);
     tcase_add_test(tc, every_truncation_is_found);

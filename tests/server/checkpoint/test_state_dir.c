@@ -90,25 +90,29 @@ START_TEST(a_used_directory_asks_what_is_wanted)
 {
     struct ps_error err;
     struct psd_snapshot s;
-    char aside[200], again[200] = "", path[300];
+    struct psd_aside aside;
+    char again[400] = "", path[500];
     ck_assert_int_eq(mkdir("state", 0700), 0);
-    ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), 0);
-    ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), 0); /* empty */
+    ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), 0);
+    ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), 0); /* empty */
     for (int round = 0; round < 2; round++) {
         make_snapshot(&s, 34, 1);
         ck_assert_int_eq(psd_checkpoint_write("state/checkpoints", &s, 1, path, sizeof path, &err), 0);
         psd_snapshot_finish(&s);
-        ck_assert_int_eq(psd_state_checkpoints("state", false, false, aside, sizeof aside, &err), -EEXIST);
+        ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), -EEXIST);
         assert_error_says(&err, "state/checkpoints holds 1 checkpoints of a job, the newest of version 34");
         assert_error_says(&err, "--resume");
         assert_error_says(&err, "--fresh");
-        ck_assert_int_eq(psd_state_checkpoints("state", true, false, aside, sizeof aside, &err), 0);
-        ck_assert_str_eq(aside, "");
+        ck_assert_int_eq(psd_state_checkpoints("state", true, false, &aside, &err), 0);
+        ck_assert_str_eq(aside.path, "");
+        ck_assert_uint_eq(aside.n, 0);
 
-        ck_assert_int_eq(psd_state_checkpoints("state", false, true, aside, sizeof aside, &err), 0);
-        ck_assert_str_ne(aside, again); /* in the same second */
-        strcpy(again, aside);
-        snprintf(path, sizeof path, "%s/center-000000000034.safetensors", aside);
+        ck_assert_int_eq(psd_state_checkpoints("state", false, true, &aside, &err), 0);
+        ck_assert_uint_eq(aside.n, 1);
+        ck_assert_uint_eq(aside.newest, 34);
+        ck_assert_str_ne(aside.path, again); /* in the same second */
+        strcpy(again, aside.path);
+        snprintf(path, sizeof path, "%s/center-000000000034.safetensors", aside.path);
         ck_assert_int_eq(access(path, F_OK), 0);
         ck_assert_int_ne(access("state/checkpoints/center-000000000034.safetensors", F_OK), 0);
     }

@@ -63,6 +63,8 @@ static const struct {
      {"parameters: ", "'perod'", "did you mean parameters.period?", "momentum"}},
     {"\n\nalpha: 0.1\n", 3, {"'alpha'", "did you mean parameters.alpha?"}},
     {"parameters.period: 2\n", 1, {"'parameters.period'", "did you mean parameters.period?"}},
+    {"parameters: {lr: 0.1}\n", 1, {"'lr'", "did you mean parameters.learning_rate?"}},
+    {"lr: 0.1\n", 1, {"'lr'", "did you mean parameters.learning_rate?"}},
     {"lanes: 2\nchunk_floats: 2048\nlanes: 3\n", 3, {"lanes: ", "twice", "line 1"}},
     {"limits: {clients: 4, clients: 4}\n", 1, {"limits.clients: ", "twice"}},
     {"lanes: 0\n", 1, {"lanes: found 0; ", "a whole number from 1 to 64 or auto"}},

@@ -1,9 +1,11 @@
 /* psctl as a user runs it, against a status server with canned answers. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -545,7 +547,7 @@ static const struct {
     {"--socket nobody.sock top --once", 6, "cannot reach psd at nobody.sock"},
     {"--fast", 2, "--fast"},
     {"--socket", 2, "socket"},
-    {"--help", 0, "usage: psctl --socket PATH COMMAND"},
+    {"--help", 0, "usage: psctl [--socket PATH] COMMAND"},
     {"--version", 0, "psctl 0."},
     {"--socket nobody.sock status", 6, "cannot reach psd at nobody.sock: No such file or directory"},
     {"--socket nobody.sock drain", 6, "cannot reach psd at nobody.sock"},
@@ -556,6 +558,25 @@ START_TEST(usage_is_checked)
     char text[4096];
     ck_assert_int_eq(run(usages[_i].arguments, text, sizeof text), usages[_i].status);
     assert_has(text, usages[_i].says);
+}
+END_TEST
+
+/* The default state directory's, then the environment's. */
+START_TEST(a_socket_is_found)
+{
+    char text[4096];
+    setenv("PSD_SOCKET", "elsewhere.sock", 1);
+    ck_assert_int_eq(run("status", text, sizeof text), 6);
+    assert_has(text, "cannot reach psd at elsewhere.sock");
+    ck_assert_int_eq(mkdir("psd-state", 0700), 0);
+    ck_assert_int_eq(close(open("psd-state/psd.sock", O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    ck_assert_int_eq(run("status", text, sizeof text), 6);
+    assert_has(text, "cannot reach psd at psd-state/psd.sock");
+    ck_assert_int_eq(run("--socket given.sock status", text, sizeof text), 6);
+    assert_has(text, "cannot reach psd at given.sock");
+    unlink("psd-state/psd.sock");
+    rmdir("psd-state");
+    unsetenv("PSD_SOCKET");
 }
 END_TEST
 
@@ -581,6 +602,7 @@ int main(void)
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);
     tcase_add_test(tc, other_answers_are_refused);
+    tcase_add_test(tc, a_socket_is_found);
     tcase_add_loop_test(tc, usage_is_checked, 0, (int)(sizeof usages / sizeof *usages));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
