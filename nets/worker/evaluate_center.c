@@ -57,11 +57,11 @@ static void wait_for_workers(struct cnn_job *job)
 
 /* On a drain or a signal the center is looked at a last time, so that the history ends with the result;
  * unless the server was gone sooner. */
-static int loop(struct evaluation *e, bool last)
+static int loop(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
     double next = ps_now_s();
-    last |= job->args->once;
+    bool last = job->args->once;
     for (;;) {
         int rc = pull(e);
         if (rc < 0)
@@ -89,10 +89,14 @@ static int loop(struct evaluation *e, bool last)
 
 int cnn_evaluate(struct cnn_job *job, bool drained)
 {
+    if (drained) { /* it takes nobody any more */
+        ps_log(PS_LOG_INFO, "evaluate.drained", "nothing was evaluated: %s", psc_error(job->psc));
+        return CNN_EXIT_OK;
+    }
     struct evaluation e = {.job = job, .started = ps_now_s()};
     int rc = cnn_scorer_open(&e.scorer, job);
     if (rc == CNN_EXIT_OK)
-        rc = cnn_scorer_end(&e.scorer, loop(&e, drained));
+        rc = cnn_scorer_end(&e.scorer, loop(&e));
     cnn_scorer_close(&e.scorer);
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "tests/support/libc_faults.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
+#include "tests/system/psworker.h"
 
 enum { FLOATS = 100003, WORKERS = 4 };
 
@@ -254,12 +255,47 @@ START_TEST(an_unfinished_offer_is_not_saved)
 }
 END_TEST
 
+static void read_text(const struct daemon *d, const char *name, char *out, size_t room)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", d->dir, name);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    out[fread(out, 1, room - 1, f)] = '\0';
+    fclose(f);
+}
+
+/* psd waits for who has said that it offers, and takes nobody else. */
+START_TEST(an_evaluator_that_comes_too_late_says_so_and_ends_well)
+{
+    struct daemon d;
+    struct hand h;
+    char said[4096];
+    start(&d);
+    half_offer(&d, &h);
+    kill(d.pid, SIGTERM);
+    ck_assert(daemon_will_log(&d, "job.draining", TEST_HANG_S));
+    ck_assert_int_eq(
+        psworker_wait(psworker_start(&d, "late", (const char *const[]){"--evaluate", NULL}), TEST_HANG_S), 0);
+    read_text(&d, "late.err", said, sizeof said);
+    ck_assert_msg(strstr(said, "nothing was evaluated: ") && strstr(said, "no new joins"), "%s", said);
+    ck_assert_ptr_null(strstr(said, "\"error\""));
+    hand_close(&h);
+    assert_exit_0(daemon_stop(&d, SIGTERM, TEST_HANG_S));
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
-        sigterm_under_load_loses_nothing,  a_worker_that_will_not_go_is_waited_for_drain_s,
-        a_second_sigterm_ends_psd_at_once, an_idle_psd_goes_at_once,
-        an_unfinished_offer_is_not_saved,  an_offer_left_unfinished_is_withdrawn,
+        sigterm_under_load_loses_nothing,
+        a_worker_that_will_not_go_is_waited_for_drain_s,
+        a_second_sigterm_ends_psd_at_once,
+        an_idle_psd_goes_at_once,
+        an_unfinished_offer_is_not_saved,
+        an_offer_left_unfinished_is_withdrawn,
+        an_evaluator_that_comes_too_late_says_so_and_ends_well,
     };
     return suite_run("drain", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }
