@@ -75,7 +75,7 @@ run_tests_again() { # STAGE FOLDER MESON-OPTION...
         jq -r --arg test "$test" 'select(.name | endswith(" / " + $test)) | .stdout // "", .stderr // ""' \
             "$folder/meson-logs/$base.json" >"$stage_dir/first-$test.log"
         if meson test -C "$folder" --no-rebuild --print-errorlogs --logbase "$base-again" "$test" </dev/null; then
-            echo "$test ($name; first log: $stage_dir/first-$test.log)" >>"$stage_dir/flaky.txt"
+            printf '%s\t%s\t%s\n' "$test" "$name" "$stage_dir/first-$test.log" >>"$stage_dir/flaky.txt"
             awk -F '\t' -v OFS='\t' -v stage="$name" -v test="$test" '$1 == stage && $2 == test { $3 = "FLAKY" } { print }' \
                 "$stage_dir/tests.tsv" >"$stage_dir/tests.new" && mv "$stage_dir/tests.new" "$stage_dir/tests.tsv"
         else
@@ -96,12 +96,27 @@ show_slowest() { # COUNT
     sort -t $'\t' -k4,4 -gr "$stage_dir/tests.tsv" | head -n "$1" | awk -F '\t' '{ printf "%7.1f  %s (%s)\n", $4, $2, $1 }'
 }
 
+# With the ends of each one's first log: who reads this may have nothing else.
 show_flaky() {
-    if [[ -s $stage_dir/flaky.txt ]]; then
-        echo "flaky tests, which failed and then passed by themselves:"
-        sed 's/^/  /' "$stage_dir/flaky.txt"
-    else
+    local test name log
+    if [[ ! -s $stage_dir/flaky.txt ]]; then
         echo "flaky tests: none"
+        return
+    fi
+    echo "flaky tests, which failed and then passed by themselves:"
+    while IFS=$'\t' read -r test name log; do
+        echo "  $test ($name; first log: $log)"
+        show_ends 20 "$log" | cut -c 1-400 | sed 's/^/  | /'
+    done <"$stage_dir/flaky.txt"
+}
+
+show_ends() { # LINES FILE
+    if [[ $(wc -l <"$2") -le $((2 * $1)) ]]; then
+        cat "$2"
+    else
+        head -n "$1" "$2"
+        echo "..."
+        tail -n "$1" "$2"
     fi
 }
 
