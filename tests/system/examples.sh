@@ -102,8 +102,8 @@ idle() {
         asks "$1" workers '[.workers[] | select(.kind != "observer")] | length == 0'
 }
 
-drain_evaluated() { # SOCKET
-    within asks "$1" status '.evaluation.test_accuracy != null' && drain_now "$1"
+drain_evaluated() { # SOCKET: when an evaluator is there; it looks a last time
+    within asks "$1" status '.workers.observers > 0 and .evaluation.test_accuracy != null' && drain_now "$1"
 }
 
 serve() { # tcp|ipc: a psd for who comes
