@@ -46,14 +46,17 @@ backend_on() { # HOST NAME
     step "$2" --nodes=1 --ntasks=1 --nodelist="$1"
 }
 
-# pmix starts the ranks where Slurm has it; else mpirun does, which asks Slurm for daemons of its own.
+# pmix starts the ranks where Slurm has it; else mpirun does, which asks Slurm for daemons of its own. Slurm 22.05's pmix numbers
+# nodes now by the step and now by the job, so that in a step that does not begin at the job's first node messages go to a wrong
+# node or are lost, and MPI_Init hangs. Told that the job has the step's nodes alone, it has one numbering.
 backend_mpi() { # NAME HOST...
-    local name=$1 list=$run_dir/$1.hosts
+    local name=$1 list=$run_dir/$1.hosts nodes
     shift
     printf '%s\n' "$@" >"$list"
     if srun --mpi=list 2>&1 | grep -w pmix >/dev/null; then
         step "$name" --mpi=pmix --ntasks="$#" --distribution=arbitrary
-        place=(env SLURM_HOSTFILE="$list" "${place[@]}")
+        nodes=$(backend_hosts | grep -Fx -f "$list" | paste -sd ,)
+        place=(env SLURM_HOSTFILE="$list" SLURM_JOB_NODELIST="$nodes" SLURM_NODELIST="$nodes" "${place[@]}")
     else
         command -v mpirun >/dev/null || die "--mpi: neither srun --mpi=pmix nor mpirun is here; allowed: --ring"
         place=(setpriv --pdeathsig TERM mpirun --oversubscribe --bind-to none -np "$#" --hostfile "$list")
