@@ -199,7 +199,7 @@ extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_opt
     psc_optimizer_nesterov, psc_optimizer_external;
 const struct psc_optimizer *psc_optimizer_find(const char *name);
 
-/* The worker's half of a rule (DESIGN 3): what of a step goes to the server, when, and what becomes of the
+/* The worker's half of a rule: what of a step goes to the server, when, and what becomes of the
  * answer. A row of client/rules. */
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 

@@ -1,4 +1,4 @@
-/* What the method asks of a worker: the order inside psc_step (DESIGN 3). */
+/* What the method asks of a worker: the order inside psc_step. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # lib.sh: what the scripts of this folder share. Sourced, never run.
 
-# Debian 12 names; DESIGN section 10.
+# By their Debian 12 names.
 PACKAGES=(
     gcc libc6-dev meson ninja-build pkg-config
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev

@@ -293,7 +293,7 @@ struct psd_start {
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
 };
 
-/* Exit codes of psd (DESIGN 8). */
+/* Exit codes of psd. */
 enum {
     PSD_EXIT_OK = 0,
     PSD_EXIT_CONFIG = 2,

@@ -1,4 +1,4 @@
-/* rules.h: the worker's halves of the rules (DESIGN 3): what of a step goes to the server, when, and what
+/* rules.h: the worker's halves of the rules: what of a step goes to the server, when, and what
  * becomes of the answer. One file and one row each. */
 #ifndef PSC_RULES_RULES_H
 #define PSC_RULES_RULES_H

@@ -1,4 +1,4 @@
-/* Membership (DESIGN 5): decided here once, so that every lane derives the same order from it.
+/* Membership: decided here once, so that every lane derives the same order from it.
  *
  * The first round begins when `workers` of them are active (any, or after a restart of psd that some of them
  * lived through: once those that the checkpoint knew are back or have had their time). Later a set changes

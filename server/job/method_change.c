@@ -1,4 +1,4 @@
-/* Live swap (DESIGN 5): another method, for the job that is running, at a boundary that every worker passes.
+/* Live swap: another method, for the job that is running, at a boundary that every worker passes.
  *
  * An exchange is of one method in all its chunks. So lanes first close (PSD_NOTE_CLOSE): they go on with
  * exchanges of which a chunk has landed in some lane, and refuse all others with GENERATION; what waits for

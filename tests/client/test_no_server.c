@@ -267,7 +267,7 @@ END_TEST
     "method=custom", "admission=fcfs", "averaging=none", "schedule={kind: constant, warmup_steps: 0}",       \
         "learning_rate=0.1", RIG_CUT
 
-/* Oracles of DESIGN 3 at p = 1, against the same method without a server. tolerance 0: bit for bit.
+/* Known answers at p = 1, against the same method without a server. tolerance 0: bit for bit.
  * DOWNPOUR's x goes by way of x - start and back to the center, which rounds twice more a step, at half an
  * ulp of 8. */
 static const struct {

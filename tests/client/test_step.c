@@ -1,4 +1,5 @@
-/* psc_step against the methods' equations, with a real psd. The order within a step is DESIGN 3's. */
+/* psc_step against the methods' equations, with a real psd. The order within a step is that of
+ * docs/METHODS.md. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +214,7 @@ START_TEST(sgd_steps_move_the_center)
 }
 END_TEST
 
-/* An oracle of DESIGN 3, bit for bit: p = 1 and alpha = 0 is plain SGD, and the center stays. */
+/* Bit for bit: p = 1 and alpha = 0 is plain SGD, and the center stays. */
 START_TEST(elastic_with_alpha_zero_is_plain_sgd)
 {
     struct dice dice = {32};

@@ -68,14 +68,12 @@ for preset in "$presets"/*.yaml; do
     name=$(basename "$preset" .yaml)
     grep -qF "*$name*:" "$yaml" || { echo "psd.yaml(5): lacks the method $name" && failed=1; }
 done
-# The tables of methods in README.md and docs/METHODS.md: name and parts as the page lists them.
-for table in "$pages/../../README.md" "$pages/../METHODS.md"; do
-    rows=$(sed 's/\\//g' "$yaml" | sed -nE \
-        -e 's/^- \*([a-z-]+)\*: rule ([a-z-]+), admission ([a-z-]+), optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | \2 | \3 | \4 | \5 |/p' \
-        -e 's/^- \*([a-z-]+)\*: optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | | | \2 | \3 |/p')
-    # shellcheck disable=SC2016 # backticks of Markdown
-    same "$(basename "$table") methods" "$rows" "$(sed -nE 's/^(\| `[a-z-]+` \|[a-z -]*\|[a-z -]*\|[a-z -]*\|[a-z -]*\|).*/\1/p' "$table")"
-done
+# The table of methods in docs/METHODS.md: name and parts as the page lists them.
+rows=$(sed 's/\\//g' "$yaml" | sed -nE \
+    -e 's/^- \*([a-z-]+)\*: rule ([a-z-]+), admission ([a-z-]+), optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | \2 | \3 | \4 | \5 |/p' \
+    -e 's/^- \*([a-z-]+)\*: optimizer ([a-z-]+), averaging ([a-z-]+) .*/| `\1` | | | \2 | \3 |/p')
+# shellcheck disable=SC2016 # backticks of Markdown
+same "docs/METHODS.md methods" "$rows" "$(sed -nE 's/^(\| `[a-z-]+` \|[a-z -]*\|[a-z -]*\|[a-z -]*\|[a-z -]*\|).*/\1/p' "$pages/../METHODS.md")"
 while read -r key; do
     sed 's/\\//g' "$yaml" | grep -qE "^\*([a-z_]+\.)*$key\*\$" || { echo "psd.yaml(5): lacks the key $key" && failed=1; }
 done < <(sed -nE 's/^ *([a-z_]+): +[^ #].*/\1/p' "$presets/../psd.yaml")

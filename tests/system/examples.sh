@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# examples.sh SOURCE BUILD [DIR [PAGE...]]: the commands of README.md, of docs/*.md and of the man pages, run to their end as they are
-# printed, on an install under a prefix of its own. examples.txt has a row for each block; a block without one fails.
+# examples.sh SOURCE BUILD [DIR [PAGE...]]: the commands of README.md, of the pages in docs/ and of the man pages, run to their end as
+# they are printed, on an install under a prefix of its own. examples.txt has a row for each block; a block without one fails.
 # DIR stands in for the folder of MNIST that pages call DIR; without it ("") a few made images do. PAGE: those alone.
 # shellcheck disable=SC2317 # called by the rows of examples.txt
 set -uo pipefail
@@ -222,15 +222,16 @@ example() { # PAGE FILE [line]
     esac
 }
 
-# The two programs of the README, built by the line that each begins with, beside the psd that the README names.
-c_example() { # NAME PSD-COMMAND EXPECTED
-    local line
+# A program that a page shows, built by the line that it begins with, beside the psd that the page names.
+c_example() { # PAGE NAME PSD-COMMAND EXPECTED
+    local page=$1 line
+    shift
     line=$(sed -nE '1s/.*(cc '"$1"'\.c .*) \*\/$/\1/p' "$source/examples/$1.c")
     [[ -n $line ]] || fail "examples/$1.c: its first line says not how to build it"
-    grep -qF -- "\`$2\`" "$source/README.md" || fail "README.md lacks \`$2\`"
+    grep -qF -- "\`$2\`" "$source/$page" || fail "$page lacks \`$2\`"
     printf '%s &\ncp examples/%s.c .\n%s\n' "$2" "$1" "$line" >"$folder/block"
-    echo "README.md: $line"
-    try "README.md: $line" run "" "after_block; drain_now psd-state/psd.sock" "$folder/block"
+    echo "$page: $line"
+    try "$page: $line" run "" "after_block; drain_now psd-state/psd.sock" "$folder/block"
     grep -qE "$3" "$folder/$n_run/block.log" || fail "$1: $(<"$folder/$n_run/block.log")"
 }
 
@@ -258,11 +259,11 @@ main() {
     install_it
     : >"$folder/used"
     local only=("${pages[@]}")
-    c_example line 'psd --method async-easgd --set learning_rate=0.5 --endpoint-file endpoint' 'the center is y = [23]\.'
-    c_example kvstore \
+    c_example README.md line 'psd --method async-easgd --set learning_rate=0.5 --endpoint-file endpoint' 'the center is y = [23]\.'
+    c_example docs/USAGE.md kvstore \
         'psd --method async-sgd --set learning_rate=1 --set parameters.schedule.warmup_steps=0 --endpoint-file endpoint' \
         '^price: 9 8 7 6'
-    ((${#pages[@]} > 0)) || mapfile -t pages < <(cd "$source" && printf '%s\n' README.md docs/*.md docs/man/*.[158].scd*)
+    ((${#pages[@]} > 0)) || mapfile -t pages < <(cd "$source" && printf '%s\n' README.md docs/*.md docs/results/*.md docs/man/*.[158].scd*)
     for page in "${pages[@]}"; do
         blocks "$page"
         for file in "$folder"/blocks/*; do

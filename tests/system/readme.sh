@@ -1,18 +1,18 @@
 #!/bin/sh
-# readme.sh README LINE.C KVSTORE.C LINE KVSTORE PSD: the README shows examples/line.c and examples/kvstore.c as they are,
-# and three of each, run with a real psd, do what it says.
+# readme.sh README USAGE LINE.C KVSTORE.C LINE KVSTORE PSD: README.md shows examples/line.c as it is, docs/USAGE.md
+# examples/kvstore.c, and three of each, run with a real psd, do what the pages say.
 set -eu
-readme=$1 line_c=$2 kvstore_c=$3 line=$4 kvstore=$5 psd=$6
+readme=$1 usage=$2 line_c=$3 kvstore_c=$4 line=$5 kvstore=$6 psd=$7
 dir=$(mktemp -d)
 pids=
 trap 'kill $pids 2>/dev/null; wait; rm -rf "$dir"' EXIT
 
-# block N: the N-th block of C in the README
+# block PAGE: the first block of C in it
 block() {
-    awk -v want="$1" '/^```c$/ { n++; inside = 1; next } /^```$/ { inside = 0 } inside && n == want' "$readme"
+    awk '/^```c$/ { n++; inside = 1; next } /^```$/ { inside = 0 } inside && n == 1' "$1"
 }
-block 1 | diff -u "$line_c" -
-block 2 | diff -u "$kvstore_c" -
+block "$readme" | diff -u "$line_c" -
+block "$usage" | diff -u "$kvstore_c" -
 
 # three PROGRAM NAME OPTION...: runs three at once with a psd of their own; what they print goes to $dir/NAME.out
 three() {

@@ -1,5 +1,6 @@
-/* The worker's halves of the rules, with a real psd and two workers in turn, against the equations of DESIGN
- * 3 in double precision; and what is to stay true when a worker diverges, starts over or loses its server. */
+/* The worker's halves of the rules, with a real psd and two workers in turn, against the equations of
+ * docs/METHODS.md in double precision; and what is to stay true when a worker diverges, starts over or loses
+ * its server. */
 #include <math.h>
 #include <signal.h>
 

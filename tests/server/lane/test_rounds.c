@@ -95,7 +95,7 @@ START_TEST(gradients_are_averaged_and_answered_with_the_center_after)
 }
 END_TEST
 
-/* An oracle of DESIGN 3: beta = 0 and eta = 1 take the mean of the workers' points, center + message. */
+/* A known answer: beta = 0 and eta = 1 take the mean of the workers' points, center + message. */
 START_TEST(an_outer_step_without_momentum_takes_the_mean)
 {
     static const char *const whole[] = {"admission=sync", "outer_learning_rate=1", "outer_momentum=0", NULL};

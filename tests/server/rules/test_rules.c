@@ -387,7 +387,7 @@ START_TEST(a_sum_that_would_overflow_moves_nothing)
 }
 END_TEST
 
-/* An oracle of DESIGN 3: alpha = 0 leaves the center as it is, bit for bit, whatever x is. */
+/* A known answer: alpha = 0 leaves the center as it is, bit for bit, whatever x is. */
 START_TEST(elastic_with_alpha_zero_leaves_the_center)
 {
     struct vectors v, before;
