@@ -74,6 +74,14 @@ static int open_net(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
+uint64_t cnn_job_steps(const struct cnn_job *job)
+{
+    const struct cnn_worker_args *a = job->args;
+    if (a->evaluate || a->steps != 0)
+        return a->steps;
+    return (a->epochs * job->info.n_train + a->batch - 1) / a->batch;
+}
+
 /* The first point, where a server on this machine can reach it. */
 static int make_x(struct cnn_job *job)
 {
@@ -129,6 +137,9 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.net = job->args->net;
+    opt.data = job->args->data;
+    opt.steps = cnn_job_steps(job);
     opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)

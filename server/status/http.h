@@ -4,8 +4,8 @@
  * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP
  * and for a Host there that is not loopback, 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is
  * GET without the body. Every answer forbids a browser to load or run anything that psd did not serve itself.
- * Connections, their idle time and their memory are bounded; PSD_HTTP_MOST_HELD of them may wait for an
- * answer without such a limit, the next is answered 503. */
+ * Connections, their idle time and their memory are bounded; PSD_HTTP_MOST_HELD of each socket's may wait for
+ * an answer without such a limit, the next is answered 503. */
 #ifndef PSD_STATUS_HTTP_H
 #define PSD_STATUS_HTTP_H
 

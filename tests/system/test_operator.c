@@ -67,7 +67,7 @@ START_TEST(an_evicted_worker_is_told_why_and_may_come_back)
     ck_assert_msg(strstr(goes.page->error, "an operator evicted this worker (psctl evict 1)") != NULL, "%s",
                   goes.page->error);
     crew_stop(&goes, WAIT_S);
-    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 1);
+    ck_assert_double_eq(daemon_workers(&d), 1);
     ck_assert_int_eq(psctl(&d, "evict 1", text, sizeof text), 1);
 
     join(&d, &again, 1); /* as a new session */
