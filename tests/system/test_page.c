@@ -90,7 +90,7 @@ static void check_fits(struct browser *b, unsigned width, const char *name)
     browser_resize(b, width, 844);
     snprintf(fits, sizeof fits,
              "innerWidth === %u && [document.documentElement, ...document.querySelectorAll('#crew .scroll, "
-             "#workers td:not(.name)')].every(e => e.scrollWidth <= e.clientWidth)",
+             "#workers td:not(.name), .tile > *')].every(e => e.scrollWidth <= e.clientWidth)",
              width);
     will(b, fits);
     picture(b, name);
@@ -206,8 +206,7 @@ static void check_silent(struct browser *b)
     will(b, TILE("training loss", "value") " === '–'");
     will(b, "[4, 6].every(i => document.querySelector('#workers tr.silent').cells[i].textContent === '–')");
     check_fits(b, 390, "silent-390");
-    browser_resize(b, 1280, 900);
-    picture(b, "silent-1280");
+    check_fits(b, 1280, "silent-1280");
 }
 
 START_TEST(the_job_is_drawn)
@@ -326,8 +325,11 @@ START_TEST(a_good_end_is_said)
                                      " && " ROWS
                                      " === 1 && document.querySelectorAll('#workers tr.ended').length === 1");
     will(&b, "job.failures >= 2 && !" HIDDEN("done") " && " HIDDEN("gone")); /* nobody answers, as was said */
-    picture(&b, "ended-1280");
+    check_fits(&b, 1280, "ended-1280");
     check_fits(&b, 390, "ended-390");
+    /* the longest that a tile has to show */
+    will(&b, "(job.status.parameters.learning_rate_now = 0.001234, showTiles(job.status), true)");
+    check_fits(&b, 1280, "long-1280");
     /* and a bad one: psd's own sentence */
     will(&b, "(job.end = {well: false, said: {error: 'a full disk'}}, showEnd(), " HIDDEN(
                  "done") ") && "
