@@ -424,6 +424,14 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
     return 0;
 }
 
+unsigned psd_http_n_held(const struct psd_http *h)
+{
+    unsigned n = 0;
+    for (const struct request *r = h->held; r != NULL; r = r->next)
+        n++;
+    return n;
+}
+
 const char *psd_http_address(const struct psd_http *h)
 {
     return h->address;

@@ -48,6 +48,9 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
 /* "tcp://127.0.0.1:PORT" with the port that was bound, or "" without TCP. Valid as long as h. */
 const char *psd_http_address(const struct psd_http *h);
 
+/* Requests that are held. */
+unsigned psd_http_n_held(const struct psd_http *h);
+
 /* What the requests that are held are answered, and all that come from now on and would be: JSON. Sends it as
  * far as their connections take it at once. */
 void psd_http_release(struct psd_http *h, int status, const char *body);

@@ -262,6 +262,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));
     json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
+    json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(d->http)));
     json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
     json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
     json_object_set_new(o, "barred", barred_json(&d->auth));

@@ -313,7 +313,7 @@ START_TEST(a_good_end_is_said)
              "'/script>' && typeof hacked === 'undefined'");
     will(&b, "document.getElementById('steps').textContent === '4 of 10 steps, 40 %' && "
              "document.getElementById('bar').value === 0.4");
-    will(&b, "job.asksForEnd");
+    ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, TEST_HANG_S));
     free(daemon_ask(&d, "POST", "/drain"));
     psc_close(c);
     ck_assert_int_eq(daemon_wait_exit(&d, 60), 0);
