@@ -12,6 +12,7 @@
 #include "proto/clock.h"
 #include "server/ctl/format.h"
 
+#define END_MS        100 /* the end has been answered when psd is gone: so long to read it */
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
 
 struct look {
@@ -57,6 +58,9 @@ struct ctl_top {
     struct ctl_client *client;
     uint32_t timeout_ms;
     struct look now, before;
+    struct ctl_question *end; /* how psd ended, which it answers then; NULL: not asked */
+    bool ended_well;
+    char how[900];       /* it ended; "": it has not, or did not say */
     double gone_since_s; /* 0: psd answered at the last look */
     char trouble[400];
     size_t sorting;
@@ -91,6 +95,7 @@ void ctl_top_destroy(struct ctl_top *top)
         return;
     look_finish(&top->now);
     look_finish(&top->before);
+    ctl_question_destroy(top->end);
     free(top->frame.lines);
     free(top);
 }
@@ -164,6 +169,53 @@ static void add_derived(const struct look *before, struct look *now)
     }
 }
 
+/* Nobody is in a job that has ended. */
+static void end_workers(json_t *workers)
+{
+    json_t *w;
+    size_t i;
+    json_array_foreach(workers, i, w)
+    {
+        json_object_set_new(w, "state", json_string("ended"));
+    }
+}
+
+/* {"drain": "done", ...}, or {"error": sentence}. */
+static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
+{
+    json_t *said = json_loadb(reply->body, reply->len_bytes, 0, NULL);
+    top->ended_well = reply->status == 200;
+    if (top->ended_well)
+        snprintf(top->how, sizeof top->how,
+                 "the job has ended in good order (%s); its center: version %s, %s",
+                 ctl_get(said, "reason").s, ctl_get(said, "version").s, ctl_get(said, "checkpoint").s);
+    else if (reply->status == 500)
+        snprintf(top->how, sizeof top->how, "psd has ended: %s", ctl_get(said, "error").s);
+    json_decref(said);
+    if (top->how[0] != 0)
+        end_workers(top->now.workers);
+}
+
+/* While psd answers, asks it to say how it ends; when it does no more, hears what it said. */
+static void follow_end(struct ctl_top *top, bool gone)
+{
+    const struct ctl_reply *reply;
+    if (!gone) {
+        top->how[0] = 0;
+        top->ended_well = false;
+        if (top->end == NULL && ctl_question_create(top->client, "/end", &top->end) < 0)
+            top->end = NULL;
+    }
+    int rc = top->end != NULL ? ctl_question_look(top->end, gone ? END_MS : 0, &reply) : 0;
+    if (rc > 0 && gone)
+        take_end(top, reply);
+    bool unknown = rc > 0 && !gone && reply->status == 404; /* to a psd of an older version */
+    if (rc != 0 && !unknown) {
+        ctl_question_destroy(top->end);
+        top->end = NULL;
+    }
+}
+
 int ctl_top_look(struct ctl_top *top, struct ps_error *err)
 {
     struct look l = {.at_s = ps_now_s()};
@@ -177,6 +229,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
             top->gone_since_s = ps_now_s();
         ctl_copy_printable(top->trouble, sizeof top->trouble, err->text);
         look_finish(&l);
+        follow_end(top, true);
         return rc;
     }
     look_finish(&top->before);
@@ -188,6 +241,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
     add_derived(&top->before, &l);
     top->now = l;
     top->gone_since_s = 0;
+    follow_end(top, false);
     return 0;
 }
 
@@ -524,9 +578,9 @@ static void show_frame(struct sheet *sheet)
         show_trouble(sheet, "psctl top: waiting for psd, for %s: %s");
         return;
     }
-    struct words w = words_begin(sheet, gone ? CTL_ALARM : CTL_BOLD, "");
+    struct words w = words_begin(sheet, gone && !top->ended_well ? CTL_ALARM : CTL_BOLD, "");
     words_addf(&w, "psd %s", ctl_get(s, "version").s);
-    words_add(&w, gone ? "GONE" : ctl_get(s, "state").s);
+    words_add(&w, top->ended_well ? "ended" : gone ? "GONE" : ctl_get(s, "state").s);
     words_addf(&w, "up %s", ctl_duration(number(s, "uptime_s")).s);
     words_addf(&w, "pid %s", ctl_get(s, "pid").s);
     words_add(&w, ctl_get(s, "listen").s);
@@ -535,7 +589,9 @@ static void show_frame(struct sheet *sheet)
     show_training(sheet, style);
     show_center(sheet, style);
     show_checkpoint(sheet, style);
-    if (gone)
+    if (gone && top->how[0] != 0)
+        add_sentence(sheet, top->ended_well ? CTL_BOLD : CTL_ALARM, top->how);
+    else if (gone)
         show_trouble(sheet, "no answer for %s: %s; looking again");
     else
         show_workers_line(sheet);
