@@ -160,6 +160,12 @@ struct psc_options {
      * asked. */
     int (*go_on)(void *go_on_arg);
     void *go_on_arg;
+    /* What is trained, for people who look at the job: /workers, psctl top and the live page show it. net,
+     * data: a name each, such as "lenet" and "mnist:data"; copied; of a longer one the first 63 and 127 bytes
+     * are shown. steps: that this worker means to take, t counted from 0. NULL, 0: not told. */
+    const char *net;
+    const char *data;
+    uint64_t steps;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */

@@ -325,6 +325,12 @@ void psd_job_update_rates(struct psd *d);
 void psd_job_swapped(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
+/* Not heard for five of its heartbeats, at least 5 s, at most half of limits.silence_s: it may be gone, or
+ * stand still. It is in the job until silence_s has passed, and what is shown of the job does not count it.
+ */
+bool psd_job_is_silent(const struct psd *d, const struct psd_session *s);
+/* Live workers, or observers, that are silent. */
+uint32_t psd_job_count_silent(const struct psd *d, bool observer);
 
 /* server/job/slow_steps.c: ends sessions of members that take no step while others wait for them, where
  * limits.step_s says so. On every tick. */

@@ -451,6 +451,7 @@ static bool obey(struct service *v)
     const struct ps_manifest *manifest = s->manifest;
     struct psc_metrics metrics = s->report;
     uint64_t offer = s->report_offer;
+    uint64_t clock = s->clock;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
     uint64_t versions[PS_MAX_PARTS];
     size_t n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
@@ -475,6 +476,7 @@ static bool obey(struct service *v)
         m.incarnation = incarnation;
         m.versions = versions;
         m.n_versions = n_versions;
+        m.clock = clock;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
         psc_line_close(&v->line, LEAVE_LINGER_MS);
     }

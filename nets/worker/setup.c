@@ -74,6 +74,14 @@ static int open_net(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
+uint64_t cnn_job_steps(const struct cnn_job *job)
+{
+    const struct cnn_worker_args *a = job->args;
+    if (a->evaluate || a->steps != 0)
+        return a->steps;
+    return (a->epochs * job->info.n_train + a->batch - 1) / a->batch;
+}
+
 /* The first point, where a server on this machine can reach it. */
 static int make_x(struct cnn_job *job)
 {
@@ -107,6 +115,27 @@ static int begin(struct cnn_job *job)
     return rc;
 }
 
+/* Asked while the library waits: whoever has not joined yet has nothing to finish when a signal comes. */
+static int may_wait(void *arg)
+{
+    struct cnn_job *job = arg;
+    return job->joined || !cnn_stop_asked(job->stop);
+}
+
+/* Whether a signal ended the wait to join, or came while a clique was waited for in vain: a good end. */
+static bool was_stopped(struct cnn_job *job, int rc)
+{
+    job->stopped = rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop));
+    if (job->stopped)
+        ps_log(PS_LOG_INFO, "join.stopped", "a signal asked to stop: this process had not joined yet");
+    return job->stopped;
+}
+
+static int fail_to_join(struct cnn_job *job, const char *what, int rc)
+{
+    return was_stopped(job, rc) ? CNN_EXIT_OK : cnn_job_fail(job, what, rc);
+}
+
 static int open_session(struct cnn_job *job, bool *drained)
 {
     struct psc_options opt;
@@ -129,10 +158,15 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.go_on = may_wait;
+    opt.go_on_arg = job;
+    opt.net = job->args->net;
+    opt.data = job->args->data;
+    opt.steps = cnn_job_steps(job);
     opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)
-        return cnn_job_fail(job, "cannot join", rc);
+        return fail_to_join(job, "cannot join", rc);
     if ((rc = rc == PSC_OK ? make_x(job) : rc) < 0)
         return cnn_job_fail(job, "cannot join", rc);
     if (rc == PSC_OK) {
@@ -140,9 +174,10 @@ static int open_session(struct cnn_job *job, bool *drained)
         if (rc < 0) {
             char what[200];
             snprintf(what, sizeof what, "cannot begin with --net %.100s", job->args->net);
-            return cnn_job_fail(job, what, rc);
+            return fail_to_join(job, what, rc);
         }
     }
+    job->joined = true;
     *drained = rc == PSC_DRAINED;
     return CNN_EXIT_OK;
 }
@@ -151,7 +186,7 @@ static int open_clique(struct cnn_job *job)
 {
     struct ps_error err;
     int rc = cnn_clique_open(job->args, &job->clique, &err);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK || was_stopped(job, rc))
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "clique.failed", "%s (%s)", err.text, psc_result_name(rc));
     return rc == PSC_ECLIQUE                            ? CNN_EXIT_CLIQUE
@@ -207,7 +242,7 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
         rc = open_clique(job);
-    if (rc == CNN_EXIT_OK)
+    if (rc == CNN_EXIT_OK && !job->stopped)
         rc = open_session(job, drained);
     return rc;
 }
@@ -231,7 +266,7 @@ int cnn_worker_run(const struct cnn_worker_args *args)
         return CNN_EXIT_INTERNAL;
     }
     rc = cnn_job_open(&job, args, &stop, &drained);
-    if (rc == CNN_EXIT_OK)
+    if (rc == CNN_EXIT_OK && !job.stopped)
         rc = (args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
     cnn_job_close(&job);
     cnn_stop_finish(&stop);

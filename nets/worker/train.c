@@ -54,14 +54,6 @@ static uint32_t batch_of(const struct training *t)
     return (uint32_t)t->job->args->batch;
 }
 
-static uint64_t steps_wanted(const struct training *t)
-{
-    const struct cnn_worker_args *a = t->job->args;
-    if (a->steps != 0)
-        return a->steps;
-    return (a->epochs * t->job->info.n_train + a->batch - 1) / a->batch;
-}
-
 static void training_finish(struct training *t)
 {
     free(t->g);
@@ -130,7 +122,7 @@ static int training_init(struct training *t, struct cnn_job *job)
 {
     struct ps_error err;
     *t = (struct training){.job = job};
-    t->last_step = steps_wanted(t);
+    t->last_step = cnn_job_steps(job);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,
                                      .seed = job->args->seed,
                                      .rank = cnn_job_rank(job),

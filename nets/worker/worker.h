@@ -32,10 +32,13 @@ struct cnn_job {
     float *x; /* n_floats */
     struct psc *psc;
     struct cnn_clique clique;
+    bool joined;  /* training may begin: from then on a signal lets the step end */
+    bool stopped; /* a signal came before that */
 };
 
 /* Opens data, net and session, and takes the start point into job->x. Returns an enum cnn_exit, having logged
- * why; *drained: the server is ending the job already. Close the job whatever came back. */
+ * why; *drained: the server is ending the job already. Where job->stopped there is nothing to begin. Close
+ * the job whatever came back. */
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained);
 void cnn_job_close(struct cnn_job *job);
@@ -55,6 +58,8 @@ int cnn_worker_run(const struct cnn_worker_args *args);
 
 /* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
+/* Steps that training is to take, those of a saved state included. 0 for an observer. */
+uint64_t cnn_job_steps(const struct cnn_job *job);
 /* Whether others go on with this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
 

@@ -130,6 +130,7 @@ static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)peer;
+    s->clock = m->leave->clock > s->clock ? m->leave->clock : s->clock;
     psd_loss_left(d, s, m->leave);
     psd_job_end(d, s, PS__CODE__OK, "left");
 }

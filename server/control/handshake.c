@@ -30,6 +30,10 @@ static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer
     memcpy(s->peer, peer->id, s->peer_bytes);
     s->last_heard_ms = psd_loop_now_ms(&d->loop);
     ps_text_copy(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
+    ps_text_copy(s->net, sizeof s->net, m->net);
+    ps_text_copy(s->data, sizeof s->data, m->data);
+    s->heartbeat_ms = m->heartbeat_ms;
+    s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
     psd_auth_bind(s, peer);

@@ -413,6 +413,25 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
     }
 }
 
+enum { SILENT_BEATS = 5, SILENT_MS = 5000 };
+
+bool psd_job_is_silent(const struct psd *d, const struct psd_session *s)
+{
+    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms, half_ms = 500ull * d->cfg.limits.silence_s;
+    uint64_t after_ms = beats_ms > SILENT_MS ? beats_ms : SILENT_MS;
+    return psd_loop_now_ms(&d->loop) > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
+}
+
+uint32_t psd_job_count_silent(const struct psd *d, bool observer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        n += s->observer == observer && s->state != PSD_SESSION_VACANT && psd_job_is_silent(d, s);
+    }
+    return n;
+}
+
 void psd_job_check_silence(struct psd *d)
 {
     uint64_t now = psd_loop_now_ms(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;

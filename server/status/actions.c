@@ -68,15 +68,34 @@ void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer
         psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
 }
 
+/* Answered when psd ends, with how: what a page cannot see by asking again and again. */
+void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    (void)arg;
+    (void)query;
+    answer->held = true;
+}
+
+/* Why this is no good end of the job, or "". */
+static const char *trouble_of(const struct psd *d)
+{
+    return d->end.text[0] != 0 ? d->end.text
+           : d->again.due      ? "psd begins again with the other servers: the job has not ended"
+           : d->exit_code != 0 ? "psd ends before the job does: its log says why"
+                               : "";
+}
+
 void psd_tell_end(struct psd *d)
 {
     const struct psd_saver *v = &d->saver;
-    bool well = d->end.text[0] == 0;
-    json_t *o = well ? json_pack("{s:s, s:I, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
-                                 "checkpoint", psd_json_text(v->last_path))
-                     : json_pack("{s:o}", "error", psd_json_text(d->end.text));
+    const char *trouble = trouble_of(d);
+    bool well = trouble[0] == 0;
+    json_t *o =
+        well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
+                         "checkpoint", psd_json_text(v->last_path), "reason", psd_json_text(d->drain_reason))
+             : json_pack("{s:s}", "error", trouble);
     char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-    psd_http_release(d->http, well ? 200 : 500, body != NULL ? body : "{}");
+    psd_http_release(d->http, well ? 200 : d->again.due ? 503 : 500, body != NULL ? body : "{}");
     free(body);
     json_decref(o);
 }

@@ -31,7 +31,8 @@ static const struct field psc_options_fields[] = {
     FIELD(psc_options, log_arg),      FIELD(psc_options, local),        FIELD(psc_options, clique),
     FIELD(psc_options, key_file),     FIELD(psc_options, server_key),   FIELD(psc_options, transport),
     FIELD(psc_options, tensor_size),  FIELD(psc_options, threads),      FIELD(psc_options, own_step),
-    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg)};
+    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg),
+    FIELD(psc_options, net),          FIELD(psc_options, data),         FIELD(psc_options, steps)};
 static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),

@@ -1,6 +1,7 @@
 /* psctl as a user runs it, against a status server with canned answers. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <pty.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -293,8 +294,8 @@ START_TEST(workers_are_a_table)
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
     assert_has(text, "client  rank  members  kind      name   state   clock");
-    assert_has(text, "     0     0        4  worker    a?[2J  active     12    0.25");
-    assert_has(text, "    10     -        -  observer  -      -           -");
+    assert_has(text, "     0     0        4  worker    a?[2J  active     12   -    0.25");
+    assert_has(text, "    10     -        -  observer  -      -           -   -");
     ck_assert_ptr_null(strchr(text, 0x1b));
     script.workers = "{\"workers\":[]}";
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
@@ -489,6 +490,111 @@ START_TEST(top_prints_a_frame)
 }
 END_TEST
 
+/* psctl top --once on a terminal of so many columns, against the script. What it wrote is in text. */
+static void run_top(struct script *script, unsigned short columns, char *text, size_t size)
+{
+    const struct winsize window = {.ws_row = 24, .ws_col = columns};
+    struct server s;
+    int fd, status;
+    size_t n = 0;
+    start(&s, script);
+    pid_t pid = forkpty(&fd, NULL, NULL, &window);
+    if (pid == 0) {
+        execl(PSCTL, PSCTL, "--timeout", "600", "--socket", "psd.sock", "top", "--once", NULL);
+        _exit(127);
+    }
+    for (ssize_t got = 1; got > 0 && n<size - 1; n += got> 0 ? (size_t)got : 0)
+        got = read(fd, text + n, size - 1 - n);
+    text[n] = 0;
+    close(fd);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    stop(&s);
+}
+
+/* Lines end with \r\n there. Bytes that go on a character are no column. */
+static void assert_no_line_beyond(const char *text, int columns)
+{
+    int width = 0;
+    for (; *text != 0; text++) {
+        width = *text == '\n' ? 0 : width + (*text != '\r' && ((unsigned char)*text & 0xc0) != 0x80);
+        ck_assert_int_le(width, columns);
+    }
+}
+
+#define WORKER(rank, name, state, more)                                                                      \
+    "{\"client\":" rank ",\"rank\":" rank ",\"kind\":\"worker\",\"name\":\"" name "\",\"state\":\"" state    \
+    "\",\"exchanges\":3,\"staleness\":2,\"loss\":0.5,\"samples_per_s\":812.4,\"distance\":1.5,"              \
+    "\"update_norm\":0.25,\"incarnation\":9,\"last_seen_s\":0.25," more "}"
+
+static const char *const trained[] = {
+    "{\"version\":\"0.1.0\",\"pid\":7,\"state\":\"ready\",\"uptime_s\":3725.2,\"method\":{\"name\":"
+    "\"async-easgd\"},\"parameters\":{\"learning_rate_now\":0.05,\"period\":10},\"training\":{\"nets\":["
+    "\"lenet\"],\"data\":[\"digits\",\"mnist:\\u001b[2J\"],\"steps_done\":1999,\"steps_wanted\":4000},"
+    "\"listen\":\"tcp://127.0.0.1:5555\",\"center\":{\"version\":123},\"workers\":{\"active\":1,\"silent\":1,"
+    "\"observers\":0},\"evaluation\":{\"test_accuracy\":0.9914,\"test_loss\":0.03,\"center_version\":100},"
+    "\"center_norm\":24.75,\"checkpoint\":{}}",
+    NULL};
+
+START_TEST(what_is_trained_is_laid_out)
+{
+    struct script script = {.statuses = trained};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "\ntraining    lenet on digits, mnist:?[2J; 1999 of 4000 steps\n");
+    assert_has(text, "\nworkers     1 active, 1 silent, 0 observers\n");
+    script.workers = "{\"workers\":[" WORKER("0", "a", "active",
+                                             "\"clock\":999,\"steps\":2000,\"net\":\"lenet\",\"data\":"
+                                             "\"digits\"") "]}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
+    assert_has(text, "clock    of  seen_s");
+    assert_has(text, "  999  2000    0.25");
+    assert_has(text, "lenet  digits    9  -\n");
+}
+END_TEST
+
+/* Wrapped at its width; of the table, what is needed most. */
+START_TEST(top_fits_the_terminal)
+{
+    struct script script = {
+        .statuses = trained,
+        .workers = "{\"workers\":[" WORKER(
+            "0", "w\303\266rker-of-a-node-with-a-long-name", "active",
+            "\"clock\":999,\"steps\":2000,\"period\":10") "," WORKER("1", "b", "silent",
+                                                                     "\"clock\":1000,\"steps\":2000,"
+                                                                     "\"period\":10") "]}"};
+    char text[8192];
+    run_top(&script, 60, text, sizeof text);
+    assert_no_line_beyond(text, 60);
+    assert_has(text, "psd 0.1.0   ready   up 1 h 02 min   pid 7\r\ntcp://127.0.0.1:5555\r\n");
+    assert_has(text,
+               "method      async-easgd   version 123   0.0 updates/s\r\n            staleness 2.0\r\n");
+    assert_has(text, "training    lenet on digits, mnist:?[2J\r\n            1999 of 4000 steps, 49 %   "
+                     "learning rate 0.05\r\n            period 10\r\n");
+    assert_has(text,
+               "center      accuracy 0.9914   loss 0.03   at version 100\r\n            norm 24.75\r\n");
+    assert_has(text, "workers     1 active, 1 silent, 0 observers   sorted by rank\r\n");
+    assert_has(text, "rank  name              state           t  updates/s    loss\r\n");
+    assert_has(text, "   0  w\303\266rker-of-a-nod\342\200\246  active   999/2000        0.0  0.5000\r\n");
+    assert_has(text, "   1  b                 silent  1000/2000          -  0.5000\r\n");
+
+    script.asked = 0;
+    run_top(&script, 110, text, sizeof text);
+    assert_no_line_beyond(text, 110);
+    assert_has(text, "psd 0.1.0   ready   up 1 h 02 min   pid 7   tcp://127.0.0.1:5555\r\n");
+    assert_has(text,
+               "training    lenet on digits, mnist:?[2J   1999 of 4000 steps, 49 %   learning rate 0.05   "
+               "period 10\r\n");
+    assert_has(text, "updates/s  stale    loss  images/s  distance  |update|   seen\r\n");
+    assert_has(text, "   1  b");
+    ck_assert_ptr_null(strstr(text, "\033"));
+
+    script.asked = 0; /* to a pipe: as wide as it is */
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock top --once", text, sizeof text), 0);
+    assert_has(text, "   0  w\303\266rker-of-a-node-with-a-long-name  active");
+}
+END_TEST
+
 START_TEST(workers_that_others_wait_for_are_named)
 {
     struct script script = {.workers =
@@ -600,6 +706,8 @@ int main(void)
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
+    tcase_add_test(tc, top_fits_the_terminal);
+    tcase_add_test(tc, what_is_trained_is_laid_out);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);
     tcase_add_test(tc, other_answers_are_refused);
     tcase_add_test(tc, a_socket_is_found);

@@ -68,6 +68,9 @@ class psc_options(C.Structure):
         ("own_step_arg", C.c_void_p),
         ("go_on", GO_ON),
         ("go_on_arg", C.c_void_p),
+        ("net", C.c_char_p),
+        ("data", C.c_char_p),
+        ("steps", C.c_uint64),
     ]
 
 
