@@ -44,8 +44,7 @@ struct cnn_stream_options {
     uint32_t batch;         /* images a batch, at least 1 */
     uint32_t height, width; /* of the images wanted; 0 and 0: as they are stored */
     uint32_t prefetch;      /* batches that threads make ahead; 0: made by the caller when asked for */
-    uint32_t threads;       /* that make them; 0: 1 */
-    bool lends;             /* cnn_stream_lend will be called */
+    uint32_t threads;       /* that make them, all of them the same batch where they can; 0: 1 */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)
@@ -67,14 +66,16 @@ int cnn_stream_create(const struct cnn_data *data, const struct cnn_stream_optio
                       struct cnn_stream **out, struct ps_error *err);
 void cnn_stream_destroy(struct cnn_stream *s);
 
-/* Fills images [batch][C][H][W], normalised by channel, (v/255 - mean)/deviation, and labels [batch], and
- * returns how many: batch, or fewer at the end of a test split, 0 when it has ended. A training stream never
- * ends: an epoch's incomplete last batch is filled from the next epoch. Negative errno when an image could
- * not be had (cnn_stream_error says why), after all batches before it, and from then on; the arrays' contents
- * are then undefined. Allocates nothing. One call at a time for a stream; any thread. */
+/* Lends the next batch: its images as bytes, what each byte is to the net, (v/255 - mean)/deviation by
+ * channel, and the labels. All are the stream's, until the next call on it. Returns how many there are:
+ * options.batch, or fewer in a test split, 0 when it has ended. A training stream never ends: an epoch's
+ * incomplete last batch is filled from the next epoch. Negative errno when an image could not be had
+ * (cnn_stream_error says why), after all batches before it, and from then on. Allocates nothing. One call at
+ * a time for a stream; any thread. */
+int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out);
+/* The same as floats of the caller's: images [batch][C][H][W], normalised, and labels [batch]. After an error
+ * the arrays' contents are undefined. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
-/* The same without a copy: *images and *labels are the stream's, lent until the next call on it. */
-int cnn_stream_lend(struct cnn_stream *s, const float **images, const uint16_t **labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
 /* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at

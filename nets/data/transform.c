@@ -1,5 +1,8 @@
 #include "nets/data/transform.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "nets/philox.h"
 
 /* Where an image is cut out of the stored one with its pad. */
@@ -49,31 +52,74 @@ static struct cut pick_cut(const struct cnn_maker *m, const struct cnn_pick *pic
 
 /* stored: the row of `width` bytes, NULL within the pad; from: the first column to take, which may be before
  * 0 (the pad); pixels beyond are black. */
-static void cut_row(const float *value_of, const uint8_t *stored, uint32_t width, int32_t from, uint32_t n,
-                    bool mirrored, float *out)
+static void cut_row(const uint8_t *stored, uint32_t width, int32_t from, uint32_t n, bool mirrored,
+                    uint8_t *out)
 {
     int32_t at = mirrored ? from + (int32_t)n - 1 : from, step = mirrored ? -1 : 1;
+    if (stored != NULL && !mirrored && from >= 0 && (uint32_t)from + n <= width) {
+        memcpy(out, stored + from, n);
+        return;
+    }
     for (uint32_t x = 0; x < n; x++, at += step)
-        out[x] = value_of[stored != NULL && (uint32_t)at < width ? stored[at] : 0];
+        out[x] = stored != NULL && (uint32_t)at < width ? stored[at] : 0;
 }
 
-int cnn_maker_image(const struct cnn_maker *m, const struct cnn_pick *pick, uint8_t *stored, float *image,
-                    uint16_t *label, struct ps_error *err)
+static void cut_out(const struct cnn_maker *m, struct cut cut, const uint8_t *stored, uint8_t *image)
 {
     const struct cnn_data_info *info = &m->data->info;
     const struct cnn_view *v = &m->view;
-    struct cnn_image_id id = {m->split, m->seed, m->rank, pick->epoch, pick->index};
-    int rc = m->data->type->image(m->data->self, &id, stored, label, err);
-    if (rc != 0)
-        return rc;
-    struct cut cut = pick_cut(m, pick);
     int32_t left = (int32_t)cut.left - (int32_t)v->pad;
     for (uint32_t c = 0; c < info->channels; c++)
         for (uint32_t y = 0; y < v->height; y++, image += v->width) {
             uint32_t row = cut.top + y - v->pad; /* wraps above the image: not below the height */
             const uint8_t *bytes =
                 row < info->height ? stored + ((size_t)c * info->height + row) * info->width : NULL;
-            cut_row(m->value_of[c], bytes, info->width, left, v->width, cut.mirrored, image);
+            cut_row(bytes, info->width, left, v->width, cut.mirrored, image);
         }
-    return 0;
+}
+
+void *cnn_maker_scratch(const struct cnn_maker *m)
+{
+    return malloc(m->n_stored);
+}
+
+void cnn_maker_drop_scratch(const struct cnn_maker *m, void *scratch)
+{
+    (void)m;
+    free(scratch);
+}
+
+int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_room *room, uint32_t i,
+                    struct ps_error *err)
+{
+    const struct cnn_pick *pick = &room->picks[i];
+    struct cnn_image_id id = {m->split, m->seed, m->rank, pick->epoch, pick->index};
+    int rc = m->data->type->image(m->data->self, &id, scratch, &room->labels[i], err);
+    if (rc == 0)
+        cut_out(m, pick_cut(m, pick), scratch, room->images + i * m->n_pixels);
+    return rc;
+}
+
+bool cnn_room_init(struct cnn_room *room, const struct cnn_maker *m, uint32_t batch)
+{
+    *room = (struct cnn_room){.picks = calloc(batch, sizeof *room->picks),
+                              .images = calloc(batch, m->n_pixels),
+                              .labels = calloc(batch, sizeof *room->labels)};
+    return room->picks != NULL && room->images != NULL && room->labels != NULL;
+}
+
+void cnn_room_finish(struct cnn_room *room)
+{
+    free(room->picks);
+    free(room->images);
+    free(room->labels);
+}
+
+void cnn_maker_lend(const struct cnn_maker *m, const struct cnn_room *room, uint32_t n, struct cnn_batch *out)
+{
+    *out = (struct cnn_batch){.images = room->images,
+                              .pixels = CNN_PIXELS_BYTE,
+                              .value_of = m->value_of,
+                              .labels = room->labels,
+                              .n = n};
 }
