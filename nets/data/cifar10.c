@@ -103,8 +103,10 @@ static void cifar10_close(void *self)
     free(c);
 }
 
-static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
+static int cifar10_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                        void **self, struct ps_error *err)
 {
+    (void)opt;
     if (arg == NULL || *arg == '\0')
         return ps_fail(err, -EINVAL, "data set cifar10: no folder given; allowed: cifar10:DIR");
     struct cifar10 *c = calloc(1, sizeof *c);

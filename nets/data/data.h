@@ -14,15 +14,27 @@ struct cnn_stream;
 enum cnn_split { CNN_TRAIN, CNN_TEST };
 
 struct cnn_data_info {
-    const char *name;                          /* "mnist", "digits", "cifar10", "synthetic" */
-    uint32_t channels, height, width, classes; /* of the images as they are stored */
+    const char *name; /* "mnist", "digits", "cifar10", "synthetic", "images" */
+    /* Of the images as they are stored; height and width are 0 where each has a size of its own. */
+    uint32_t channels, height, width, classes;
     uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
 };
 
+struct cnn_data_options {
+    /* Of images: how training images are looked at, "KIND[:KEY=VALUE,…]"; NULL: "crop". See psworker(1). */
+    const char *view;
+    uint32_t max_damaged; /* images that may be left out because they cannot be read */
+};
+
+enum { CNN_MAX_DAMAGED = 100 }; /* unless somebody says otherwise */
+
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
- * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size).
- * Errors name the file, the place in it, what was found and what is allowed. */
+ * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size) or
+ * "images:DIR" (JPEG and PNG files in a folder for each class).
+ * opt: NULL for the defaults. Errors name the file, the place in it, what was found and what is allowed. */
+int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, struct cnn_data **out,
+                       struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
 void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
@@ -57,8 +69,12 @@ struct cnn_stream_options {
  * once, in order.
  *
  * Images of cifar10 are cut for training: 28 x 28 anywhere in the image, or 32 x 32 anywhere in the image
- * with 4 black pixels around it; half of them are mirrored. Test images are the middle. Crop and flip are a
- * function of (seed, rank, epoch, index of the image).
+ * with 4 black pixels around it; half of them are mirrored. Test images are the middle. Photographs are
+ * looked at as options.view says. Crop, flip and colours are a function of (seed, rank, epoch, index of the
+ * image).
+ *
+ * An image that cannot be read is named in the log, once, and left out: a training image's place is taken by
+ * the image after it in the set, a test batch becomes shorter. More than max_damaged of them are an error.
  *
  * The data must outlive the stream. -EINVAL with a sentence, -ENOMEM, -EAGAIN when the system refuses a
  * thread. destroy waits for the image that each thread is at. */

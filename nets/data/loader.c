@@ -83,7 +83,7 @@ void cnn_stream_destroy(struct cnn_stream *s)
     free(s);
 }
 
-static int make_batch(struct cnn_stream *s, struct cnn_batch *out)
+static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 {
     uint32_t n = cnn_order_draw(&s->order, s->batch, s->room.picks);
     for (uint32_t i = 0; i < n; i++) {
@@ -92,18 +92,28 @@ static int make_batch(struct cnn_stream *s, struct cnn_batch *out)
             return rc;
     }
     s->at = s->order.at;
-    cnn_maker_lend(&s->maker, &s->room, n, out);
+    *out = s->room;
     return (int)n;
 }
 
+/* A batch of which nothing is left is none. */
 int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
 {
-    if (s->failed != 0)
-        return s->failed;
-    int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, out, &s->at, &s->error) : make_batch(s, out);
-    if (n < 0)
-        s->failed = n;
-    return n;
+    for (int n = s->failed; n == 0;) {
+        struct cnn_room room;
+        n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, &room, &s->at, &s->error)
+                                : make_batch(s, &room);
+        if (n < 0)
+            s->failed = n;
+        if (n <= 0)
+            return n;
+        uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
+        cnn_maker_lend(&s->maker, &room, left, out);
+        n = (int)left;
+        if (n > 0)
+            return n;
+    }
+    return s->failed;
 }
 
 /* [n][C][H][W] from bytes that lie either way. */

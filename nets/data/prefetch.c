@@ -139,7 +139,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_batch *out, struct cnn_position *after,
+int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
                       struct ps_error *err)
 {
     struct slot *s = slot_of(p, p->head); /* head is the reader's own */
@@ -153,7 +153,7 @@ int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_batch *out, struct cnn_
     if (s->bad < s->n)
         return ps_fail(err, s->rc, "%s", s->error.text);
 
-    cnn_maker_lend(p->maker, &s->room, s->n, out);
+    *out = s->room;
     *after = s->after;
     pthread_mutex_lock(&p->lock);
     p->head++;

@@ -22,9 +22,9 @@ int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, 
 void cnn_prefetch_destroy(struct cnn_prefetch *p);
 
 /* Waits for the next batch: its number of images, 0 at the end, or negative errno with the sentence of the
- * first of its images that failed, and from then on always. *out is lent until the next take, pause or
- * destroy. *after: the order's place after the batch. For one reader. */
-int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_batch *out, struct cnn_position *after,
+ * first of its images that failed, and from then on always. *out is the reader's until the next take, pause
+ * or destroy. *after: the order's place after the batch. For one reader. */
+int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
                       struct ps_error *err);
 
 /* Throws away what was made ahead, and returns when no thread touches the order. */

@@ -31,6 +31,7 @@ struct cnn_room {
     struct cnn_pick *picks; /* [batch]: which images they are */
     uint8_t *images;        /* [batch][n_pixels] */
     uint16_t *labels;       /* [batch] */
+    bool *left_out;         /* [batch]: could not be had */
 };
 
 bool cnn_room_init(struct cnn_room *room, const struct cnn_maker *m, uint32_t batch); /* false: no memory */
@@ -39,6 +40,9 @@ void cnn_room_finish(struct cnn_room *room);
 /* Makes image i of the room. 0, or negative errno of the data set with a sentence. */
 int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_room *room, uint32_t i,
                     struct ps_error *err);
+
+/* Closes the gaps that images left out have made among n of them. Returns how many there are. */
+uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_maker *m, uint32_t n);
 
 /* What the net is lent of a room with n images. */
 void cnn_maker_lend(const struct cnn_maker *m, const struct cnn_room *room, uint32_t n,

@@ -1,0 +1,191 @@
+/* images:DIR, photographs of any size, JPEG or PNG, in a folder for each class. */
+#include "nets/data/images/images.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/philox.h"
+#include "proto/log.h"
+
+static void images_close(void *self)
+{
+    struct cnn_images *set = self;
+    cnn_list_finish(&set->list);
+    if (set->root >= 0)
+        close(set->root);
+    pthread_mutex_destroy(&set->lock);
+    free(set->damaged[CNN_TRAIN]);
+    free(set->damaged[CNN_TEST]);
+    free(set->what);
+    free(set);
+}
+
+static int open_list(struct cnn_images *set, struct ps_error *err)
+{
+    set->root = open(set->what, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (set->root < 0)
+        return ps_fail(err, -errno, "%.200s: cannot be opened: %s; allowed: a folder of images", set->what,
+                       strerror(errno));
+    int rc = cnn_list_folder(&set->list, set->what, err);
+    return rc == 0 ? cnn_list_seal(&set->list, true, set->what, err) : rc;
+}
+
+static int open_set(struct cnn_images *set, const struct cnn_data_options *opt, struct ps_error *err)
+{
+    int rc = cnn_looks_read(opt->view, &set->looks, err);
+    if (rc == 0)
+        rc = open_list(set, err);
+    if (rc != 0)
+        return rc;
+    set->max_damaged = opt->max_damaged;
+    for (int split = 0; split < 2; split++) {
+        set->damaged[split] = calloc(set->list.of[split].n + 1, 1);
+        if (set->damaged[split] == NULL)
+            return ps_fail(err, -ENOMEM, "no memory for %u images", set->list.of[split].n);
+    }
+    ps_log(PS_LOG_INFO, "data.images", "%s: %u training and %u test images of %u classes%s", set->what,
+           set->list.of[CNN_TRAIN].n, set->list.of[CNN_TEST].n, set->list.n_classes,
+           set->list.n_others > 0 ? "; other files are left alone" : "");
+    return 0;
+}
+
+static int images_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                       void **self, struct ps_error *err)
+{
+    if (arg == NULL || *arg == '\0')
+        return ps_fail(err, -EINVAL, "data set images: no folder given; allowed: images:DIR");
+    struct cnn_images *set = calloc(1, sizeof *set);
+    if (set == NULL || (set->what = strdup(arg)) == NULL) {
+        free(set);
+        return ps_fail(err, -ENOMEM, "no memory for data set images");
+    }
+    set->root = -1;
+    pthread_mutex_init(&set->lock, NULL);
+    int rc = open_set(set, opt, err);
+    if (rc != 0) {
+        images_close(set);
+        return rc;
+    }
+    *info = (struct cnn_data_info){.name = "images",
+                                   .channels = 3,
+                                   .classes = set->list.n_classes,
+                                   .n_train = set->list.of[CNN_TRAIN].n,
+                                   .n_test = set->list.of[CNN_TEST].n};
+    *self = set;
+    return 0;
+}
+
+static int images_check(const void *self, uint32_t height, uint32_t width, struct ps_error *err)
+{
+    const struct cnn_images *set = self;
+    uint32_t longer = height > width ? height : width;
+    if (set->looks.side != 0 && set->looks.side < longer)
+        return ps_fail(err, -EINVAL, "view: side=%u, and images of %ux%u; allowed: side=%u to 4096",
+                       set->looks.side, height, width, longer);
+    return 0;
+}
+
+static void *images_scratch(const void *self)
+{
+    (void)self;
+    return calloc(1, sizeof(struct cnn_images_scratch));
+}
+
+static void images_drop_scratch(void *scratch)
+{
+    struct cnn_images_scratch *s = scratch;
+    cnn_decoder_finish(&s->decoder);
+    cnn_resampler_finish(&s->resampler);
+    free(s->file);
+    free(s);
+}
+
+/* An image that cannot be had is told of once, and left out; the limit is of all of them. */
+static int leave_out(const struct cnn_images *of, const struct cnn_image_id *id, const char *why,
+                     struct ps_error *err)
+{
+    struct cnn_images *set = (struct cnn_images *)of; /* what changes is under its lock */
+    const char *path = cnn_list_name(&set->list, set->list.of[id->split].rows[id->index].path);
+    pthread_mutex_lock(&set->lock);
+    bool is_new = !set->damaged[id->split][id->index];
+    set->damaged[id->split][id->index] = 1;
+    uint32_t n = set->n_damaged += is_new;
+    pthread_mutex_unlock(&set->lock);
+    if (n > set->max_damaged)
+        return ps_fail(err, -EBADMSG, "%.60s: more than %u images cannot be read; the last is %.120s: %.180s",
+                       set->what, set->max_damaged, path, why);
+    if (is_new)
+        ps_log(PS_LOG_WARN, "data.damaged", "%s/%s: %s: left out (%u of at most %u)", set->what, path, why, n,
+               set->max_damaged);
+    return CNN_IMAGE_LEFT_OUT;
+}
+
+struct cnn_window cnn_images_window(const struct cnn_images *set, const struct cnn_image_id *id,
+                                    const struct cnn_view *view, uint32_t width, uint32_t height,
+                                    struct cnn_draws *draws)
+{
+    const struct cnn_looks *l = &set->looks;
+    struct cnn_view_call call = {.image_width = width,
+                                 .image_height = height,
+                                 .width = view->width,
+                                 .height = view->height,
+                                 .side = cnn_looks_side(l, view->width, view->height),
+                                 .flips = l->flips};
+    return (id->split == CNN_TRAIN ? l->kind : &cnn_view_centre)->place(&call, draws);
+}
+
+static int make_view(const struct cnn_images *set, struct cnn_images_scratch *s,
+                     const struct cnn_image_id *id, const struct cnn_view *view, uint8_t *pixels,
+                     struct ps_error *why)
+{
+    struct cnn_draws draws = {.id = id};
+    uint32_t width, height;
+    size_t len;
+    int rc = cnn_images_read(set, &set->list.of[id->split].rows[id->index], s, &len, why);
+    if (rc != 0)
+        return rc;
+    const struct cnn_picture_format *format = cnn_picture_find(s->file, len, why);
+    if (format == NULL)
+        return -EBADMSG;
+    rc = cnn_picture_size(format, &s->decoder, s->file, len, &width, &height, why);
+    if (rc != 0)
+        return rc;
+    struct cnn_window window = cnn_images_window(set, id, view, width, height, &draws);
+    rc = format->decode(&s->decoder, s->file, len, cnn_window_scale(&window, width, height), why);
+    if (rc != 0)
+        return rc;
+    struct cnn_picture picture = {s->decoder.rgb, s->decoder.width, s->decoder.height};
+    rc = cnn_resample(&s->resampler, &picture, &window, view->width, view->height, pixels, why);
+    if (rc == 0 && id->split == CNN_TRAIN && set->looks.jitter > 0)
+        cnn_view_jitter(pixels, (size_t)view->width * view->height, set->looks.jitter, &draws);
+    return rc;
+}
+
+static int images_make(const void *self, void *scratch, const struct cnn_image_id *id,
+                       const struct cnn_view *view, uint8_t *pixels, uint16_t *label, struct ps_error *err)
+{
+    const struct cnn_images *set = self;
+    struct ps_error why = {""};
+    int rc = make_view(set, scratch, id, view, pixels, &why);
+    *label = set->list.of[id->split].rows[id->index].label;
+    if (rc == 0)
+        return 0;
+    return rc == -ENOMEM ? ps_fail(err, rc, "%s", why.text) : leave_out(set, id, why.text, err);
+}
+
+const struct cnn_data_type cnn_data_images = {
+    .name = "images",
+    .usage = "images:DIR",
+    .mean = {0.485f, 0.456f, 0.406f}, /* red, green, blue of ImageNet's training images */
+    .deviation = {0.229f, 0.224f, 0.225f},
+    .has_views = true,
+    .open = images_open,
+    .close = images_close,
+    .check = images_check,
+    .scratch = images_scratch,
+    .drop_scratch = images_drop_scratch,
+    .make = images_make,
+};

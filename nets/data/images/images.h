@@ -1,0 +1,41 @@
+/* images.h: a set of photographs: where they lie, how they are looked at, what was damaged. Private to
+ * data/images. */
+#ifndef CNN_IMAGES_IMAGES_H
+#define CNN_IMAGES_IMAGES_H
+
+#include <pthread.h>
+
+#include "nets/data/images/decode.h"
+#include "nets/data/images/list.h"
+#include "nets/data/images/resample.h"
+#include "nets/data/images/view.h"
+
+struct cnn_images {
+    char *what; /* the folder or file, as it was given */
+    int root;   /* a folder's descriptor, which paths start from */
+    struct cnn_list list;
+    struct cnn_looks looks;
+    uint32_t max_damaged;
+    pthread_mutex_t lock;
+    uint32_t n_damaged;  /* under lock: images of which a line of the log told */
+    uint8_t *damaged[2]; /* under lock: whether each is among them, by enum cnn_split */
+};
+
+/* Of one thread. */
+struct cnn_images_scratch {
+    struct cnn_decoder decoder;
+    struct cnn_resampler resampler;
+    uint8_t *file; /* the bytes of the last file */
+    size_t room;
+};
+
+/* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
+int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,
+                    struct cnn_images_scratch *scratch, size_t *len, struct ps_error *err);
+
+/* Where the view of an image of that size lies in it. */
+struct cnn_window cnn_images_window(const struct cnn_images *set, const struct cnn_image_id *id,
+                                    const struct cnn_view *view, uint32_t width, uint32_t height,
+                                    struct cnn_draws *draws);
+
+#endif

@@ -1,0 +1,34 @@
+/* resample.h: takes the pixels of a view out of a decoded picture. Private to data/images. */
+#ifndef CNN_IMAGES_RESAMPLE_H
+#define CNN_IMAGES_RESAMPLE_H
+
+#include "nets/data/images/decode.h"
+#include "nets/data/images/view.h"
+
+/* A picture in memory, wherever it came from: [height][width][3]. */
+struct cnn_picture {
+    const uint8_t *rgb;
+    uint32_t width, height;
+};
+
+/* Of one thread; zeroed at first. */
+struct cnn_resampler {
+    uint32_t *at;     /* of the view's columns: the pixel at or before each */
+    int16_t *weights; /* and how far it is to the next */
+    int16_t *row;     /* a row of the picture, between two of its own */
+    uint8_t *line;    /* a row of the view */
+    size_t n_at, n_weights, n_row, n_line;
+};
+
+void cnn_resampler_finish(struct cnn_resampler *r);
+
+/* The smallest scale, 1/1 to 1/8, at which an image of that size has a pixel for every one of the view. */
+uint32_t cnn_window_scale(const struct cnn_window *w, uint32_t image_width, uint32_t image_height);
+
+/* Writes the view [height][width][3] that the window shows of the picture, which may be at any scale:
+ * bilinear between its four nearest pixels. Its bits depend on the arguments alone. -ENOMEM with a sentence.
+ */
+int cnn_resample(struct cnn_resampler *r, const struct cnn_picture *p, const struct cnn_window *w,
+                 uint32_t width, uint32_t height, uint8_t *out, struct ps_error *err);
+
+#endif
