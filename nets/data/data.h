@@ -19,6 +19,7 @@ struct cnn_data_info {
     uint32_t channels, height, width, classes;
     uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
+    bool is_sequential; /* better read in order: see cnn_sampling */
 };
 
 struct cnn_data_options {
@@ -31,8 +32,9 @@ enum { CNN_MAX_DAMAGED = 100 }; /* unless somebody says otherwise */
 
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
  * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size) or
- * "images:DIR" (JPEG and PNG files in a folder for each class).
- * opt: NULL for the defaults. Errors name the file, the place in it, what was found and what is allowed. */
+ * "images:DIR" (JPEG and PNG files in a folder for each class) or "images:FILE.tar" (or a folder of tar
+ * files). opt: NULL for the defaults. Errors name the file, the place in it, what was found and what is
+ * allowed. */
 int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, struct cnn_data **out,
                        struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
@@ -49,14 +51,39 @@ struct cnn_position {
     uint64_t index; /* images of the epoch given out so far, 0 to n_train or n_test */
 };
 
+/* The order of training images, a function of (seed, rank, epoch) alone. */
+enum cnn_sampling_kind {
+    CNN_SAMPLING_DEFAULT, /* the buffer for sets that are better read in order, else shuffled */
+    CNN_SAMPLING_SHUFFLE, /* any order of all images is as likely as any other */
+    CNN_SAMPLING_BUFFER, /* in the set's order, from anywhere on, through a buffer from which each is drawn */
+    /* Loaders as Zhang, Choromanska and LeCun (2015, 5.1) have them: each of `loaders` has an equal part of
+     * the set and gives out its chunks of `chunk` images in an order of its own, the same for all workers,
+     * each chunk to one of them. A worker asks each loader for a chunk, mixes these, and asks again. There
+     * the first worker that asks has the next chunk; here the workers take turns, so that a run can be
+     * repeated. */
+    CNN_SAMPLING_LOADERS,
+};
+struct cnn_sampling {
+    enum cnn_sampling_kind kind;
+    uint32_t buffer; /* images that it holds */
+    uint32_t loaders, chunk, workers;
+};
+
+enum { CNN_SAMPLING_IMAGES = 4096 }; /* that a buffer holds unless somebody says otherwise */
+
+/* Reads "shuffle", "buffer[:IMAGES]" or "loaders:LOADERS:CHUNK:WORKERS"; NULL: the default. -EINVAL with a
+ * sentence. */
+int cnn_sampling_read(const char *text, struct cnn_sampling *out, struct ps_error *err);
+
 struct cnn_stream_options {
     enum cnn_split split;
-    uint64_t seed;          /* training: of the order, the crops and the flips */
-    uint32_t rank;          /* training: 0 to CNN_MAX_RANKS - 1 */
-    uint32_t batch;         /* images a batch, at least 1 */
-    uint32_t height, width; /* of the images wanted; 0 and 0: as they are stored */
-    uint32_t prefetch;      /* batches that threads make ahead; 0: made by the caller when asked for */
-    uint32_t threads;       /* that make them, all of them the same batch where they can; 0: 1 */
+    uint64_t seed;                /* training: of the order, the crops and the flips */
+    uint32_t rank;                /* training: 0 to CNN_MAX_RANKS - 1 */
+    struct cnn_sampling sampling; /* training; zeroed: the default */
+    uint32_t batch;               /* images a batch, at least 1 */
+    uint32_t height, width;       /* of the images wanted; 0 and 0: as they are stored */
+    uint32_t prefetch;            /* batches that threads make ahead; 0: made by the caller when asked for */
+    uint32_t threads;             /* that make them, all of them the same batch where they can; 0: 1 */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)

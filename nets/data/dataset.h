@@ -66,6 +66,9 @@ struct cnn_data_type {
      * each with its scratch. */
     int (*make)(const void *self, void *scratch, const struct cnn_image_id *id, const struct cnn_view *view,
                 uint8_t *pixels, uint16_t *label, struct ps_error *err);
+    /* Told of each image some time before it is made, in the order in which the set has them. NULL: no need.
+     */
+    void (*expect)(const void *self, enum cnn_split split, uint32_t index);
 };
 
 struct cnn_data {

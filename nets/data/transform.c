@@ -104,6 +104,8 @@ int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_r
     const struct cnn_pick *pick = &room->picks[i];
     struct cnn_image_id id = {m->split, m->seed, m->rank, pick->epoch, pick->index};
     uint32_t n = (uint32_t)m->data->info.n_train;
+    if (m->data->type->expect != NULL && pick->expected != CNN_NO_IMAGE)
+        m->data->type->expect(m->data->self, m->split, pick->expected);
     int rc = make_image(m, scratch, &id, room->images + i * m->n_pixels, &room->labels[i], err);
     room->left_out[i] = rc == CNN_IMAGE_LEFT_OUT && m->split == CNN_TEST;
     /* A training batch stays full: the next image of the set takes the place. */

@@ -41,10 +41,13 @@ static const struct row rows[] = {
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
-     "digits[:SEED], mnist:DIR, cifar10:DIR, images:DIR or synthetic:CxHxW:CLASSES (digits)"},
+     "digits[:SEED], mnist:DIR, cifar10:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES (digits)"},
     {"view", TEXT, AT(view), 0, 0, "VIEW",
      "with --data images: how training images are looked at, crop, resized-crop or "
      "centre[:side=S,jitter=J,flip=no] (crop)"},
+    {"sampling", TEXT, AT(sampling), 0, 0, "HOW",
+     "the order of training images: shuffle, buffer[:IMAGES] or loaders:LOADERS:CHUNK:WORKERS (shuffle; of "
+     "tar files, buffer)"},
     {"max-damaged", NUMBER, AT(max_damaged), 0, UINT32_MAX, "N",
      "with --data images: images that cannot be read and are left out, at most (100)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
@@ -257,7 +260,10 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     struct cnn_model model;
+    struct cnn_sampling sampling;
     struct ps_error why = {""};
+    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s", why.text);
     if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
         return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
     return 0;

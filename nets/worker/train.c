@@ -139,6 +139,7 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
                                      .threads = (uint32_t)job->args->data_threads};
+    cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has found it good */
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;

@@ -1,4 +1,4 @@
-/* images:DIR, photographs of any size, JPEG or PNG, in a folder for each class. */
+/* images:DIR and images:FILE.tar, photographs of any size, JPEG or PNG, in a folder for each class. */
 #include "nets/data/images/images.h"
 
 #include <errno.h>
@@ -16,6 +16,9 @@ static void images_close(void *self)
     cnn_list_finish(&set->list);
     if (set->root >= 0)
         close(set->root);
+    for (uint32_t i = 0; i < set->n_shards; i++)
+        close(set->shards[i]);
+    free(set->shards);
     pthread_mutex_destroy(&set->lock);
     free(set->damaged[CNN_TRAIN]);
     free(set->damaged[CNN_TEST]);
@@ -23,13 +26,17 @@ static void images_close(void *self)
     free(set);
 }
 
+/* Shards keep the order of their members, so that reading on is reading in order. */
 static int open_list(struct cnn_images *set, struct ps_error *err)
 {
+    int rc = cnn_images_add_shards(set, err);
+    if (rc != 0 || set->n_shards > 0)
+        return rc == 0 ? cnn_list_seal(&set->list, false, set->what, err) : rc;
     set->root = open(set->what, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (set->root < 0)
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s; allowed: a folder of images", set->what,
                        strerror(errno));
-    int rc = cnn_list_folder(&set->list, set->what, err);
+    rc = cnn_list_folder(&set->list, set->what, err);
     return rc == 0 ? cnn_list_seal(&set->list, true, set->what, err) : rc;
 }
 
@@ -56,7 +63,8 @@ static int images_open(const char *arg, const struct cnn_data_options *opt, stru
                        void **self, struct ps_error *err)
 {
     if (arg == NULL || *arg == '\0')
-        return ps_fail(err, -EINVAL, "data set images: no folder given; allowed: images:DIR");
+        return ps_fail(err, -EINVAL,
+                       "data set images: no folder given; allowed: images:DIR or images:FILE.tar");
     struct cnn_images *set = calloc(1, sizeof *set);
     if (set == NULL || (set->what = strdup(arg)) == NULL) {
         free(set);
@@ -73,7 +81,8 @@ static int images_open(const char *arg, const struct cnn_data_options *opt, stru
                                    .channels = 3,
                                    .classes = set->list.n_classes,
                                    .n_train = set->list.of[CNN_TRAIN].n,
-                                   .n_test = set->list.of[CNN_TEST].n};
+                                   .n_test = set->list.of[CNN_TEST].n,
+                                   .is_sequential = set->n_shards > 0};
     *self = set;
     return 0;
 }
@@ -176,9 +185,16 @@ static int images_make(const void *self, void *scratch, const struct cnn_image_i
     return rc == -ENOMEM ? ps_fail(err, rc, "%s", why.text) : leave_out(set, id, why.text, err);
 }
 
+static void images_expect(const void *self, enum cnn_split split, uint32_t index)
+{
+    const struct cnn_images *set = self;
+    if (set->n_shards > 0)
+        cnn_images_expect(set, &set->list.of[split].rows[index]);
+}
+
 const struct cnn_data_type cnn_data_images = {
     .name = "images",
-    .usage = "images:DIR",
+    .usage = "images:DIR|FILE.tar",
     .mean = {0.485f, 0.456f, 0.406f}, /* red, green, blue of ImageNet's training images */
     .deviation = {0.229f, 0.224f, 0.225f},
     .has_views = true,
@@ -188,4 +204,5 @@ const struct cnn_data_type cnn_data_images = {
     .scratch = images_scratch,
     .drop_scratch = images_drop_scratch,
     .make = images_make,
+    .expect = images_expect,
 };

@@ -11,8 +11,10 @@
 #include "nets/data/images/view.h"
 
 struct cnn_images {
-    char *what; /* the folder or file, as it was given */
-    int root;   /* a folder's descriptor, which paths start from */
+    char *what;  /* the folder or file, as it was given */
+    int root;    /* a folder's descriptor, which paths start from; -1 of shards */
+    int *shards; /* [n_shards]: the descriptors of tar files */
+    uint32_t n_shards;
     struct cnn_list list;
     struct cnn_looks looks;
     uint32_t max_damaged;
@@ -29,9 +31,15 @@ struct cnn_images_scratch {
     size_t room;
 };
 
+/* Adds the tar file that set->what is, or those of the folder and of train/, val/, test/ and validation/ in
+ * it, in the order of their names. Nothing is an error of a folder that has none. */
+int cnn_images_add_shards(struct cnn_images *set, struct ps_error *err);
+
 /* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
 int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,
                     struct cnn_images_scratch *scratch, size_t *len, struct ps_error *err);
+/* Tells the system that a member of a shard will be read. */
+void cnn_images_expect(const struct cnn_images *set, const struct cnn_entry *e);
 
 /* Where the view of an image of that size lies in it. */
 struct cnn_window cnn_images_window(const struct cnn_images *set, const struct cnn_image_id *id,
