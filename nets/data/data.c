@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct cnn_data_type *const types[] = {&cnn_data_digits, &cnn_data_mnist, &cnn_data_cifar10,
+static const struct cnn_data_type *const types[] = {&cnn_data_digits,    &cnn_data_mnist,
+                                                    &cnn_data_cifar10,   &cnn_data_cifar100,
                                                     &cnn_data_synthetic, &cnn_data_images};
 enum { N_TYPES = sizeof types / sizeof *types };
 enum { DEFAULT_SIDE = 224 }; /* of views of images that have sizes of their own */

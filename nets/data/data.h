@@ -31,10 +31,10 @@ struct cnn_data_options {
 enum { CNN_MAX_DAMAGED = 100 }; /* unless somebody says otherwise */
 
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
- * or "digits" ("digits:SEED" for another data set) or "synthetic:CxHxW:CLASSES" (made images of any size) or
- * "images:DIR" (JPEG and PNG files in a folder for each class) or "images:FILE.tar" (or a folder of tar
- * files). opt: NULL for the defaults. Errors name the file, the place in it, what was found and what is
- * allowed. */
+ * , "cifar100:DIR" (its two files, or a folder for each class) or "digits" ("digits:SEED" for another data
+ * set) or "synthetic:CxHxW:CLASSES" (made images of any size) or "images:DIR" (JPEG and PNG files in a folder
+ * for each class) or "images:FILE.tar" (or a folder of tar files). opt: NULL for the defaults. Errors name
+ * the file, the place in it, what was found and what is allowed. */
 int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, struct cnn_data **out,
                        struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
@@ -95,10 +95,10 @@ struct cnn_stream_options {
  * (seed, rank, epoch): every rank sees the whole set in an order of its own. Test streams run through the set
  * once, in order.
  *
- * Images of cifar10 are cut for training: 28 x 28 anywhere in the image, or 32 x 32 anywhere in the image
- * with 4 black pixels around it; half of them are mirrored. Test images are the middle. Photographs are
- * looked at as options.view says. Crop, flip and colours are a function of (seed, rank, epoch, index of the
- * image).
+ * Images of cifar10 and cifar100 are cut for training: 28 x 28 anywhere in the image, or 32 x 32 anywhere in
+ * the image with 4 black pixels around it; half of them are mirrored. Test images are the middle. Photographs
+ * are looked at as options.view says. Crop, flip and colours are a function of (seed, rank, epoch, index of
+ * the image).
  *
  * An image that cannot be read is named in the log, once, and left out: a training image's place is taken by
  * the image after it in the set, a test batch becomes shorter. More than max_damaged of them are an error.

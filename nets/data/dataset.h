@@ -80,6 +80,7 @@ struct cnn_data {
 extern const struct cnn_data_type cnn_data_mnist;
 extern const struct cnn_data_type cnn_data_digits;
 extern const struct cnn_data_type cnn_data_cifar10;
+extern const struct cnn_data_type cnn_data_cifar100;
 extern const struct cnn_data_type cnn_data_synthetic;
 extern const struct cnn_data_type cnn_data_images;
 

@@ -41,7 +41,8 @@ static const struct row rows[] = {
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
-     "digits[:SEED], mnist:DIR, cifar10:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES (digits)"},
+     "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
+     "(digits)"},
     {"view", TEXT, AT(view), 0, 0, "VIEW",
      "with --data images: how training images are looked at, crop, resized-crop or "
      "centre[:side=S,jitter=J,flip=no] (crop)"},

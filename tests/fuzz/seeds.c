@@ -220,13 +220,18 @@ static void make_idx(void)
     write_seed("idx", "packed", packed, n + 1);
 }
 
+/* The target's first byte is the choice of ten classes (even) or a hundred. */
 static void make_cifar(void)
 {
-    static uint8_t records[2 * CNN_CIFAR_RECORD];
-    records[0] = 3;
-    records[CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
-    write_seed("cifar", "one", records, CNN_CIFAR_RECORD);
-    write_seed("cifar", "two", records, sizeof records);
+    static uint8_t records[1 + 2 * (CNN_CIFAR_RECORD + 1)];
+    records[1] = 3;
+    records[1 + CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
+    write_seed("cifar", "one", records, 1 + CNN_CIFAR_RECORD);
+    write_seed("cifar", "two", records, 1 + 2 * CNN_CIFAR_RECORD);
+    memset(records, 0, sizeof records);
+    records[0] = 1;
+    records[2] = records[3 + CNN_CIFAR_RECORD] = 99;
+    write_seed("cifar", "fine", records, 1 + 2 * (CNN_CIFAR_RECORD + 1));
 }
 
 /* A request of every kind, and one exchange once more, for both chunks of lane 0 by each client. */

@@ -10,9 +10,8 @@
 #include "nets/philox.h"
 #include "proto/log.h"
 
-static void images_close(void *self)
+void cnn_images_close(struct cnn_images *set)
 {
-    struct cnn_images *set = self;
     cnn_list_finish(&set->list);
     if (set->root >= 0)
         close(set->root);
@@ -59,24 +58,34 @@ static int open_set(struct cnn_images *set, const struct cnn_data_options *opt, 
     return 0;
 }
 
-static int images_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
-                       void **self, struct ps_error *err)
+int cnn_images_open(const char *what, const struct cnn_data_options *opt, struct cnn_images **out,
+                    struct ps_error *err)
 {
-    if (arg == NULL || *arg == '\0')
-        return ps_fail(err, -EINVAL,
-                       "data set images: no folder given; allowed: images:DIR or images:FILE.tar");
     struct cnn_images *set = calloc(1, sizeof *set);
-    if (set == NULL || (set->what = strdup(arg)) == NULL) {
+    if (set == NULL || (set->what = strdup(what)) == NULL) {
         free(set);
-        return ps_fail(err, -ENOMEM, "no memory for data set images");
+        return ps_fail(err, -ENOMEM, "no memory for a set of images");
     }
     set->root = -1;
     pthread_mutex_init(&set->lock, NULL);
     int rc = open_set(set, opt, err);
-    if (rc != 0) {
-        images_close(set);
+    if (rc != 0)
+        cnn_images_close(set);
+    else
+        *out = set;
+    return rc;
+}
+
+static int images_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                       void **self, struct ps_error *err)
+{
+    struct cnn_images *set = NULL;
+    if (arg == NULL || *arg == '\0')
+        return ps_fail(err, -EINVAL,
+                       "data set images: no folder given; allowed: images:DIR or images:FILE.tar");
+    int rc = cnn_images_open(arg, opt, &set, err);
+    if (rc != 0)
         return rc;
-    }
     *info = (struct cnn_data_info){.name = "images",
                                    .channels = 3,
                                    .classes = set->list.n_classes,
@@ -85,6 +94,11 @@ static int images_open(const char *arg, const struct cnn_data_options *opt, stru
                                    .is_sequential = set->n_shards > 0};
     *self = set;
     return 0;
+}
+
+static void images_close(void *self)
+{
+    cnn_images_close(self);
 }
 
 static int images_check(const void *self, uint32_t height, uint32_t width, struct ps_error *err)
@@ -97,19 +111,30 @@ static int images_check(const void *self, uint32_t height, uint32_t width, struc
     return 0;
 }
 
-static void *images_scratch(const void *self)
+struct cnn_images_scratch *cnn_images_scratch(void)
 {
-    (void)self;
     return calloc(1, sizeof(struct cnn_images_scratch));
 }
 
-static void images_drop_scratch(void *scratch)
+void cnn_images_drop_scratch(struct cnn_images_scratch *s)
 {
-    struct cnn_images_scratch *s = scratch;
+    if (s == NULL)
+        return;
     cnn_decoder_finish(&s->decoder);
     cnn_resampler_finish(&s->resampler);
     free(s->file);
     free(s);
+}
+
+static void *images_scratch(const void *self)
+{
+    (void)self;
+    return cnn_images_scratch();
+}
+
+static void images_drop_scratch(void *scratch)
+{
+    cnn_images_drop_scratch(scratch);
 }
 
 /* An image that cannot be had is told of once, and left out; the limit is of all of them. */

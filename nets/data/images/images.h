@@ -35,6 +35,14 @@ struct cnn_images_scratch {
  * it, in the order of their names. Nothing is an error of a folder that has none. */
 int cnn_images_add_shards(struct cnn_images *set, struct ps_error *err);
 
+/* The set that a folder or tar file is. Close it only after success. Errors name it. */
+int cnn_images_open(const char *what, const struct cnn_data_options *opt, struct cnn_images **out,
+                    struct ps_error *err);
+void cnn_images_close(struct cnn_images *set);
+
+struct cnn_images_scratch *cnn_images_scratch(void); /* NULL: no memory */
+void cnn_images_drop_scratch(struct cnn_images_scratch *s);
+
 /* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
 int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,
                     struct cnn_images_scratch *scratch, size_t *len, struct ps_error *err);
