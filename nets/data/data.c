@@ -48,6 +48,10 @@ int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, str
         return ps_fail(err, -EINVAL, "data set %s has no choice of views; allowed: without --view",
                        type->name);
 
+    if (opt->cache != NULL && !type->has_views)
+        return ps_fail(err, -EINVAL, "data set %s has nothing to decode; allowed: without --cache",
+                       type->name);
+
     struct cnn_data *data = calloc(1, sizeof *data);
     if (data == NULL)
         return ps_fail(err, -ENOMEM, "no memory for data set %.80s", spec);

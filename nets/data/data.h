@@ -26,6 +26,10 @@ struct cnn_data_options {
     /* Of images: how training images are looked at, "KIND[:KEY=VALUE,…]"; NULL: "crop". See psworker(1). */
     const char *view;
     uint32_t max_damaged; /* images that may be left out because they cannot be read */
+    /* Of images: a file that holds them decoded for views of height x width, made by `threads` if it is not
+     * there; NULL: none. */
+    const char *cache;
+    uint32_t height, width, threads;
 };
 
 enum { CNN_MAX_DAMAGED = 100 }; /* unless somebody says otherwise */

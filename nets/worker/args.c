@@ -46,6 +46,8 @@ static const struct row rows[] = {
     {"view", TEXT, AT(view), 0, 0, "VIEW",
      "with --data images: how training images are looked at, crop, resized-crop or "
      "centre[:side=S,jitter=J,flip=no] (crop)"},
+    {"cache", TEXT, AT(cache), 0, 0, "FILE",
+     "with --data images: keep them decoded in this file, which is made if it is not there"},
     {"sampling", TEXT, AT(sampling), 0, 0, "HOW",
      "the order of training images: shuffle, buffer[:IMAGES] or loaders:LOADERS:CHUNK:WORKERS (shuffle; of "
      "tar files, buffer)"},

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "nets/data/images/list.h"
+#include "proto/clock.h"
 #include "proto/log.h"
 
 enum { MAX_DEPTH = 4 };
@@ -33,7 +34,9 @@ static int visit(struct walk *w, int depth, uint32_t *n_seen)
     if (!S_ISREG(st.st_mode))
         return 0;
     uint32_t before = w->list->n_others;
-    int rc = cnn_list_add(w->list, w->path + w->root, 0, 0, 0, w->err);
+    uint64_t changed = (uint64_t)st.st_mtim.tv_sec * PS_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+    uint32_t bytes = st.st_size < UINT32_MAX ? (uint32_t)st.st_size : UINT32_MAX;
+    int rc = cnn_list_add(w->list, w->path + w->root, changed, bytes, 0, w->err);
     *n_seen += w->list->n_others == before;
     return rc;
 }

@@ -1,6 +1,8 @@
 /* images:DIR and images:FILE.tar, photographs of any size, JPEG or PNG, in a folder for each class. */
 #include "nets/data/images/images.h"
 
+#include "nets/data/images/cache.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 
 void cnn_images_close(struct cnn_images *set)
 {
+    cnn_cache_close(set->cache);
     cnn_list_finish(&set->list);
     if (set->root >= 0)
         close(set->root);
@@ -51,6 +54,12 @@ static int open_set(struct cnn_images *set, const struct cnn_data_options *opt, 
         set->damaged[split] = calloc(set->list.of[split].n + 1, 1);
         if (set->damaged[split] == NULL)
             return ps_fail(err, -ENOMEM, "no memory for %u images", set->list.of[split].n);
+    }
+    if (opt->cache != NULL) {
+        uint32_t side = cnn_looks_side(&set->looks, opt->width, opt->height);
+        rc = cnn_cache_open(set, opt->cache, side, opt->threads, &set->cache, err);
+        if (rc != 0)
+            return rc;
     }
     ps_log(PS_LOG_INFO, "data.images", "%s: %u training and %u test images of %u classes%s", set->what,
            set->list.of[CNN_TRAIN].n, set->list.of[CNN_TEST].n, set->list.n_classes,
@@ -108,6 +117,9 @@ static int images_check(const void *self, uint32_t height, uint32_t width, struc
     if (set->looks.side != 0 && set->looks.side < longer)
         return ps_fail(err, -EINVAL, "view: side=%u, and images of %ux%u; allowed: side=%u to 4096",
                        set->looks.side, height, width, longer);
+    if (set->cache != NULL && cnn_looks_side(&set->looks, width, height) != set->cache->side)
+        return ps_fail(err, -EINVAL, "the cache has images of side=%u, and views of %ux%u want side=%u",
+                       set->cache->side, height, width, cnn_looks_side(&set->looks, width, height));
     return 0;
 }
 
@@ -123,6 +135,7 @@ void cnn_images_drop_scratch(struct cnn_images_scratch *s)
     cnn_decoder_finish(&s->decoder);
     cnn_resampler_finish(&s->resampler);
     free(s->file);
+    free(s->scaled);
     free(s);
 }
 
@@ -171,28 +184,80 @@ struct cnn_window cnn_images_window(const struct cnn_images *set, const struct c
     return (id->split == CNN_TRAIN ? l->kind : &cnn_view_centre)->place(&call, draws);
 }
 
+/* The file's bytes in s->file, their format and the image's size. */
+static int read_size(const struct cnn_images *set, const struct cnn_entry *e, struct cnn_images_scratch *s,
+                     size_t *len, const struct cnn_picture_format **format, uint32_t *width, uint32_t *height,
+                     struct ps_error *why)
+{
+    int rc = cnn_images_read(set, e, s, len, why);
+    if (rc != 0)
+        return rc;
+    *format = cnn_picture_find(s->file, *len, why);
+    if (*format == NULL)
+        return -EBADMSG;
+    return cnn_picture_size(*format, &s->decoder, s->file, *len, width, height, why);
+}
+
+int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, struct cnn_images_scratch *s,
+                      uint32_t side, struct cnn_picture *out, struct ps_error *err)
+{
+    const struct cnn_picture_format *format;
+    uint32_t width, height, view_width, view_height;
+    size_t len;
+    int rc = read_size(set, e, s, &len, &format, &width, &height, err);
+    if (rc != 0)
+        return rc;
+    bool is_small = width <= side || height <= side;
+    struct cnn_window window = cnn_view_whole(width, height, side, &view_width, &view_height);
+    rc = format->decode(&s->decoder, s->file, len, is_small ? 1 : cnn_window_scale(&window, width, height),
+                        err);
+    *out = (struct cnn_picture){s->decoder.rgb, s->decoder.width, s->decoder.height};
+    if (rc != 0 || is_small)
+        return rc;
+    size_t bytes = 3 * (size_t)view_width * view_height;
+    if (bytes > s->n_scaled) {
+        free(s->scaled);
+        s->scaled = malloc(bytes);
+        s->n_scaled = s->scaled != NULL ? bytes : 0;
+        if (s->scaled == NULL)
+            return ps_fail(err, -ENOMEM, "no memory for a picture of %zu bytes", bytes);
+    }
+    rc = cnn_resample(&s->resampler, out, &window, view_width, view_height, s->scaled, err);
+    *out = (struct cnn_picture){s->scaled, view_width, view_height};
+    return rc;
+}
+
+/* Where the view lies, and the picture to take it from: out of the cache, or decoded for it. */
+static int find_picture(const struct cnn_images *set, struct cnn_images_scratch *s,
+                        const struct cnn_image_id *id, const struct cnn_view *view, struct cnn_draws *draws,
+                        struct cnn_window *window, struct cnn_picture *picture, struct ps_error *why)
+{
+    const struct cnn_picture_format *format;
+    uint32_t width, height;
+    size_t len;
+    if (set->cache != NULL && cnn_cache_picture(set->cache, id->split, id->index, picture)) {
+        *window = cnn_images_window(set, id, view, picture->width, picture->height, draws);
+        return 0;
+    }
+    int rc = read_size(set, &set->list.of[id->split].rows[id->index], s, &len, &format, &width, &height, why);
+    if (rc != 0)
+        return rc;
+    *window = cnn_images_window(set, id, view, width, height, draws);
+    rc = format->decode(&s->decoder, s->file, len, cnn_window_scale(window, width, height), why);
+    *picture = (struct cnn_picture){s->decoder.rgb, s->decoder.width, s->decoder.height};
+    return rc;
+}
+
 static int make_view(const struct cnn_images *set, struct cnn_images_scratch *s,
                      const struct cnn_image_id *id, const struct cnn_view *view, uint8_t *pixels,
                      struct ps_error *why)
 {
     struct cnn_draws draws = {.id = id};
-    uint32_t width, height;
-    size_t len;
-    int rc = cnn_images_read(set, &set->list.of[id->split].rows[id->index], s, &len, why);
-    if (rc != 0)
-        return rc;
-    const struct cnn_picture_format *format = cnn_picture_find(s->file, len, why);
-    if (format == NULL)
-        return -EBADMSG;
-    rc = cnn_picture_size(format, &s->decoder, s->file, len, &width, &height, why);
-    if (rc != 0)
-        return rc;
-    struct cnn_window window = cnn_images_window(set, id, view, width, height, &draws);
-    rc = format->decode(&s->decoder, s->file, len, cnn_window_scale(&window, width, height), why);
-    if (rc != 0)
-        return rc;
-    struct cnn_picture picture = {s->decoder.rgb, s->decoder.width, s->decoder.height};
-    rc = cnn_resample(&s->resampler, &picture, &window, view->width, view->height, pixels, why);
+    struct cnn_window window;
+    struct cnn_picture picture;
+    int rc = find_picture(set, s, id, view, &draws, &window, &picture, why);
+    if (rc == 0)
+        rc = cnn_resample(&s->resampler, &picture, &window, view->width, view->height, pixels, why);
     if (rc == 0 && id->split == CNN_TRAIN && set->looks.jitter > 0)
         cnn_view_jitter(pixels, (size_t)view->width * view->height, set->looks.jitter, &draws);
     return rc;
@@ -213,7 +278,7 @@ static int images_make(const void *self, void *scratch, const struct cnn_image_i
 static void images_expect(const void *self, enum cnn_split split, uint32_t index)
 {
     const struct cnn_images *set = self;
-    if (set->n_shards > 0)
+    if (set->n_shards > 0 && set->cache == NULL)
         cnn_images_expect(set, &set->list.of[split].rows[index]);
 }
 

@@ -18,6 +18,7 @@ struct cnn_images {
     struct cnn_list list;
     struct cnn_looks looks;
     uint32_t max_damaged;
+    struct cnn_cache *cache; /* NULL: none */
     pthread_mutex_t lock;
     uint32_t n_damaged;  /* under lock: images of which a line of the log told */
     uint8_t *damaged[2]; /* under lock: whether each is among them, by enum cnn_split */
@@ -29,6 +30,8 @@ struct cnn_images_scratch {
     struct cnn_resampler resampler;
     uint8_t *file; /* the bytes of the last file */
     size_t room;
+    uint8_t *scaled; /* the last whole image that was scaled */
+    size_t n_scaled;
 };
 
 /* Adds the tar file that set->what is, or those of the folder and of train/, val/, test/ and validation/ in
@@ -46,6 +49,10 @@ void cnn_images_drop_scratch(struct cnn_images_scratch *s);
 /* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
 int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,
                     struct cnn_images_scratch *scratch, size_t *len, struct ps_error *err);
+/* Decodes the image with its shorter side scaled to `side`, or as it is where it is smaller. *out is the
+ * scratch's. As cnn_images_read. */
+int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, struct cnn_images_scratch *s,
+                      uint32_t side, struct cnn_picture *out, struct ps_error *err);
 /* Tells the system that a member of a shard will be read. */
 void cnn_images_expect(const struct cnn_images *set, const struct cnn_entry *e);
 

@@ -15,8 +15,8 @@ enum { CNN_MAX_SHARDS = 65535, CNN_MAX_IMAGES = 1 << 30 };
 
 struct cnn_entry {
     uint64_t path;  /* of its name in `names` */
-    uint64_t at;    /* where it begins in its shard; 0 of a file */
-    uint32_t bytes; /* in its shard */
+    uint64_t at;    /* where it begins in its shard; of a file, when it was changed, in ns */
+    uint32_t bytes; /* at most UINT32_MAX */
     uint16_t shard, label;
 };
 

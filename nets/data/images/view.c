@@ -45,6 +45,15 @@ static struct cnn_window scaled_window(uint32_t left, uint32_t width, uint32_t t
     return (struct cnn_window){.x = {2ull * left, 1, width}, .y = {2ull * top, 1, height}, mirrored};
 }
 
+struct cnn_window cnn_view_whole(uint32_t image_width, uint32_t image_height, uint32_t side, uint32_t *width,
+                                 uint32_t *height)
+{
+    const struct cnn_view_call call = {
+        .image_width = image_width, .image_height = image_height, .side = side};
+    scale_shorter(&call, width, height);
+    return scaled_window(0, *width, 0, *height, false);
+}
+
 /* The shorter side is scaled, and the view is the middle. */
 static struct cnn_window centre_place(const struct cnn_view_call *call, struct cnn_draws *draws)
 {

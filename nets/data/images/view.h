@@ -57,6 +57,10 @@ uint32_t cnn_looks_side(const struct cnn_looks *looks, uint32_t width, uint32_t 
 
 extern const struct cnn_view_kind cnn_view_centre;
 
+/* The whole image with its shorter side scaled to `side`: the window, and the size of the view. */
+struct cnn_window cnn_view_whole(uint32_t image_width, uint32_t image_height, uint32_t side, uint32_t *width,
+                                 uint32_t *height);
+
 /* Multiplies the brightness, contrast and saturation of an RGB image in place (Howard 2013; Krizhevsky et
  * al. 2012 vary colours too). */
 void cnn_view_jitter(uint8_t *rgb, size_t n_pixels, float jitter, struct cnn_draws *draws);
