@@ -3,15 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <turbojpeg.h>
 
 static const struct cnn_picture_format *const formats[] = {&cnn_picture_jpeg, &cnn_picture_png};
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 void cnn_decoder_finish(struct cnn_decoder *d)
 {
-    if (d->jpeg != NULL)
-        tjDestroy(d->jpeg);
+    cnn_jpeg_destroy(d->jpeg);
     free(d->rgb);
 }
 

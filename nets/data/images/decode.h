@@ -14,13 +14,26 @@ enum {
     CNN_PICTURE_SCALES = 8,       /* an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size */
 };
 
-/* Of one thread. */
-struct cnn_decoder {
-    void *jpeg;   /* libjpeg-turbo's handle; NULL before the first JPEG */
-    uint8_t *rgb; /* the last picture, [height][width][3] */
-    size_t room;  /* bytes of rgb */
+/* A picture in memory, wherever it came from: [height][width][3]. */
+struct cnn_picture {
+    const uint8_t *rgb;
     uint32_t width, height;
 };
+
+struct cnn_jpeg;
+
+/* Of one thread; zeroed at first. */
+struct cnn_decoder {
+    struct cnn_jpeg *jpeg; /* NULL before the first JPEG */
+    uint8_t *rgb;          /* the last picture */
+    size_t room;           /* bytes of rgb */
+    uint32_t width, height;
+};
+
+static inline struct cnn_picture cnn_decoder_picture(const struct cnn_decoder *d)
+{
+    return (struct cnn_picture){d->rgb, d->width, d->height};
+}
 
 /* A format of files: one file here and one row in decode.c's table. Both functions: 0, -EBADMSG with a
  * sentence of what is wrong with the bytes, or -ENOMEM. */
@@ -30,12 +43,17 @@ struct cnn_picture_format {
     size_t n_magic;
     int (*size)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t *width, uint32_t *height,
                 struct ps_error *err);
-    /* Fills rgb, width and height: the image at 1/scale of its size, rounded up. */
-    int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale,
+    /* Fills the picture: the image at 1/scale of its size, rounded up. rows: how many of its first rows are
+     * wanted; those below need not be there. */
+    int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
                   struct ps_error *err);
 };
 
+enum { CNN_ALL_ROWS = UINT32_MAX };
+
 extern const struct cnn_picture_format cnn_picture_jpeg, cnn_picture_png;
+
+void cnn_jpeg_destroy(struct cnn_jpeg *j);
 
 void cnn_decoder_finish(struct cnn_decoder *d); /* of a zeroed one, or after use */
 

@@ -210,8 +210,8 @@ int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, s
     bool is_small = width <= side || height <= side;
     struct cnn_window window = cnn_view_whole(width, height, side, &view_width, &view_height);
     rc = format->decode(&s->decoder, s->file, len, is_small ? 1 : cnn_window_scale(&window, width, height),
-                        err);
-    *out = (struct cnn_picture){s->decoder.rgb, s->decoder.width, s->decoder.height};
+                        CNN_ALL_ROWS, err);
+    *out = cnn_decoder_picture(&s->decoder);
     if (rc != 0 || is_small)
         return rc;
     size_t bytes = 3 * (size_t)view_width * view_height;
@@ -243,8 +243,10 @@ static int find_picture(const struct cnn_images *set, struct cnn_images_scratch 
     if (rc != 0)
         return rc;
     *window = cnn_images_window(set, id, view, width, height, draws);
-    rc = format->decode(&s->decoder, s->file, len, cnn_window_scale(window, width, height), why);
-    *picture = (struct cnn_picture){s->decoder.rgb, s->decoder.width, s->decoder.height};
+    uint32_t scale = cnn_window_scale(window, width, height);
+    uint32_t rows = cnn_window_rows(window, (height + scale - 1) / scale, view->height);
+    rc = format->decode(&s->decoder, s->file, len, scale, rows, why);
+    *picture = cnn_decoder_picture(&s->decoder);
     return rc;
 }
 

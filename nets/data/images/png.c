@@ -25,13 +25,14 @@ static int png_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uin
     return rc;
 }
 
-/* libpng itself does not scale. */
-static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale,
+/* libpng itself does not scale, and this is always the whole. */
+static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
                       struct ps_error *err)
 {
     const png_color black = {0, 0, 0};
     png_image image;
     int rc = begin(&image, bytes, len, err);
+    (void)rows;
     if (rc == 0)
         rc = cnn_decoder_reserve(d, (size_t)image.width * image.height * 3, err);
     if (rc == 0) {

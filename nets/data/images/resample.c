@@ -45,6 +45,12 @@ static uint64_t place_of(const struct cnn_axis *a, uint32_t side, uint32_t i)
     return place < last ? place : last;
 }
 
+uint32_t cnn_window_rows(const struct cnn_window *w, uint32_t picture_height, uint32_t height)
+{
+    uint32_t rows = (uint32_t)(place_of(&w->y, picture_height, height - 1) / STEPS) + 2;
+    return rows < picture_height ? rows : picture_height;
+}
+
 /* weights: four times each, as pick_columns wants them. */
 static void fill_columns(const struct cnn_axis *a, uint32_t side, uint32_t n, bool mirrored, uint32_t *at,
                          int16_t *weights)

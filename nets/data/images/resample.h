@@ -5,12 +5,6 @@
 #include "nets/data/images/decode.h"
 #include "nets/data/images/view.h"
 
-/* A picture in memory, wherever it came from: [height][width][3]. */
-struct cnn_picture {
-    const uint8_t *rgb;
-    uint32_t width, height;
-};
-
 /* Of one thread; zeroed at first. */
 struct cnn_resampler {
     uint32_t *at;     /* of the view's columns: the pixel at or before each */
@@ -24,6 +18,9 @@ void cnn_resampler_finish(struct cnn_resampler *r);
 
 /* The smallest scale, 1/1 to 1/8, at which an image of that size has a pixel for every one of the view. */
 uint32_t cnn_window_scale(const struct cnn_window *w, uint32_t image_width, uint32_t image_height);
+
+/* How many of the first rows of a picture of that height a view of `height` rows needs. */
+uint32_t cnn_window_rows(const struct cnn_window *w, uint32_t picture_height, uint32_t height);
 
 /* Writes the view [height][width][3] that the window shows of the picture, which may be at any scale:
  * bilinear between its four nearest pixels. Its bits depend on the arguments alone. -ENOMEM with a sentence.

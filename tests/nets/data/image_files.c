@@ -29,8 +29,10 @@ struct file_bytes jpeg_of(enum jpeg_kind kind, const uint8_t *rgb, uint32_t widt
     }
     ck_assert_int_eq(tjCompress2(handle, from, (int)width, 0, (int)height,
                                  kind == JPEG_CMYK ? TJPF_CMYK : TJPF_RGB, &out, &len,
-                                 kind == JPEG_GREY ? TJSAMP_GRAY : TJSAMP_444, 95,
-                                 kind == JPEG_PROGRESSIVE ? TJFLAG_PROGRESSIVE : 0),
+                                 kind == JPEG_GREY   ? TJSAMP_GRAY
+                                 : kind == JPEG_HALF ? TJSAMP_420
+                                                     : TJSAMP_444,
+                                 95, kind == JPEG_PROGRESSIVE ? TJFLAG_PROGRESSIVE : 0),
                      0);
     struct file_bytes f = {malloc(len), len};
     memcpy(f.bytes, out, len);

@@ -11,7 +11,8 @@ struct file_bytes {
     size_t len;
 };
 
-enum jpeg_kind { JPEG_PLAIN, JPEG_PROGRESSIVE, JPEG_GREY, JPEG_CMYK };
+/* JPEG_PLAIN has its colours at full resolution, JPEG_HALF at half of it, as cameras have. */
+enum jpeg_kind { JPEG_PLAIN, JPEG_HALF, JPEG_PROGRESSIVE, JPEG_GREY, JPEG_CMYK };
 enum png_kind { PNG_PLAIN, PNG_16_BIT, PNG_ALPHA, PNG_PALETTE, PNG_GREY };
 
 /* rgb: [height][width][3]. PNG_PALETTE has room for 256 colours. The caller frees the bytes. */

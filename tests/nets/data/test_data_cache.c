@@ -53,8 +53,9 @@ static void write_set(void)
     for (uint32_t i = 0; i < N; i++) {
         uint32_t width = 20 + 33 * i, height = 300 - 24 * i;
         snprintf(path, sizeof path, "train/%c/%02u.%s", 'a' + (int)(i % 3), i, i % 4 == 0 ? "png" : "jpg");
-        write_image(path, i % 4 == 0 ? png_of(PNG_PLAIN, rgb, width, height)
-                                     : jpeg_of(JPEG_PLAIN, rgb, width, height));
+        write_image(path, i % 4 == 0
+                              ? png_of(PNG_PLAIN, rgb, width, height)
+                              : jpeg_of(i % 2 == 0 ? JPEG_PROGRESSIVE : JPEG_HALF, rgb, width, height));
     }
     write_image("val/a/1.jpg", jpeg_of(JPEG_PLAIN, rgb, 200, 100));
     snprintf(cache_path, sizeof cache_path, "%s.cache", image_folder());

@@ -468,12 +468,12 @@ static const char *write_bad(int i, const char **part)
     static const char *const names[N_BAD] = {"cut.jpg",    "text.jpg",    "empty.jpg",
                                              "large.jpg",  "large.png",   "head.jpg",
                                              "broken.png", "removed.jpg", "pipe.jpg"};
-    static const char *const parts[N_BAD] = {"JPEG: Premature end of JPEG file",
+    static const char *const parts[N_BAD] = {"JPEG: the file is cut short: it has no end",
                                              "neither a JPEG nor a PNG file",
                                              "the file is empty",
                                              "an image of 30000 x 30000 pixels; allowed: 1 to 67108864",
                                              "an image of 30000 x 30000 pixels; allowed: 1 to 67108864",
-                                             "an image of 0 x 0 pixels",
+                                             "JPEG: ",
                                              "PNG: ",
                                              "cannot be opened: No such file or directory",
                                              "not a regular file"};
