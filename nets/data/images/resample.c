@@ -16,10 +16,7 @@ typedef uint32_t words __attribute__((vector_size(8)));
 
 void cnn_resampler_finish(struct cnn_resampler *r)
 {
-    free(r->at);
-    free(r->weights);
-    free(r->row);
-    free(r->line);
+    free(r->memory);
 }
 
 static bool has_a_pixel_each(const struct cnn_axis *a, uint32_t image_side, uint32_t scale)
@@ -114,30 +111,25 @@ static void pick_columns(const int16_t *row, const uint32_t *at, const int16_t *
     }
 }
 
-static bool grow(void *array, size_t *room, size_t n, size_t each)
-{
-    void *old, *bigger;
-    if (n <= *room)
-        return true;
-    memcpy(&old, array, sizeof old);
-    bigger = realloc(old, n * each);
-    if (bigger == NULL)
-        return false;
-    memcpy(array, &bigger, sizeof bigger);
-    *room = n;
-    return true;
-}
-
 /* Room for a view of that width out of a picture of that width: pairs of columns, a pixel more than the
  * picture has, whose weight is 0, and the lane of nobody. */
 static int reserve(struct cnn_resampler *r, uint32_t view, uint32_t picture, struct ps_error *err)
 {
-    if (grow(&r->at, &r->n_at, (size_t)view + 1, sizeof *r->at) &&
-        grow(&r->weights, &r->n_weights, 4 * ((size_t)view + 1), sizeof *r->weights) &&
-        grow(&r->row, &r->n_row, 3 * (size_t)picture + 8, sizeof *r->row) &&
-        grow(&r->line, &r->n_line, 3 * (size_t)view + 8, sizeof *r->line))
-        return 0;
-    return ps_fail(err, -ENOMEM, "no memory for a view of %u columns", view);
+    size_t n_view = (size_t)view + 1, n_row = 3 * (size_t)picture + 8;
+    size_t needed = n_view * (4 + 8) + n_row * 2 + 3 * n_view + 8;
+    if (needed > r->room) { /* nothing of the last view is needed */
+        void *memory = malloc(needed);
+        if (memory == NULL)
+            return ps_fail(err, -ENOMEM, "no memory for a view of %u columns", view);
+        free(r->memory);
+        r->memory = memory;
+        r->room = needed;
+    }
+    r->weights = r->memory;
+    r->at = (uint32_t *)(void *)(r->weights + 4 * n_view);
+    r->row = (int16_t *)(void *)(r->at + n_view);
+    r->line = (uint8_t *)(r->row + n_row);
+    return 0;
 }
 
 int cnn_resample(struct cnn_resampler *r, const struct cnn_picture *p, const struct cnn_window *w,

@@ -7,11 +7,12 @@
 
 /* Of one thread; zeroed at first. */
 struct cnn_resampler {
+    void *memory; /* of all that follows */
+    size_t room;
+    int16_t *weights; /* how far it is from `at` to the next pixel, four times for each column of the view */
     uint32_t *at;     /* of the view's columns: the pixel at or before each */
-    int16_t *weights; /* and how far it is to the next */
     int16_t *row;     /* a row of the picture, between two of its own */
     uint8_t *line;    /* a row of the view */
-    size_t n_at, n_weights, n_row, n_line;
 };
 
 void cnn_resampler_finish(struct cnn_resampler *r);

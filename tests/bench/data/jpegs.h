@@ -8,7 +8,7 @@
 
 struct bench_jpegs;
 
-/* Reads up to 512 of the training images into memory. *out is NULL where there are no JPEG files. side: of
+/* Reads up to 4096 of the training images into memory. *out is NULL where there are no JPEG files. side: of
  * the views whose scale of decoding is taken. */
 int bench_jpegs_open(const struct cnn_data *data, uint32_t side, struct bench_jpegs **out,
                      struct ps_error *err);
