@@ -162,32 +162,32 @@ uint32_t cnn_looks_side(const struct cnn_looks *looks, uint32_t width, uint32_t 
     return looks->side != 0 ? looks->side : (longer * 16 + 7) / 14;
 }
 
-static uint8_t to_byte(float v)
+/* ITU-R BT.601, in 1024ths. */
+static int32_t grey_of(const uint8_t *p)
 {
-    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v + 0.5f);
+    return 306 * p[0] + 601 * p[1] + 117 * p[2];
 }
 
-/* ITU-R BT.601. */
-static float grey_of(const uint8_t *p)
-{
-    return 0.299f * p[0] + 0.587f * p[1] + 0.114f * p[2];
-}
-
+/* v <- mean + contrast (brightness v - mean); then away from or towards the pixel's own grey. Both are one
+ * sum: offset + own v + common grey(v), in 2^16ths. */
 void cnn_view_jitter(uint8_t *rgb, size_t n_pixels, float jitter, struct cnn_draws *draws)
 {
     float brightness = cnn_draw_float(draws, 1 - jitter, 1 + jitter);
     float contrast = cnn_draw_float(draws, 1 - jitter, 1 + jitter);
     float saturation = cnn_draw_float(draws, 1 - jitter, 1 + jitter);
-    double sum = 0;
+    float gain = brightness * contrast;
+    uint64_t sum = 0;
     for (size_t i = 0; i < n_pixels; i++)
-        sum += grey_of(rgb + 3 * i);
-    /* v <- mean + contrast (brightness v - mean); then away from or towards the pixel's own grey */
-    float offset = brightness * (float)(sum / (double)n_pixels) * (1 - contrast),
-          gain = brightness * contrast;
+        sum += (uint32_t)grey_of(rgb + 3 * i);
+    float mean = brightness * (float)((double)sum / 1024 / (double)n_pixels);
+    int32_t offset = (int32_t)(mean * (1 - contrast) * 65536) + 32768;
+    int32_t own = (int32_t)(gain * saturation * 65536), common = (int32_t)(gain * (1 - saturation) * 4096);
     for (size_t i = 0; i < n_pixels; i++) {
         uint8_t *p = rgb + 3 * i;
-        float grey = offset + gain * grey_of(p);
-        for (int c = 0; c < 3; c++)
-            p[c] = to_byte(grey + saturation * (offset + gain * p[c] - grey));
+        int32_t grey = offset + common * (grey_of(p) >> 6); /* 16ths */
+        for (int c = 0; c < 3; c++) {
+            int32_t v = (grey + own * p[c]) >> 16;
+            p[c] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+        }
     }
 }
