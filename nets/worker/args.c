@@ -41,7 +41,18 @@ static const struct row rows[] = {
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
-     "digits[:SEED], mnist:DIR, cifar10:DIR or synthetic:CxHxW:CLASSES (digits)"},
+     "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
+     "(digits)"},
+    {"view", TEXT, AT(view), 0, 0, "VIEW",
+     "with --data images: how training images are looked at, crop, resized-crop or "
+     "centre[:side=S,jitter=J,flip=no] (crop)"},
+    {"cache", TEXT, AT(cache), 0, 0, "FILE",
+     "with --data images: keep them decoded in this file, which is made if it is not there"},
+    {"sampling", TEXT, AT(sampling), 0, 0, "HOW",
+     "the order of training images: shuffle, buffer[:IMAGES] or loaders:LOADERS:CHUNK:WORKERS (shuffle; of "
+     "tar files, buffer)"},
+    {"max-damaged", NUMBER, AT(max_damaged), 0, UINT32_MAX, "N",
+     "with --data images: images that cannot be read and are left out, at most (100)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E",
      "end after this many passes of its own over the training set (1)"},
@@ -51,7 +62,8 @@ static const struct row rows[] = {
      "threads of the net and of the step, 0: all there are (1)"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
-    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
+    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
+     "threads that make them, one batch together (1)"},
     {"step-ms", NUMBER, AT(step_ms), 0, 3600000, "N",
      "every gradient takes at least N ms: a stand-in for a slower machine (0)"},
     {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
@@ -251,7 +263,10 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     struct cnn_model model;
+    struct cnn_sampling sampling;
     struct ps_error why = {""};
+    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s", why.text);
     if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
         return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
     return 0;
@@ -280,6 +295,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .threads = 1,
                                 .prefetch = 4,
                                 .data_threads = 1,
+                                .max_damaged = CNN_MAX_DAMAGED,
                                 .rank = -1,
                                 .warmup = -1,
                                 .member = -1,

@@ -46,7 +46,13 @@ static int open_data(struct cnn_job *job)
 {
     struct ps_error err;
     const struct cnn_model *m = &job->model;
-    int rc = cnn_data_open(job->args->data, &job->data, &err);
+    struct cnn_data_options opt = {.view = job->args->view,
+                                   .max_damaged = (uint32_t)job->args->max_damaged,
+                                   .cache = job->args->cache,
+                                   .height = m->height,
+                                   .width = m->width,
+                                   .threads = (uint32_t)job->args->data_threads};
+    int rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
     if (rc == 0)
         rc = cnn_data_fits(job->data, m, &err);
     if (rc != 0) {

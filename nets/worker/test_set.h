@@ -6,15 +6,13 @@
 
 struct cnn_scorer {
     struct cnn_job *job;
-    float *images; /* the whole test set */
-    uint16_t *labels;
-    double accuracy_5; /* of the last time */
-    uint64_t n;
-    FILE *history; /* NULL: none */
-    bool lacks;    /* a line of it could not be written */
+    struct cnn_stream *stream; /* of the test set, from its start when it is not being run */
+    double accuracy_5;         /* of the last time */
+    FILE *history;             /* NULL: none */
+    bool lacks;                /* a line of it could not be written */
 };
 
-/* Loads the test set and opens the history. An enum cnn_exit, having logged why. Close it whatever came
+/* Opens the test set and the history. An enum cnn_exit, having logged why. Close it whatever came
  * back. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);

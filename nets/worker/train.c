@@ -130,8 +130,8 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .height = job->model.height,
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
-                                     .threads = (uint32_t)job->args->data_threads,
-                                     .lends = true};
+                                     .threads = (uint32_t)job->args->data_threads};
+    cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has found it good */
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
@@ -236,16 +236,14 @@ static int train_step(struct training *t)
     struct cnn_job *job = t->job;
     struct cnn_score score;
     double t0 = ps_now_s();
-    struct cnn_batch batch = {.pixels = CNN_PIXELS_FLOAT, .n = batch_of(t)};
-    const float *images;
-    int n = cnn_stream_lend(t->stream, &images, &batch.labels);
+    struct cnn_batch batch;
+    int n = cnn_stream_lend(t->stream, &batch);
     double t1 = ps_now_s();
     if (n < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
         t->data_failed = true;
         return PSC_EINVAL;
     }
-    batch.images = images;
     if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, NULL, &score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;

@@ -60,7 +60,7 @@ offers 'psworker --net len' lenet
 offers 'psworker --method ' sgd msgd asgd mvasgd d-sync pipe-sgd
 offers 'psworker --clique ' ring mpi
 offers 'psworker --data mn' mnist:
-offers 'psworker --data ' digits mnist: synthetic: cifar10:
+offers 'psworker --data ' digits mnist: synthetic: cifar10: cifar100: images:
 offers 'psworker --steps '
 offers 'psrun --work' --workers
 offers 'psrun --ke' --key --keep-going
