@@ -14,6 +14,7 @@
 #include "server/auth/auth.h"
 #include "server/center/center.h"
 #include "server/config/config.h"
+#include "server/config/settings.h"
 #include "server/auth/rejected_peers.h"
 #include "server/status/http.h"
 #include "server/lane/lane.h"
@@ -171,19 +172,28 @@ enum psd_swap_phase {
     PSD_SWAP_EMPTYING, /* they let go of the old center */
 };
 
+/* Of what a configuration is made. */
+struct psd_recipe {
+    struct psd_config base;            /* as the file and the options gave it, not settled */
+    char settings[PSD_SETTINGS_BYTES]; /* above it: what was set while the job runs */
+};
+
 struct psd_swap {
     enum psd_swap_phase phase;
     bool again;                /* a reload came meanwhile */
     struct psd_config next;    /* to be in force */
+    struct psd_recipe recipe;  /* of that */
     struct psd_center *center; /* made for it; NULL while there is none to go on from */
     uint32_t lanes_left;
     uint64_t deadline_ms;
     uint64_t n_swaps;
 };
 
-/* The configuration that is read again; see server/job/reload.c. */
+/* The configuration that is read again, and what is set above it; see server/job/reload.c. */
 struct psd_reload {
     struct psd_config_source source;
+    struct psd_recipe recipe; /* of the configuration in force */
+    uint64_t recorded;        /* the change that psd_journal_has when DIR/job has the settings */
     uint64_t n_applied, n_unchanged, n_refused;
     struct ps_error last; /* of the last one; "" : it was fine */
 };
@@ -291,6 +301,8 @@ struct psd_start {
     uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
     char listen[300];                /* where it was bound before it began anew; "" : as configured */
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
+    struct psd_recipe recipe;        /* of the configuration that psd begins with; nothing is set yet */
+    bool unset;                      /* resume without what was set while the job ran */
 };
 
 /* Exit codes of psd (DESIGN 8). */
@@ -350,10 +362,20 @@ void psd_membership_swapped(struct psd *d);
 /* server/job/reload.c: reads the configuration again and puts it in force, the method by a swap. 1: it does;
  * 0: nothing has changed; -EINVAL and others: it was refused and nothing changes. */
 int psd_reload(struct psd *d, struct ps_error *err);
+/* The same of the configuration in force with these lines of KEY=VALUE above it, or without what was set for
+ * these keys; the file is not read. What is set is kept for a resume. -EBUSY: the method changes just now. */
+int psd_set(struct psd *d, const char *lines, struct ps_error *err);
+int psd_unset(struct psd *d, const char *keys, struct ps_error *err);
+/* What is set, or will be when the change of the method that is due has been made. */
+const char *psd_settings_now(const struct psd *d);
+/* When psd goes on with a job: what was set while that ran, from its record, into d->cfg. -EINVAL: it does
+ * not go with the configuration. */
+int psd_settings_resume(struct psd *d, bool from_checkpoint, struct ps_error *err);
 
-/* server/job/method_change.c: changes the method of the running job to what `next` says. -E2BIG, -ENOMEM:
- * nothing changes. */
-int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error *err);
+/* server/job/method_change.c: changes the method of the running job to what `next` says, which is made of the
+ * recipe. -E2BIG, -ENOMEM: nothing changes. */
+int psd_swap_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                   struct ps_error *err);
 /* Whether lanes are about to change hands: nobody joins, nothing is saved, no set of members is made. */
 bool psd_swap_is_closing(const struct psd *d);
 void psd_swap_check(struct psd *d); /* what it waited for may have come; on every tick */

@@ -60,11 +60,12 @@ static void finish(struct psd *d)
     char was[sizeof d->cfg.method];
     snprintf(was, sizeof was, "%s", d->cfg.method);
     d->cfg = w->next;
+    d->reload.recipe = w->recipe;
     w->phase = PSD_SWAP_NONE;
     w->again = false;
     w->n_swaps++;
     uint32_t generation = atomic_fetch_add_explicit(&d->shared.generation, 1, memory_order_relaxed) + 1;
-    psd_journal_put_method(d);
+    d->reload.recorded = psd_journal_put_method(d);
     psd_job_swapped(d);
     d->hooks.welcome_all(d);
     psd_membership_swapped(d);
@@ -171,7 +172,8 @@ void psd_swap_cancel(struct psd *d)
     d->swap.center = NULL;
 }
 
-int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error *err)
+int psd_swap_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                   struct ps_error *err)
 {
     if (psd_swap_is_closing(d)) {
         d->swap.again = true;
@@ -179,6 +181,7 @@ int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error
     }
     psd_swap_cancel(d);
     d->swap.next = *next;
+    d->swap.recipe = *recipe;
     int rc = make_center(d, err);
     if (rc < 0)
         return rc;
