@@ -1,0 +1,276 @@
+/* What is set while the job runs, without a file: psctl set, method and unset. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "tests/support/daemon.h"
+#include "tests/support/exchange_workers.h"
+#include "tests/support/suite.h"
+#include "tests/support/unit.h"
+#include "tests/system/step_workers.h"
+
+enum { FLOATS = 30011, WORKERS = 2, WAIT_S = 60, USAGE = 2 };
+
+static const char *const settings[] = {"lanes=2", "chunk_floats=4096", "parameters.schedule.warmup_steps=0",
+                                       "checkpoint.every_s=0", NULL};
+
+/* psctl's exit status; what it wrote to either stream is in text. */
+static int psctl(const struct daemon *d, const char *arguments, char *text, size_t size)
+{
+    char line[700];
+    snprintf(line, sizeof line, "%s --socket %s --timeout 300 %s 2>&1", PSCTL, d->socket, arguments);
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t n = fread(text, 1, size - 1, pipe);
+    text[n] = 0;
+    int status = pclose(pipe);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* It ends well, or not, and says this. */
+static void ask(const struct daemon *d, const char *arguments, int status, const char *says)
+{
+    char text[4096];
+    int is = psctl(d, arguments, text, sizeof text);
+    if (is != status || strstr(text, says) == NULL) {
+        daemon_show_log(d);
+        ck_abort_msg("psctl %s ended with %d, not %d, and lacks '%s':\n%s", arguments, is, status, says,
+                     text);
+    }
+}
+
+static void write_config(const struct daemon *d, const char *text)
+{
+    FILE *f = fopen(d->config, "we");
+    ck_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static void start(struct daemon *d, const char *config)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    write_config(d, config);
+    ck_assert_int_eq(daemon_start(d, NULL), 0);
+}
+
+static void assert_rate(const struct daemon *d, double rate, double period)
+{
+    ck_assert_double_eq(daemon_number(d, "/config", "parameters.learning_rate"), rate);
+    ck_assert_double_eq(daemon_number(d, "/config", "parameters.period"), period);
+}
+
+static bool has_line(const struct daemon *d, const char *text)
+{
+    char path[200], line[2000];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/history.jsonl", d->state_dir);
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    while (!found && fgets(line, sizeof line, f) != NULL)
+        found = strstr(line, text) != NULL;
+    fclose(f);
+    return found;
+}
+
+/* Also by a psd that is killed, before any checkpoint: what psctl has said is kept. */
+START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
+{
+    struct daemon d;
+    start(&d, "method: eamsgd\nparameters: {learning_rate: 0.05, period: 16}\n");
+    ask(&d, "set learning_rate=0.01 period=4", 0, "set: method eamsgd");
+    assert_rate(&d, 0.01, 4);
+    ck_assert(has_line(&d, "\"event\":\"set learning_rate=0.01, period=4\",\"event_kind\":\"method\""));
+    write_config(&d, "method: eamsgd\nparameters: {learning_rate: 0.5, period: 32, momentum: 0.5}\n");
+    assert_rate(&d, 0.01, 4);
+    ask(&d, "set period=8", 0, "parameters.learning_rate=0.01, parameters.period=8");
+    ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.9); /* not read yet */
+    ask(&d, "reload", 0, "set above the file: parameters.learning_rate=0.01, parameters.period=8");
+    assert_rate(&d, 0.01, 8);
+    ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    assert_rate(&d, 0.01, 8);
+    ask(&d, "unset learning_rate", 0, "set above the file: parameters.period=8");
+    assert_rate(&d, 0.5, 8);
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    assert_rate(&d, 0.5, 8);
+    ask(&d, "unset all", 0, "unset: method eamsgd");
+    assert_rate(&d, 0.5, 32);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    assert_rate(&d, 0.5, 32);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* A new job has nothing set, in the same directory too. */
+START_TEST(a_new_job_begins_as_its_file_says)
+{
+    struct daemon d;
+    start(&d, "method: eamsgd\nparameters: {learning_rate: 0.05, period: 16}\n");
+    ask(&d, "set learning_rate=0.01", 0, "set: ");
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--fresh"), 0);
+    assert_rate(&d, 0.05, 16);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* The file was changed so that what was set does not go with it. */
+START_TEST(a_resume_that_contradicts_itself_says_what_to_do)
+{
+    struct daemon d;
+    start(&d, "method: eamsgd\n");
+    ask(&d, "set momentum=0.5", 0, "set: ");
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    write_config(&d, "method: async-sgd\n");
+    ck_assert_int_eq(daemon_run(&d, "--resume", WAIT_S), USAGE);
+    ck_assert_uint_gt(daemon_logged(&d, "what was set while it ran (parameters.momentum=0.5)"), 0);
+    ck_assert_uint_gt(daemon_logged(&d, "or --unset to go on without it"), 0);
+    write_config(&d, "method: eamsgd\n");
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    write_config(&d, "method: async-sgd\n");
+    ck_assert_int_eq(daemon_start(&d, "--unset"), 0);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0); /* it is gone for good */
+    daemon_remove(&d);
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *says;
+} refused[] = {
+    {"set lr=3", 1, "did you mean parameters.learning_rate"},
+    {"set learning_rate=fast", 1, "set: parameters.learning_rate: found fast; allowed is"},
+    {"set window_chunks=9", 1, "window_chunks: it has changed, and that takes effect when psd is started"},
+    {"set slack=3", 1, "parameters.slack: rule sgd, admission fcfs"},
+    {"method async-sdg", 1, "did you mean async-sgd"},
+    {"method easgd", 1, "did you mean async-easgd"},
+    {"method d-sync", 1, "one clique moves its values without psd"},
+    {"method dc-asgd workers=1", 1, "rank 1 is in the job"},
+    {"method eamsgd period", 2, "method: found 'period'; allowed is KEY=VALUE"},
+    {"method period=4", 2, "allowed is the name of a method first"},
+    {"set period", 2, "set: found 'period'; allowed is KEY=VALUE"},
+    {"set", 2, "set needs KEY=VALUE"},
+    {"unset period", 1, "period is not set while the job runs; nothing is"},
+};
+
+static void start_crew(const struct daemon *d, struct crew_worker *crew)
+{
+    for (int i = 0; i < WORKERS; i++)
+        crew_start(&crew[i], &(struct crew_task){.server = d->endpoint,
+                                                 .rank = i,
+                                                 .floats = FLOATS,
+                                                 .heartbeat_ms = 200,
+                                                 .retry_ms = 200,
+                                                 .salt = (uint32_t)i,
+                                                 .steps = true});
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(crew_reaches(&crew[i], 5, WAIT_S), "rank %d does not begin: %s", i,
+                      crew[i].page->error);
+}
+
+static void assert_go_on(const struct daemon *d, const struct crew_worker *crew, const char *after)
+{
+    uint64_t want[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        want[i] = crew[i].page->exchanges + 12;
+    for (int i = 0; i < WORKERS; i++)
+        if (!crew_reaches(&crew[i], want[i], WAIT_S)) {
+            daemon_show_log(d);
+            ck_abort_msg("rank %d stands still at %lu after %s: %s (%s)", i,
+                         (unsigned long)crew[i].page->exchanges, after, psc_result_name(crew[i].page->rc),
+                         crew[i].page->error);
+        }
+}
+
+static void stop_all(struct crew_worker *crew)
+{
+    for (int i = 0; i < WORKERS; i++)
+        crew[i].page->stop = true;
+    for (int i = 0; i < WORKERS; i++) {
+        ck_assert(crew_stop(&crew[i], WAIT_S));
+        ck_assert_msg(crew[i].page->rc == PSC_OK, "rank %d: %s (%s)", i, psc_result_name(crew[i].page->rc),
+                      crew[i].page->error);
+    }
+}
+
+static void assert_sum(const struct daemon *d, const struct crew_worker *crew)
+{
+    float *center = stepper_center(d, FLOATS);
+    for (uint64_t i = 0; i < FLOATS; i++) {
+        double want = 0;
+        for (int w = 0; w < WORKERS; w++)
+            want -= crew_sum((uint32_t)w, crew[w].page->exchanges, i);
+        if ((double)center[i] != want)
+            ck_abort_msg("value %lu is %.1f; the gradients sum to %.1f", (unsigned long)i, (double)center[i],
+                         want);
+    }
+    free(center);
+}
+
+START_TEST(what_is_refused_is_refused_by_name_and_changes_nothing)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, "method: async-sgd\nparameters: {learning_rate: 1}\n");
+    start_crew(&d, crew);
+    for (size_t i = 0; i < ROWS(refused); i++)
+        ask(&d, refused[i].arguments, refused[i].status, refused[i].says);
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    assert_go_on(&d, crew, "what was refused");
+    stop_all(crew);
+    assert_sum(&d, crew);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Each applies a gradient g as center - g, alone or with the other's. */
+static const char *const exact[] = {
+    "method downpour learning_rate=1 period=3",
+    "set period=5",
+    "method sync-sgd learning_rate=2 period=preset",
+    "method ssp-sgd learning_rate=1 slack=2",
+    "method async-sgd slack=preset",
+    "set codec.message=fp16 codec.answer=bf16",
+    "set checkpoint.every_s=1",
+    "unset all",
+};
+
+START_TEST(no_update_is_lost_by_what_is_set)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, "method: async-sgd\nparameters: {learning_rate: 1}\n");
+    start_crew(&d, crew);
+    for (size_t i = 0; i < 3 * ROWS(exact); i++) {
+        ask(&d, exact[i % ROWS(exact)], 0, "set: method ");
+        assert_go_on(&d, crew, exact[i % ROWS(exact)]);
+    }
+    stop_all(crew);
+    assert_sum(&d, crew);
+    ck_assert_uint_eq(daemon_logged(&d, "ERROR"), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("system-set");
+    TCase *c = tcase_create("set");
+    tcase_set_timeout(c, test_slow_s(500));
+    tcase_add_test(c, what_is_set_stands_above_the_file_and_outlives_psd);
+    tcase_add_test(c, a_new_job_begins_as_its_file_says);
+    tcase_add_test(c, a_resume_that_contradicts_itself_says_what_to_do);
+    tcase_add_test(c, what_is_refused_is_refused_by_name_and_changes_nothing);
+    tcase_add_test(c, no_update_is_lost_by_what_is_set);
+    suite_add_tcase(suite, c);
+    return unit_run(suite);
+}
