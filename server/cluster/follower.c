@@ -190,6 +190,7 @@ static void take_model(struct psd *d, const Ps__Note *n)
         psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
         return;
     }
+    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     d->state = PSD_STATE_OFFERED;
     d->follow.lanes_filled = d->follow.lanes_released = 0;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});

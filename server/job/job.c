@@ -125,6 +125,7 @@ static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest 
         psd_job_end(d, s, PS__CODE__LIMIT, err.text);
         return;
     }
+    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     d->state = PSD_STATE_OFFERED;
     s->state = PSD_SESSION_OFFERING;
     hand_out(d);

@@ -261,6 +261,21 @@ START_TEST(no_update_is_lost_by_what_is_set)
 }
 END_TEST
 
+/* The center is then of the generation that workers are told. */
+START_TEST(what_is_set_before_a_worker_comes_is_what_it_finds)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, "method: eamsgd\n");
+    ask(&d, "method async-sgd learning_rate=1", 0, "set: method async-sgd, generation 1");
+    start_crew(&d, crew);
+    assert_go_on(&d, crew, "what was set before");
+    stop_all(crew);
+    assert_sum(&d, crew);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("system-set");
@@ -271,6 +286,7 @@ int main(void)
     tcase_add_test(c, a_resume_that_contradicts_itself_says_what_to_do);
     tcase_add_test(c, what_is_refused_is_refused_by_name_and_changes_nothing);
     tcase_add_test(c, no_update_is_lost_by_what_is_set);
+    tcase_add_test(c, what_is_set_before_a_worker_comes_is_what_it_finds);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
