@@ -95,6 +95,8 @@ static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.job = d->job;
     m.reached = d->loss.parts[m.index].reached;
     m.reached_exactly = d->loss.parts[m.index].exact;
+    m.settings = d->reload.recipe.settings;
+    m.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
@@ -120,6 +122,8 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
     m.saved_version = d->saver.last_version;
+    m.change = f->change;
+    m.refused = f->refused;
     m.stop = f->stop;
     if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
         m.n_lanes = d->n_own;
@@ -135,18 +139,48 @@ static void begin_again(struct psd *d, bool resume, uint64_t version)
 }
 
 /* What it was told is no more: it is told all anew. */
-static void leave_place(struct psd_follow *f)
+static void leave_place(struct psd *d)
 {
+    struct psd_follow *f = &d->follow;
     f->placed = false;
-    f->place = f->taken = 0;
+    f->place = f->taken = f->change = 0;
     psd_outbox_empty(&f->notes);
+    psd_swap_drop(d);
+}
+
+/* What is set at the head, and the generation of its method. A center that is there is of another method: the
+ * newest checkpoint becomes one of that. */
+static void take_settings(struct psd *d, const Ps__Place *m)
+{
+    struct ps_error err;
+    struct psd_recipe recipe = {.base = d->reload.recipe.base};
+    struct psd_config next = recipe.base, changed;
+    bool method, others;
+    snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
+    if (psd_recipe_cook(d, &recipe, &next, &method, &others, &err) < 0) {
+        psd_job_fail(d, PSD_EXIT_CONFIG, err.text);
+        return;
+    }
+    ps_log(PS_LOG_WARN, "server.settings",
+           "the head has generation %u of the method, and what is set there is taken: %s", m->generation,
+           m->settings[0] != 0 ? recipe.settings : "nothing");
+    changed = d->cfg;
+    d->cfg = next;
+    atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
+    psd_recipe_take(d, &recipe, &next);
+    if (d->center == NULL) {
+        enlist(d, NULL);
+        return;
+    }
+    d->cfg = changed; /* of the center that ends here */
+    begin_again(d, true, UINT64_MAX);
 }
 
 static void enter_place(struct psd *d, uint64_t place)
 {
     struct psd_follow *f = &d->follow;
     if (f->place != place) {
-        leave_place(f);
+        leave_place(d);
         f->place = place;
         ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
                d->cfg.servers.index, d->cfg.servers.count);
@@ -159,7 +193,7 @@ static void on_place(struct psd *d, const Ps__Place *m)
     struct psd_follow *f = &d->follow;
     if (m->begin == PSD_BEGIN_ENLIST) {
         if (m->run != f->head_run)
-            leave_place(f);
+            leave_place(d);
         f->head_run = m->run;
         enlist(d, NULL);
     } else if (m->run != f->head_run) {
@@ -169,6 +203,9 @@ static void on_place(struct psd *d, const Ps__Place *m)
         d->job = m->job;
         psd_journal_wake(d);
         psd_journal_put(d);
+    } else if (m->begin == PSD_BEGIN_TAKE) {
+        leave_place(d);
+        take_settings(d, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
@@ -260,7 +297,21 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
                 take_model(d, n);
             return;
         }
+        if (!psd_swap_empty_own(d, n->a))
+            return;
         break;
+    case PSD_NOTE_CLOSE:
+        if (!psd_swap_close_own(d))
+            return;
+        d->follow.lanes_closed = 0;
+        d->swap.closings = n->a;
+        break;
+    case PSD_NOTE_OPEN:
+        psd_swap_drop(d); /* which tells them */
+        return;
+    case PSD_NOTE_BEGAN: /* lanes look there */
+        psd_exchange_remember(&d->shared.begun[n->client], n->a);
+        return;
     case PSD_NOTE_MEMBERS:
     case PSD_NOTE_CUT:
         if (!take_members(d, n, &note))
@@ -292,6 +343,23 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         psd_tell_lane(d, d->lanes[n->lane - first], &note);
 }
 
+/* Of all servers' configuration; the head learns from News how it went. */
+static void take_change(struct psd *d, const Ps__Change *m)
+{
+    struct psd_follow *f = &d->follow;
+    struct ps_error err = {""};
+    if (m->step == PS__CHANGE__STEP__DROP) {
+        psd_swap_drop(d);
+    } else if (m->step == PS__CHANGE__STEP__MAKE) {
+        psd_swap_make(d);
+    } else {
+        f->change = m->number;
+        f->refused[0] = 0;
+        if (psd_swap_try(d, m->settings, m->generation, &err) < 0)
+            snprintf(f->refused, sizeof f->refused, "%.*s", (int)sizeof f->refused - 1, err.text);
+    }
+}
+
 static void on_orders(struct psd *d, const Ps__Orders *m)
 {
     struct psd_follow *f = &d->follow;
@@ -314,6 +382,8 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
         return;
     if (m->note != NULL && !again)
         take_note(d, m->note, m->snapshot);
+    if (m->change != NULL && !again)
+        take_change(d, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
         d->state = PSD_STATE_STOPPING;
@@ -458,8 +528,27 @@ void psd_follow_stop(struct psd *d, const char *why)
     psd_follow_tick(d);
 }
 
+static void report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+
+/* Nothing else begins here: what has, and what of it is whole. */
+static void report_exchanges(struct psd *d, const struct psd_lane *lane)
+{
+    for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
+        uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
+                 whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
+                 parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
+        if (whole != 0)
+            report(d, lane, &(struct psd_note){.kind = PSD_NOTE_WHOLE, .client = c, .a = whole});
+        if (begun != 0)
+            report(
+                d, lane,
+                &(struct psd_note){
+                    .kind = PSD_NOTE_BEGAN, .client = c, .a = begun, .b = psd_exchange_parts(parts, begun)});
+    }
+}
+
 /* Its own part of what the note means to the loop. */
-static void heed(struct psd *d, const struct psd_note *note)
+static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
 {
     struct psd_follow *f = &d->follow;
     if (note->kind == PSD_NOTE_SNAPPED) {
@@ -468,6 +557,11 @@ static void heed(struct psd *d, const struct psd_note *note)
                ++f->lanes_filled == d->center->own_used) {
         d->state = PSD_STATE_READY;
         d->center_whole = true;
+    } else if (note->kind == PSD_NOTE_CLOSED && note->a == d->swap.closings &&
+               ++f->lanes_closed == d->n_own) {
+        report_exchanges(d, lane);
+    } else if (note->kind == PSD_NOTE_RELEASED && d->swap.phase == PSD_SWAP_EMPTYING) {
+        psd_swap_released_own(d);
     } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
         psd_center_destroy(d->center);
         d->center = NULL;
@@ -481,11 +575,14 @@ static void report(struct psd *d, const struct psd_lane *lane, const struct psd_
 {
     struct psd_follow *f = &d->follow;
     struct psd_note_parcel p;
-    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER;
+    if (f->place == 0)
+        return;
+    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER &&
+                         note->kind != PSD_NOTE_BEGAN && note->kind != PSD_NOTE_WHOLE;
     psd_note_pack(note, lane->index, &p); /* a lane's notes have nothing to allocate */
     if (psd_outbox_put(&f->notes, &p.note.base, psd_loop_now_ms(&d->loop)) < 0) {
         ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
-        leave_place(f);
+        leave_place(d);
     } else if (f->placed) {
         send_news(d, &p.note, f->notes.sent, with_counters);
     }
@@ -496,8 +593,8 @@ void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
     struct psd_note note;
     psd_ring_calm(lane->out);
     while (psd_ring_take(lane->out, &note)) {
-        heed(d, &note);
-        if (note.kind != PSD_NOTE_SNAPPED && d->follow.place != 0)
+        heed(d, lane, &note);
+        if (note.kind != PSD_NOTE_SNAPPED)
             report(d, lane, &note);
     }
 }

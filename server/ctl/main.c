@@ -209,6 +209,7 @@ static int wait_reload(struct call *call, const json_t *answer)
     const char *how = json_string_value(
         json_object_get(answer, strcmp(call->command->name, "method") == 0 ? "set" : call->command->name));
     json_int_t generation = json_integer_value(json_object_get(answer, "generation"));
+    bool is_set = strcmp(call->command->name, "reload") != 0;
     json_t *status = NULL;
 
     while (left_ms(call) > 0) {
@@ -219,10 +220,11 @@ static int wait_reload(struct call *call, const json_t *answer)
         const char *failure = json_string_value(json_object_get(reload, "last_error"));
         bool in_force = json_integer_value(json_object_get(status, "generation")) >= generation;
         bool done = in_force && !json_is_false(json_object_get(reload, "set_recorded"));
-        if (!in_force && failure != NULL)
-            rc = complain(EXIT_REFUSED, "the method stays as it was: %s", failure);
+        if (failure != NULL && (is_set || !in_force))
+            rc = complain(EXIT_REFUSED, "%s: %s",
+                          is_set ? "nothing has changed" : "the method stays as it was", failure);
         json_decref(status);
-        if (done && !call->json)
+        if (done && rc == 0 && !call->json)
             print_change(call, answer, how);
         if (done || rc != 0)
             return rc;

@@ -98,8 +98,8 @@ uint32_t psd_journal_generation(const struct psd *d)
 {
     const struct psd_job_record *b = &d->journal.before;
     uint32_t saved = d->resumed.generation;
-    if (d->cfg.servers.count > 1)
-        return saved; /* all of them have to agree */
+    if (!psd_is_head(d)) /* what the head has told; it is asked again when this server enlists */
+        return psd_journal_goes_on(d, true) ? b->generation : saved;
     if (!psd_journal_goes_on(d, true))
         return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
     uint32_t told = b->generation > saved ? b->generation : saved;

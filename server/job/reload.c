@@ -38,48 +38,68 @@ static int check_ranks(const struct psd *d, const struct psd_config *next, struc
     return 0;
 }
 
-/* From now on the configuration in force is of this recipe. */
-static void take_recipe(struct psd *d, const struct psd_recipe *recipe)
+void psd_recipe_take(struct psd *d, const struct psd_recipe *recipe, const struct psd_config *next)
 {
+    take_others(d, next);
     d->reload.recipe = *recipe;
     d->reload.recorded = psd_journal_put_method(d);
 }
 
-/* What is made of the recipe; nothing changes unless it is valid. */
-static int put_in_force(struct psd *d, const struct psd_recipe *recipe, struct ps_error *err)
+int psd_recipe_cook(struct psd *d, const struct psd_recipe *recipe, struct psd_config *next, bool *method,
+                    bool *others, struct ps_error *err)
 {
-    struct psd_config next = recipe->base;
     struct ps_error warning;
-    bool method, others;
-    int rc = psd_settings_apply(recipe->settings, &next, err);
-    if (rc < 0 || (rc = psd_config_settle(&next, err, &warning)) < 0)
+    *next = recipe->base;
+    int rc = psd_settings_apply(recipe->settings, next, err);
+    if (rc < 0 || (rc = psd_config_settle(next, err, &warning)) < 0)
         return rc;
-    if (next.lanes == 0)
-        next.lanes = d->cfg.lanes; /* auto is what it was */
+    if (next->lanes == 0)
+        next->lanes = d->cfg.lanes; /* auto is what it was */
     if (d->state >= PSD_STATE_DRAINING)
         return ps_fail(err, -EINVAL, "psd is draining: its configuration stays as it is");
-    if ((rc = psd_config_change(&d->cfg, &next, &method, &others, err)) < 0 ||
-        (method &&
-         ((rc = psd_config_clique_change(&d->cfg, &next, err)) < 0 || (rc = check_ranks(d, &next, err)) < 0)))
+    if ((rc = psd_config_change(&d->cfg, next, method, others, err)) < 0 ||
+        (*method &&
+         ((rc = psd_config_clique_change(&d->cfg, next, err)) < 0 || (rc = check_ranks(d, next, err)) < 0)))
         return rc;
-    if (method && d->cfg.servers.count > 1)
-        return ps_fail(
-            err, -EINVAL,
-            "the method: with %u servers it cannot change while the job runs; allowed is a checkpoint "
-            "and a restart of all of them with --resume",
-            d->cfg.servers.count);
     if (warning.text[0] != 0)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);
+    return 0;
+}
+
+/* The method that a file gives is one server's; what is set, the head gives to all. */
+static int check_file_of_one(const struct psd *d, bool method, struct ps_error *err)
+{
+    return !method || d->cfg.servers.count == 1
+               ? 0
+               : ps_fail(err, -EINVAL,
+                         "the method: of %u servers each has a file of its own, so that a reload does not "
+                         "change it; allowed is psctl set, or psctl method, at the head, or a restart of all "
+                         "of them with --resume",
+                         d->cfg.servers.count);
+}
+
+/* What is made of the recipe, whose settings are new or whose file; nothing changes unless it is valid. */
+static int put_in_force(struct psd *d, const struct psd_recipe *recipe, bool is_set, struct ps_error *err)
+{
+    struct psd_config next;
+    bool method, others;
+    int rc = psd_recipe_cook(d, recipe, &next, &method, &others, err);
+    if (rc < 0 || (!is_set && (rc = check_file_of_one(d, method, err)) < 0))
+        return rc;
+    if (is_set && psd_has_team(d)) {
+        rc = psd_swap_begin_all(d, &next, recipe, method, err);
+        return rc < 0 ? rc : method || others;
+    }
     if (method && (rc = psd_swap_begin(d, &next, recipe, err)) < 0)
         return rc;
     if (!method && psd_swap_is_closing(d)) {
         d->swap.again = true;
     } else if (!method) {
         psd_swap_cancel(d); /* back to the method in force before another had begun */
-        take_recipe(d, recipe);
-    }
-    if (others)
+        psd_recipe_take(d, recipe, &next);
+    } else {
         take_others(d, &next);
+    }
     return method || others;
 }
 
@@ -96,7 +116,7 @@ static int read_again(struct psd *d, struct ps_error *err)
     if (rc < 0 || (rc = psd_config_gather(&d->reload.source, &recipe.base, err)) < 0)
         return rc;
     memcpy(recipe.settings, psd_settings_now(d), sizeof recipe.settings);
-    return put_in_force(d, &recipe, err);
+    return put_in_force(d, &recipe, false, err);
 }
 
 /* The sessions of those who are not in the list any more, or may not have their rank, end. */
@@ -135,7 +155,6 @@ static int put_all_in_force(struct psd *d, struct ps_error *err)
 static int conclude(struct psd *d, int rc, const struct ps_error *err)
 {
     char list[PSD_SETTINGS_BYTES + 400];
-    d->reload.last.text[0] = 0;
     if (rc < 0) {
         d->reload.last = *err;
         d->reload.n_refused++;
@@ -157,6 +176,7 @@ static int conclude(struct psd *d, int rc, const struct ps_error *err)
 int psd_reload(struct psd *d, struct ps_error *err)
 {
     psd_notify_reloading(&d->notify); /* READY again when the method has changed: server/psd.c */
+    d->reload.last.text[0] = 0;
     return conclude(d, put_all_in_force(d, err), err);
 }
 
@@ -183,7 +203,8 @@ static int change_settings(struct psd *d,
         return rc;
     memcpy(recipe.settings, next, sizeof recipe.settings);
     psd_notify_reloading(&d->notify);
-    return put_in_force(d, &recipe, err);
+    d->reload.last.text[0] = 0;
+    return put_in_force(d, &recipe, true, err);
 }
 
 int psd_set(struct psd *d, const char *lines, struct ps_error *err)

@@ -50,8 +50,8 @@ static void answer_change(const struct psd *d, const char *what, int rc, const s
     psd_answer_json(answer, 202,
                     json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
                               changes ? d->swap.next.method : d->cfg.method, "generation",
-                              (json_int_t)d->shared.generation + changes, "set_above_file",
-                              psd_json_text(list)));
+                              (json_int_t)d->shared.generation + (changes && d->swap.method),
+                              "set_above_file", psd_json_text(list)));
 }
 
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)

@@ -177,6 +177,7 @@ static json_t *reload_json(const struct psd *d)
     char list[PSD_SETTINGS_BYTES + 400];
     static const char *const phases[] = {[PSD_SWAP_NONE] = "done",
                                          [PSD_SWAP_DUE] = "waiting",
+                                         [PSD_SWAP_ASKING] = "asking",
                                          [PSD_SWAP_CLOSING] = "closing",
                                          [PSD_SWAP_EMPTYING] = "changing"};
     const struct psd_reload *r = &d->reload;
@@ -186,7 +187,8 @@ static json_t *reload_json(const struct psd *d)
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->recipe.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
-    json_object_set_new(o, "set_recorded", json_boolean(psd_journal_has(d, r->recorded)));
+    json_object_set_new(o, "set_recorded",
+                        json_boolean(d->swap.phase == PSD_SWAP_NONE && psd_journal_has(d, r->recorded)));
     return o;
 }
 

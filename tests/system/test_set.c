@@ -7,6 +7,7 @@
 
 #include "tests/support/daemon.h"
 #include "tests/support/exchange_workers.h"
+#include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
@@ -242,6 +243,7 @@ static const char *const exact[] = {
     "set codec.message=fp16 codec.answer=bf16",
     "set checkpoint.every_s=1",
     "unset all",
+    "method async-sgd learning_rate=1",
 };
 
 START_TEST(no_update_is_lost_by_what_is_set)
@@ -251,7 +253,7 @@ START_TEST(no_update_is_lost_by_what_is_set)
     start(&d, "method: async-sgd\nparameters: {learning_rate: 1}\n");
     start_crew(&d, crew);
     for (size_t i = 0; i < 3 * ROWS(exact); i++) {
-        ask(&d, exact[i % ROWS(exact)], 0, "set: method ");
+        ask(&d, exact[i % ROWS(exact)], 0, ": method ");
         assert_go_on(&d, crew, exact[i % ROWS(exact)]);
     }
     stop_all(crew);
@@ -276,6 +278,58 @@ START_TEST(what_is_set_before_a_worker_comes_is_what_it_finds)
 }
 END_TEST
 
+static void start_servers(struct servers *t, int n, const char *const *with)
+{
+    ck_assert_int_eq(servers_prepare(t, n, NULL, with), 0);
+    ck_assert_int_eq(servers_start(t), 0);
+    ck_assert(daemon_will_log(&t->d[0], "server.complete", WAIT_S));
+}
+
+static const char *const of_servers[] = {"method=async-sgd",
+                                         "learning_rate=1",
+                                         "lanes=2",
+                                         "chunk_floats=2048",
+                                         "parameters.schedule.warmup_steps=0",
+                                         "checkpoint.every_s=1",
+                                         "limits.silence_s=300",
+                                         NULL};
+
+/* Of every server: the same generation, method and keys. */
+static void assert_alike(const struct servers *t)
+{
+    char method[64], other[64];
+    double period = daemon_number(&t->d[0], "/config", "parameters.period");
+    ck_assert(daemon_text(&t->d[0], "/config", "method", method, sizeof method));
+    for (int i = 1; i < t->n; i++) {
+        ck_assert(daemon_reaches(&t->d[i], "/status", "generation",
+                                 daemon_number(&t->d[0], "/status", "generation"), WAIT_S));
+        ck_assert(daemon_text(&t->d[i], "/config", "method", other, sizeof other));
+        ck_assert_str_eq(method, other);
+        ck_assert_double_eq(daemon_number(&t->d[i], "/config", "parameters.period"), period);
+    }
+}
+
+/* Rates, periods and methods, at full speed: what has begun at one server is finished at all of them. */
+START_TEST(no_update_is_lost_by_what_is_set_at_several_servers)
+{
+    struct servers t;
+    struct crew_worker crew[WORKERS];
+    start_servers(&t, _i, of_servers);
+    start_crew(&t.d[0], crew);
+    for (size_t i = 0; i < 4 * ROWS(exact); i++) {
+        ask(&t.d[0], exact[i % ROWS(exact)], 0, ": method ");
+        assert_go_on(&t.d[0], crew, exact[i % ROWS(exact)]);
+    }
+    assert_alike(&t);
+    stop_all(crew);
+    assert_sum(&t.d[0], crew);
+    for (int i = 0; i < t.n; i++)
+        ck_assert_uint_eq(daemon_logged(&t.d[i], "ERROR"), 0);
+    ck_assert(servers_end(&t, WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("system-set");
@@ -287,6 +341,10 @@ int main(void)
     tcase_add_test(c, what_is_refused_is_refused_by_name_and_changes_nothing);
     tcase_add_test(c, no_update_is_lost_by_what_is_set);
     tcase_add_test(c, what_is_set_before_a_worker_comes_is_what_it_finds);
+    suite_add_tcase(suite, c);
+    c = tcase_create("servers");
+    tcase_set_timeout(c, test_slow_s(500));
+    tcase_add_loop_test(c, no_update_is_lost_by_what_is_set_at_several_servers, 2, 4);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
