@@ -499,6 +499,7 @@ static const struct psd_hooks hooks = {
     .save_others = psd_team_save,
     .others_saved = psd_team_has_saved,
     .command_remote = psd_team_tell,
+    .check_others = psd_team_check_here,
     .try_others = psd_team_try,
     .drop_others = psd_team_drop,
     .make_others = psd_team_make,

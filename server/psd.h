@@ -245,9 +245,11 @@ struct psd_hooks {
     void (*save_others)(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
     bool (*others_saved)(const struct psd *d);
     void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
-    /* job/: the other servers try a change to what is set, of this generation: psd_swap_tried tells how it
-     * went. -EAGAIN with a sentence: one of them is not here. And they drop it, or make it. */
-    int (*try_others)(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err);
+    /* job/: the other servers try what d->swap is to change, of this generation: psd_swap_tried tells how it
+     * went. And they drop it, or make it. Before: whether all are here; -EAGAIN with a sentence: one is not.
+     */
+    int (*check_others)(const struct psd *d, struct ps_error *err);
+    int (*try_others)(struct psd *d, uint32_t generation, struct ps_error *err);
     void (*drop_others)(struct psd *d);
     void (*make_others)(struct psd *d);
     /* cluster/: all servers are here, clients may come. */

@@ -121,7 +121,8 @@ bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_b
 bool psd_team_keeps_up(const struct psd *d);
 void psd_team_tick(struct psd *d);
 /* Changes of the configuration, as psd_hooks has them. */
-int psd_team_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err);
+int psd_team_check_here(const struct psd *d, struct ps_error *err);
+int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err);
 void psd_team_drop(struct psd *d);
 void psd_team_make(struct psd *d);
 /* Whether every server that is here has settled the last snapshot. */

@@ -343,6 +343,25 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         psd_tell_lane(d, d->lanes[n->lane - first], &note);
 }
 
+/* It is to be here what it is at the head. */
+static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
+{
+    char sentence[400] = "";
+    int rc = psd_swap_try(d, m->settings, m->generation, err);
+    char *own = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    if (rc < 0)
+        return rc;
+    if (own == NULL)
+        snprintf(sentence, sizeof sentence, "no memory for its configuration");
+    else
+        psd_team_compare(m->configuration, own, sentence, sizeof sentence);
+    free(own);
+    if (sentence[0] == 0)
+        return 0;
+    psd_swap_drop(d);
+    return ps_fail(err, -EINVAL, "%s", sentence);
+}
+
 /* Of all servers' configuration; the head learns from News how it went. */
 static void take_change(struct psd *d, const Ps__Change *m)
 {
@@ -355,7 +374,7 @@ static void take_change(struct psd *d, const Ps__Change *m)
     } else {
         f->change = m->number;
         f->refused[0] = 0;
-        if (psd_swap_try(d, m->settings, m->generation, &err) < 0)
+        if (try_change(d, m, &err) < 0)
             snprintf(f->refused, sizeof f->refused, "%.*s", (int)sizeof f->refused - 1, err.text);
     }
 }

@@ -203,42 +203,57 @@ void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
     }
 }
 
-static void order_change(struct psd *d, Ps__Change__Step step, const char *settings, uint32_t generation)
+static void order_change(struct psd *d, Ps__Change *c)
 {
-    Ps__Change c = PS__CHANGE__INIT;
-    c.step = step;
-    c.number = d->team.changes;
-    c.settings = (char *)(uintptr_t)settings;
-    c.generation = generation;
+    c->number = d->team.changes;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
-        o.change = &c;
+        o.change = c;
         order(d, &d->team.servers[i], &o);
     }
 }
 
-int psd_team_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err)
+int psd_team_check_here(const struct psd *d, struct ps_error *err)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
         if (!d->team.servers[i].here || d->team.servers[i].lost != NULL)
             return ps_fail(err, -EAGAIN,
                            "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
                            d->cfg.servers.count);
-    if (settings == NULL)
-        return 0;
+    return 0;
+}
+
+int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err)
+{
+    Ps__Change c = PS__CHANGE__INIT;
+    int rc = psd_team_check_here(d, err);
+    char *configuration = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    if (rc < 0)
+        return rc;
+    if (configuration == NULL)
+        return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
     d->team.changes++;
-    order_change(d, PS__CHANGE__STEP__TRY, settings, generation);
+    c.step = PS__CHANGE__STEP__TRY;
+    c.settings = d->swap.recipe.settings;
+    c.generation = generation;
+    c.configuration = configuration;
+    order_change(d, &c);
+    free(configuration);
     return 0;
 }
 
 void psd_team_drop(struct psd *d)
 {
-    order_change(d, PS__CHANGE__STEP__DROP, "", 0);
+    Ps__Change c = PS__CHANGE__INIT;
+    c.step = PS__CHANGE__STEP__DROP;
+    order_change(d, &c);
 }
 
 void psd_team_make(struct psd *d)
 {
-    order_change(d, PS__CHANGE__STEP__MAKE, "", 0);
+    Ps__Change c = PS__CHANGE__INIT;
+    c.step = PS__CHANGE__STEP__MAKE;
+    order_change(d, &c);
 }
 
 /* Whether all have tried what is to change. */

@@ -413,6 +413,8 @@ void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlis
     if (s->here)
         psd_team_lose(d, s,
                       s->run != m->run ? "another process has taken its place" : "it has lost its place");
+    if (psd_swap_is_closing(d) || !has_settings(d, peer, m))
+        return; /* what is set may have changed with its loss, or will: it asks again */
     take_in(d, s, peer, m);
     s->enlisted = true;
     if (is_new)

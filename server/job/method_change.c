@@ -159,26 +159,35 @@ static void change_hands(struct psd *d)
     finish(d);
 }
 
+static uint64_t mask_of(uint32_t n_lanes)
+{
+    return n_lanes < 64 ? (UINT64_C(1) << n_lanes) - 1 : UINT64_MAX;
+}
+
+/* All servers go on from one version: rounds are counted from it. What lanes here have counted is final. */
+static void empty_others(struct psd *d)
+{
+    uint64_t version = psd_version(d);
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        version = d->team.servers[i].version > version ? d->team.servers[i].version : version;
+    atomic_store_explicit(&d->shared.version, version, memory_order_relaxed);
+    d->hooks.command_remote(d, NULL, &(struct psd_note){.kind = PSD_NOTE_SLICE, .a = version});
+}
+
 static void note_released(struct psd *d, uint64_t lanes)
 {
-    uint64_t all = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
-    d->swap.released |= lanes;
-    if (d->swap.phase == PSD_SWAP_EMPTYING && d->swap.released == all)
+    struct psd_swap *w = &d->swap;
+    uint64_t own = mask_of(d->n_own), before = w->released;
+    w->released |= lanes;
+    if (psd_has_team(d) && (before & own) != own && (w->released & own) == own)
+        empty_others(d);
+    if (w->phase == PSD_SWAP_EMPTYING && w->released == mask_of(d->n_lanes))
         change_hands(d);
 }
 
 void psd_swap_released(struct psd *d, const struct psd_lane *lane)
 {
     note_released(d, UINT64_C(1) << lane->index);
-}
-
-/* All servers go on from one version: rounds are counted from it. */
-static uint64_t highest_version(const struct psd *d)
-{
-    uint64_t version = psd_version(d);
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
-        version = d->team.servers[i].version > version ? d->team.servers[i].version : version;
-    return version;
 }
 
 static void close_or_go_on(struct psd *d)
@@ -189,8 +198,8 @@ static void close_or_go_on(struct psd *d)
     w->phase = PSD_SWAP_EMPTYING;
     w->released = 0;
     gather_whole(d);
-    atomic_store_explicit(&d->shared.version, highest_version(d), memory_order_relaxed);
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .a = psd_version(d)});
+    for (uint32_t i = 0; i < d->n_own; i++) /* the others' when these have: empty_others */
+        psd_ring_push(d->lanes[i]->in, &(struct psd_note){.kind = PSD_NOTE_SLICE});
 }
 
 void psd_swap_closed(struct psd *d, uint64_t number)
@@ -260,7 +269,7 @@ static void ask(struct psd *d)
     uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     w->phase = PSD_SWAP_ASKING;
     w->with_center = d->state != PSD_STATE_WAITING;
-    if (d->hooks.try_others(d, w->recipe.settings, generation + w->method, &err) < 0)
+    if (d->hooks.try_others(d, generation + w->method, &err) < 0)
         refuse(d, err.text);
 }
 
@@ -382,6 +391,6 @@ int psd_swap_begin(struct psd *d, const struct psd_config *next, const struct ps
 int psd_swap_begin_all(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
                        bool method, struct ps_error *err)
 {
-    int rc = d->hooks.try_others(d, NULL, 0, err);
+    int rc = d->hooks.check_others(d, err);
     return rc < 0 ? rc : begin(d, next, recipe, method, err);
 }

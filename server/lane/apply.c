@@ -27,10 +27,12 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
         !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
-    if ((now & 0xff) != n_lanes)
-        return false;
+    return (now & 0xff) == n_lanes;
+}
+
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+{
     psd_exchange_remember(&lane->shared->whole[client], psd_exchange_name(incarnation, seq));
-    return true;
 }
 
 void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
@@ -96,6 +98,7 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule, memory_order_relaxed);
+        psd_lane_remember_whole(lane, f->client, f->incarnation, f->seq);
         say_whole(lane, f, false);
     }
 }

@@ -87,8 +87,8 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         if (c->n_landed > 0)
             psd_lane_begin(lane, e->client, e->incarnation, e->seq, lane->center->parts_moving);
         uint32_t n_lanes = psd_lane_landed_whole(lane, c);
-        if (n_lanes > 0)
-            psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes);
+        if (n_lanes > 0 && psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes))
+            psd_lane_remember_whole(lane, e->client, e->incarnation, e->seq);
     }
     if (lane->index >= s->map.lanes)
         return;

@@ -284,6 +284,8 @@ bool psd_lane_copy_more(struct psd_lane *lane);
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes);
+/* Then, when it has been counted: whoever sees it in shared->whole sees the version that it has made. */
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 
 /* Whether the exchange was begun in some lane: then it is to be finished in all of them. Any thread. */
 static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,

@@ -7,6 +7,8 @@
 
 #include "tests/support/daemon.h"
 #include "tests/support/exchange_workers.h"
+#include "tests/support/clock.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
@@ -330,6 +332,236 @@ START_TEST(no_update_is_lost_by_what_is_set_at_several_servers)
 }
 END_TEST
 
+static void wait_for_swap(const struct daemon *d, const char *phase)
+{
+    char is[32] = "";
+    double end = test_now_s() + TEST_HANG_S;
+    while (strcmp(is, phase) != 0 && test_now_s() < end) {
+        test_nap_s(0.005);
+        ck_assert(daemon_text(d, "/status", "reload.swap", is, sizeof is));
+    }
+    if (strcmp(is, phase) != 0)
+        daemon_show_log(d);
+    ck_assert_str_eq(is, phase);
+}
+
+static void post(const struct daemon *d, const char *path, const char *says)
+{
+    char *answer = daemon_ask(d, "POST", path);
+    ck_assert_ptr_nonnull(answer);
+    assert_says(answer, says);
+    free(answer);
+}
+
+static float message[FLOATS], answer[FLOATS];
+
+/* Chunk k of the lane, of the hand's exchange: how it is answered. */
+static int send_chunk(struct hand *h, uint32_t lane, uint32_t k)
+{
+    struct ps_frame f = hand_frame(h, PS_FRAME_EXCHANGE, lane, k);
+    hand_send(h, lane, &f, message + f.begin, f.count * sizeof *message);
+    return hand_answer(h, lane, &f, answer, TEST_HANG_S);
+}
+
+/* Until it is taken: refused while the servers do not know of each other's. */
+static void send_until_taken(struct hand *h, uint32_t lane, uint32_t k)
+{
+    double end = test_now_s() + TEST_HANG_S;
+    int code;
+    while ((code = send_chunk(h, lane, k)) == PS__CODE__GENERATION && test_now_s() < end)
+        test_nap_s(0.005);
+    ck_assert_msg(code == 0, "%d: %s", code, h->sentence);
+}
+
+/* Two clients: one has begun an exchange, in one chunk at the head; the other has not. Then a method is set.
+ */
+static void begin_and_close(struct servers *t, struct hand *begun, struct hand *idle)
+{
+    ck_assert_int_eq(hand_join(begun, t->d[0].endpoint, FLOATS), 0);
+    ck_assert_int_eq(hand_join(idle, t->d[0].endpoint, FLOATS), 0);
+    ck_assert(daemon_checkpoint(&t->d[0], WAIT_S));
+    begun->seq++;
+    idle->seq++;
+    ck_assert_int_eq(send_chunk(begun, 0, 0), 0);
+    post(&t->d[0], "/set?lines=method%3Ddownpour%0Alearning_rate%3D1", "started");
+    wait_for_swap(&t->d[0], "closing");
+}
+
+START_TEST(what_has_begun_at_one_server_is_finished_at_all)
+{
+    struct servers t;
+    struct hand begun, idle;
+    start_servers(&t, 2, of_servers);
+    for (uint64_t i = 0; i < FLOATS; i++)
+        message[i] = 1;
+    begin_and_close(&t, &begun, &idle);
+    for (uint32_t lane = 0; lane < begun.n_lanes; lane++) {
+        ck_assert_int_eq(send_chunk(&idle, lane, 0), PS__CODE__GENERATION);
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&begun.shard, lane); k++)
+            if (lane > 0 || k > 0)
+                send_until_taken(&begun, lane, k);
+    }
+    ck_assert(daemon_reaches(&t.d[0], "/status", "generation", 1, WAIT_S));
+    assert_alike(&t);
+    float *center = stepper_center(&t.d[0], FLOATS);
+    for (uint64_t i = 0; i < FLOATS; i++)
+        ck_assert_msg((double)center[i] == -1, "value %lu is %f", (unsigned long)i, (double)center[i]);
+    free(center);
+    hand_close(&begun);
+    hand_close(&idle);
+    ck_assert(servers_end(&t, WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
+static void restart(struct servers *t, int i)
+{
+    daemon_stop(&t->d[i], SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&t->d[i], "--resume"), 0);
+}
+
+/* As the head sees them. */
+static void wait_until_all_are_here(const struct servers *t)
+{
+    double end = test_now_s() + TEST_HANG_S;
+    for (int i = 1; i < t->n; i++) {
+        char path[60], state[32] = "";
+        snprintf(path, sizeof path, "servers.list.%d.state", i);
+        while (strcmp(state, "here") != 0 && test_now_s() < end) {
+            test_nap_s(0.005);
+            ck_assert(daemon_text(&t->d[0], "/status", path, state, sizeof state));
+        }
+        ck_assert_str_eq(state, "here");
+    }
+}
+
+/* A new crew at all servers, and one more change. */
+static void go_on(struct servers *t)
+{
+    struct crew_worker crew[WORKERS];
+    wait_until_all_are_here(t);
+    start_crew(&t->d[0], crew);
+    ask(&t->d[0], "set codec.message=bf16", 0, "set: method ");
+    assert_go_on(&t->d[0], crew, "what was lost");
+    assert_alike(t);
+    stop_all(crew);
+    ck_assert(servers_end(t, WAIT_S));
+    servers_remove(t);
+}
+
+/* It cannot try what is set: nothing is set. */
+START_TEST(a_server_lost_while_it_is_asked_has_it_refused)
+{
+    struct servers t;
+    start_servers(&t, 2, of_servers);
+    kill(t.d[1].pid, SIGSTOP);
+    post(&t.d[0], "/set?lines=method%3Ddownpour", "started");
+    wait_for_swap(&t.d[0], "asking");
+    restart(&t, 1);
+    wait_for_swap(&t.d[0], "done");
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
+    go_on(&t);
+}
+END_TEST
+
+/* Lanes of the others open again, and what has begun goes on. */
+START_TEST(a_server_lost_while_lanes_close_has_it_dropped)
+{
+    struct servers t;
+    struct hand begun, idle;
+    start_servers(&t, 2, of_servers);
+    begin_and_close(&t, &begun, &idle);
+    restart(&t, 1);
+    wait_for_swap(&t.d[0], "done");
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
+    ck_assert_int_eq(send_chunk(&idle, 0, 0), 0);
+    ck_assert_int_eq(send_chunk(&begun, 0, 1), 0);
+    hand_leave(&idle);
+    hand_leave(&begun);
+    ck_assert(daemon_workers_become(&t.d[0], 0));
+    hand_close(&begun);
+    hand_close(&idle);
+    go_on(&t);
+}
+END_TEST
+
+/* The change is made without it, and it takes it from the head when it is back. */
+START_TEST(a_server_lost_while_lanes_let_go_takes_it_later)
+{
+    struct servers t;
+    struct hand begun, idle;
+    char path[60];
+    start_servers(&t, 2, of_servers);
+    begin_and_close(&t, &begun, &idle);
+    send_until_taken(&begun, begun.n_lanes - 1, 0);
+    kill(t.d[1].pid, SIGSTOP);
+    snprintf(path, sizeof path, "/evict?rank=%u", begun.client);
+    post(&t.d[0], path, "evicted");
+    wait_for_swap(&t.d[0], "changing");
+    restart(&t, 1);
+    ck_assert(daemon_reaches(&t.d[0], "/status", "generation", 1, WAIT_S));
+    ck_assert(daemon_will_log(&t.d[1], "server.settings", WAIT_S));
+    ck_assert(daemon_will_log(&t.d[0], "is back at version", WAIT_S));
+    assert_alike(&t);
+    hand_leave(&idle);
+    ck_assert(daemon_workers_become(&t.d[0], 0));
+    hand_close(&begun);
+    hand_close(&idle);
+    go_on(&t);
+}
+END_TEST
+
+/* Its own options say what no other's do, and another method uses it. */
+START_TEST(what_one_server_cannot_is_refused_with_its_sentence)
+{
+    struct servers t;
+    int k = 0;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, of_servers), 0);
+    while (t.settings[1][k] != NULL)
+        k++;
+    t.settings[1][k] = "period=1";
+    t.settings[1][k + 1] = NULL;
+    ck_assert_int_eq(servers_start(&t), 0);
+    ck_assert(daemon_will_log(&t.d[0], "server.complete", WAIT_S));
+    ask(&t.d[0], "method diloco", 1, "parameters.period: found 1; the head has 50");
+    ask(&t.d[0], "method diloco", 1, "nothing has changed: server 1 (");
+    ask(&t.d[1], "method downpour", 1, "this is server 1 of 2: ask server 0");
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
+    ask(&t.d[0], "set checkpoint.keep=5", 0, "set: method async-sgd, generation 0");
+    for (int i = 0; i < 2; i++)
+        ck_assert_double_eq(daemon_number(&t.d[i], "/config", "checkpoint.keep"), 5);
+    go_on(&t);
+}
+END_TEST
+
+/* By the head alone, by another alone, by all; and nothing is set where a server is missing. */
+START_TEST(several_servers_keep_what_is_set)
+{
+    struct servers t;
+    start_servers(&t, 2, of_servers);
+    ask(&t.d[0], "method downpour period=3", 0, "set: method downpour, generation 1");
+    for (int i = 0; i < 2; i++) {
+        restart(&t, i);
+        if (i > 0) /* until the head has seen that it is another process, it looks as if it were here */
+            ck_assert(daemon_will_log(&t.d[0], "server.lost", WAIT_S));
+        wait_until_all_are_here(&t);
+        assert_alike(&t);
+        ck_assert_double_eq(daemon_number(&t.d[i], "/config", "parameters.period"), 3);
+    }
+    ask(&t.d[0], "set period=5", 0, "set: method downpour");
+    ck_assert(servers_end(&t, WAIT_S));
+    ck_assert_int_eq(daemon_start(&t.d[0], "--resume"), 0);
+    ask(&t.d[0], "set period=6", 1, "server 1 of 2 is not here");
+    ck_assert_int_eq(daemon_start(&t.d[1], "--resume"), 0);
+    wait_until_all_are_here(&t);
+    assert_alike(&t);
+    ck_assert_double_eq(daemon_number(&t.d[1], "/config", "parameters.period"), 5);
+    go_on(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("system-set");
@@ -345,6 +577,12 @@ int main(void)
     c = tcase_create("servers");
     tcase_set_timeout(c, test_slow_s(500));
     tcase_add_loop_test(c, no_update_is_lost_by_what_is_set_at_several_servers, 2, 4);
+    tcase_add_test(c, what_has_begun_at_one_server_is_finished_at_all);
+    tcase_add_test(c, a_server_lost_while_it_is_asked_has_it_refused);
+    tcase_add_test(c, a_server_lost_while_lanes_close_has_it_dropped);
+    tcase_add_test(c, a_server_lost_while_lanes_let_go_takes_it_later);
+    tcase_add_test(c, what_one_server_cannot_is_refused_with_its_sentence);
+    tcase_add_test(c, several_servers_keep_what_is_set);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
