@@ -562,6 +562,31 @@ START_TEST(several_servers_keep_what_is_set)
 }
 END_TEST
 
+/* Its file says another method when it is resumed: workers that lived on take it, as they do with one psd. */
+START_TEST(workers_take_the_method_that_several_servers_come_back_with)
+{
+    struct servers t;
+    struct crew_worker crew[WORKERS];
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, of_servers + 2), 0);
+    for (int i = 0; i < 2; i++)
+        write_config(&t.d[i], "method: async-sgd\nparameters: {learning_rate: 0.01}\n");
+    ck_assert_int_eq(servers_start(&t), 0);
+    start_crew(&t.d[0], crew);
+    ck_assert(daemon_checkpoint(&t.d[0], WAIT_S));
+    servers_kill(&t);
+    for (int i = 0; i < 2; i++) {
+        write_config(&t.d[i], "method: downpour\nparameters: {learning_rate: 0.01, period: 3}\n");
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    }
+    assert_go_on(&t.d[0], crew, "downpour");
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 1);
+    assert_alike(&t);
+    stop_all(crew);
+    ck_assert(servers_end(&t, WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("system-set");
@@ -583,6 +608,7 @@ int main(void)
     tcase_add_test(c, a_server_lost_while_lanes_let_go_takes_it_later);
     tcase_add_test(c, what_one_server_cannot_is_refused_with_its_sentence);
     tcase_add_test(c, several_servers_keep_what_is_set);
+    tcase_add_test(c, workers_take_the_method_that_several_servers_come_back_with);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
