@@ -239,7 +239,8 @@ END_TEST
 static const char *const exact[] = {
     "method downpour learning_rate=1 period=3",
     "set period=5",
-    "method sync-sgd learning_rate=2 period=preset",
+    "set period=6 fragments=3 overlap=true", /* of which one may be all at one server */
+    "method sync-sgd learning_rate=2 period=preset fragments=preset overlap=false",
     "method ssp-sgd learning_rate=1 slack=2",
     "method async-sgd slack=preset",
     "set codec.message=fp16 codec.answer=bf16",
@@ -332,6 +333,14 @@ START_TEST(no_update_is_lost_by_what_is_set_at_several_servers)
 }
 END_TEST
 
+/* Each server's part is on disk. */
+static void save_all(const struct servers *t)
+{
+    ck_assert(daemon_checkpoint(&t->d[0], WAIT_S));
+    for (int i = 1; i < t->n; i++)
+        ck_assert(daemon_will_log(&t->d[i], "checkpoint.written", WAIT_S));
+}
+
 static void wait_for_swap(const struct daemon *d, const char *phase)
 {
     char is[32] = "";
@@ -379,7 +388,7 @@ static void begin_and_close(struct servers *t, struct hand *begun, struct hand *
 {
     ck_assert_int_eq(hand_join(begun, t->d[0].endpoint, FLOATS), 0);
     ck_assert_int_eq(hand_join(idle, t->d[0].endpoint, FLOATS), 0);
-    ck_assert(daemon_checkpoint(&t->d[0], WAIT_S));
+    save_all(t);
     begun->seq++;
     idle->seq++;
     ck_assert_int_eq(send_chunk(begun, 0, 0), 0);
@@ -429,7 +438,8 @@ static void wait_until_all_are_here(const struct servers *t)
         snprintf(path, sizeof path, "servers.list.%d.state", i);
         while (strcmp(state, "here") != 0 && test_now_s() < end) {
             test_nap_s(0.005);
-            ck_assert(daemon_text(&t->d[0], "/status", path, state, sizeof state));
+            daemon_text(&t->d[0], "/status", path, state,
+                        sizeof state); /* a head that begins anew has none */
         }
         ck_assert_str_eq(state, "here");
     }
@@ -562,6 +572,31 @@ START_TEST(several_servers_keep_what_is_set)
 }
 END_TEST
 
+/* Under rounds all of them go back to the checkpoint that they have in common, and keep what is set. */
+START_TEST(what_is_set_stays_when_all_servers_go_back)
+{
+    struct servers t;
+    struct crew_worker crew[WORKERS];
+    char method[64];
+    start_servers(&t, 2, of_servers);
+    start_crew(&t.d[0], crew);
+    ask(&t.d[0], "method sync-sgd learning_rate=0.01", 0, "set: method sync-sgd, generation 1");
+    save_all(&t);
+    restart(&t, 1);
+    ck_assert(daemon_will_log(&t.d[0], "server.back", WAIT_S));
+    wait_until_all_are_here(&t);
+    assert_go_on(&t.d[0], crew, "a return to the checkpoint");
+    ck_assert(daemon_text(&t.d[0], "/config", "method", method, sizeof method));
+    ck_assert_str_eq(method, "sync-sgd");
+    assert_alike(&t);
+    ask(&t.d[0], "unset all", 0, "unset: method async-sgd, generation 2");
+    assert_go_on(&t.d[0], crew, "unset all");
+    stop_all(crew);
+    ck_assert(servers_end(&t, WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 /* Its file says another method when it is resumed: workers that lived on take it, as they do with one psd. */
 START_TEST(workers_take_the_method_that_several_servers_come_back_with)
 {
@@ -572,7 +607,7 @@ START_TEST(workers_take_the_method_that_several_servers_come_back_with)
         write_config(&t.d[i], "method: async-sgd\nparameters: {learning_rate: 0.01}\n");
     ck_assert_int_eq(servers_start(&t), 0);
     start_crew(&t.d[0], crew);
-    ck_assert(daemon_checkpoint(&t.d[0], WAIT_S));
+    save_all(&t);
     servers_kill(&t);
     for (int i = 0; i < 2; i++) {
         write_config(&t.d[i], "method: downpour\nparameters: {learning_rate: 0.01, period: 3}\n");
@@ -608,6 +643,7 @@ int main(void)
     tcase_add_test(c, a_server_lost_while_lanes_let_go_takes_it_later);
     tcase_add_test(c, what_one_server_cannot_is_refused_with_its_sentence);
     tcase_add_test(c, several_servers_keep_what_is_set);
+    tcase_add_test(c, what_is_set_stays_when_all_servers_go_back);
     tcase_add_test(c, workers_take_the_method_that_several_servers_come_back_with);
     suite_add_tcase(suite, c);
     return unit_run(suite);
