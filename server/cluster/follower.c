@@ -57,8 +57,7 @@ static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *messa
     ps_control_send(d->follow.socket, &m.base);
 }
 
-/* nonce: of the head that asks for a credential; NULL: it has not asked. */
-static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
+void psd_follow_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
 {
     struct psd_follow *f = &d->follow;
     Ps__Enlist m = PS__ENLIST__INIT;
@@ -132,7 +131,7 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
-static void begin_again(struct psd *d, bool resume, uint64_t version)
+void psd_follow_begin_again(struct psd *d, bool resume, uint64_t version)
 {
     d->again = (struct psd_again){true, resume, version};
     uv_stop(&d->loop);
@@ -146,34 +145,6 @@ static void leave_place(struct psd *d)
     f->place = f->taken = f->change = 0;
     psd_outbox_empty(&f->notes);
     psd_swap_drop(d);
-}
-
-/* What is set at the head, and the generation of its method. A center that is there is of another method: the
- * newest checkpoint becomes one of that. */
-static void take_settings(struct psd *d, const Ps__Place *m)
-{
-    struct ps_error err;
-    struct psd_recipe recipe = {.base = d->reload.recipe.base};
-    struct psd_config next = recipe.base, changed;
-    bool method, others;
-    snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
-    if (psd_recipe_cook(d, &recipe, &next, &method, &others, &err) < 0) {
-        psd_job_fail(d, PSD_EXIT_CONFIG, err.text);
-        return;
-    }
-    ps_log(PS_LOG_WARN, "server.settings",
-           "the head has generation %u of the method, and what is set there is taken: %s", m->generation,
-           m->settings[0] != 0 ? recipe.settings : "nothing");
-    changed = d->cfg;
-    d->cfg = next;
-    atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
-    psd_recipe_take(d, &recipe, &next);
-    if (d->center == NULL) {
-        enlist(d, NULL);
-        return;
-    }
-    d->cfg = changed; /* of the center that ends here */
-    begin_again(d, true, UINT64_MAX);
 }
 
 static void enter_place(struct psd *d, uint64_t place)
@@ -195,7 +166,7 @@ static void on_place(struct psd *d, const Ps__Place *m)
         if (m->run != f->head_run)
             leave_place(d);
         f->head_run = m->run;
-        enlist(d, NULL);
+        psd_follow_enlist(d, NULL);
     } else if (m->run != f->head_run) {
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
@@ -205,14 +176,14 @@ static void on_place(struct psd *d, const Ps__Place *m)
         psd_journal_put(d);
     } else if (m->begin == PSD_BEGIN_TAKE) {
         leave_place(d);
-        take_settings(d, m);
+        psd_follow_take_settings(d, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
-        begin_again(d, false, UINT64_MAX);
+        psd_follow_begin_again(d, false, UINT64_MAX);
     } else {
         ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
-        begin_again(d, true, m->version);
+        psd_follow_begin_again(d, true, m->version);
     }
 }
 
@@ -343,42 +314,6 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         psd_tell_lane(d, d->lanes[n->lane - first], &note);
 }
 
-/* It is to be here what it is at the head. */
-static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
-{
-    char sentence[400] = "";
-    int rc = psd_swap_try(d, m->settings, m->generation, err);
-    char *own = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
-    if (rc < 0)
-        return rc;
-    if (own == NULL)
-        snprintf(sentence, sizeof sentence, "no memory for its configuration");
-    else
-        psd_team_compare(m->configuration, own, sentence, sizeof sentence);
-    free(own);
-    if (sentence[0] == 0)
-        return 0;
-    psd_swap_drop(d);
-    return ps_fail(err, -EINVAL, "%s", sentence);
-}
-
-/* Of all servers' configuration; the head learns from News how it went. */
-static void take_change(struct psd *d, const Ps__Change *m)
-{
-    struct psd_follow *f = &d->follow;
-    struct ps_error err = {""};
-    if (m->step == PS__CHANGE__STEP__DROP) {
-        psd_swap_drop(d);
-    } else if (m->step == PS__CHANGE__STEP__MAKE) {
-        psd_swap_make(d);
-    } else {
-        f->change = m->number;
-        f->refused[0] = 0;
-        if (try_change(d, m, &err) < 0)
-            snprintf(f->refused, sizeof f->refused, "%.*s", (int)sizeof f->refused - 1, err.text);
-    }
-}
-
 static void on_orders(struct psd *d, const Ps__Orders *m)
 {
     struct psd_follow *f = &d->follow;
@@ -402,7 +337,7 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
     if (m->note != NULL && !again)
         take_note(d, m->note, m->snapshot);
     if (m->change != NULL && !again)
-        take_change(d, m->change);
+        psd_follow_take_change(d, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
         d->state = PSD_STATE_STOPPING;
@@ -453,7 +388,7 @@ static bool receive_one(struct psd *d)
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
         on_error(d, m->error);
     else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
-        enlist(d, &m->challenge->nonce);
+        psd_follow_enlist(d, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
@@ -491,7 +426,7 @@ static void on_timer(struct psd_timer *timer)
         send_news(d, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
         look_for_head(d);
-        enlist(d, NULL);
+        psd_follow_enlist(d, NULL);
     }
 }
 
@@ -547,50 +482,7 @@ void psd_follow_stop(struct psd *d, const char *why)
     psd_follow_tick(d);
 }
 
-static void report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
-
-/* Nothing else begins here: what has, and what of it is whole. */
-static void report_exchanges(struct psd *d, const struct psd_lane *lane)
-{
-    for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
-        uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
-                 whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
-                 parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
-        if (whole != 0)
-            report(d, lane, &(struct psd_note){.kind = PSD_NOTE_WHOLE, .client = c, .a = whole});
-        if (begun != 0)
-            report(
-                d, lane,
-                &(struct psd_note){
-                    .kind = PSD_NOTE_BEGAN, .client = c, .a = begun, .b = psd_exchange_parts(parts, begun)});
-    }
-}
-
-/* Its own part of what the note means to the loop. */
-static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
-{
-    struct psd_follow *f = &d->follow;
-    if (note->kind == PSD_NOTE_SNAPPED) {
-        psd_saver_snapped(d, note->a != 0);
-    } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
-               ++f->lanes_filled == d->center->own_used) {
-        d->state = PSD_STATE_READY;
-        d->center_whole = true;
-    } else if (note->kind == PSD_NOTE_CLOSED && note->a == d->swap.closings &&
-               ++f->lanes_closed == d->n_own) {
-        report_exchanges(d, lane);
-    } else if (note->kind == PSD_NOTE_RELEASED && d->swap.phase == PSD_SWAP_EMPTYING) {
-        psd_swap_released_own(d);
-    } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
-        psd_center_destroy(d->center);
-        d->center = NULL;
-        d->center_whole = false;
-        d->state = PSD_STATE_WAITING;
-    }
-}
-
-/* The head hears of it, now or when the road is there again. */
-static void report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+void psd_follow_report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
 {
     struct psd_follow *f = &d->follow;
     struct psd_note_parcel p;
@@ -607,6 +499,29 @@ static void report(struct psd *d, const struct psd_lane *lane, const struct psd_
     }
 }
 
+/* Its own part of what the note means to the loop. */
+static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_follow *f = &d->follow;
+    if (note->kind == PSD_NOTE_SNAPPED) {
+        psd_saver_snapped(d, note->a != 0);
+    } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
+               ++f->lanes_filled == d->center->own_used) {
+        d->state = PSD_STATE_READY;
+        d->center_whole = true;
+    } else if (note->kind == PSD_NOTE_CLOSED && note->a == d->swap.closings &&
+               ++f->lanes_closed == d->n_own) {
+        psd_follow_report_exchanges(d, lane);
+    } else if (note->kind == PSD_NOTE_RELEASED && d->swap.phase == PSD_SWAP_EMPTYING) {
+        psd_swap_released_own(d);
+    } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
+        psd_center_destroy(d->center);
+        d->center = NULL;
+        d->center_whole = false;
+        d->state = PSD_STATE_WAITING;
+    }
+}
+
 void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
 {
     struct psd_note note;
@@ -614,7 +529,7 @@ void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
     while (psd_ring_take(lane->out, &note)) {
         heed(d, lane, &note);
         if (note.kind != PSD_NOTE_SNAPPED)
-            report(d, lane, &note);
+            psd_follow_report(d, lane, &note);
     }
 }
 

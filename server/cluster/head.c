@@ -117,7 +117,7 @@ static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o
     psd_team_send(d, s, &m);
 }
 
-static void order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+void psd_team_order(struct psd *d, struct psd_server *s, Ps__Orders *o)
 {
     if (!s->here || s->lost != NULL)
         return; /* it is told all anew when it is back */
@@ -146,7 +146,7 @@ void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_n
     Ps__Orders o = PS__ORDERS__INIT;
     if (psd_note_pack(note, lane, &p) == 0) {
         o.note = &p.note;
-        order(d, s, &o);
+        psd_team_order(d, s, &o);
     } else {
         ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
                psd_team_index(d, s));
@@ -199,79 +199,8 @@ void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
         psd_note_pack(&note, UINT32_MAX, &p);
         o.note = &p.note;
         o.snapshot = &s;
-        order(d, &d->team.servers[i], &o);
+        psd_team_order(d, &d->team.servers[i], &o);
     }
-}
-
-static void order_change(struct psd *d, Ps__Change *c)
-{
-    c->number = d->team.changes;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        Ps__Orders o = PS__ORDERS__INIT;
-        o.change = c;
-        order(d, &d->team.servers[i], &o);
-    }
-}
-
-int psd_team_check_here(const struct psd *d, struct ps_error *err)
-{
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (!d->team.servers[i].here || d->team.servers[i].lost != NULL)
-            return ps_fail(err, -EAGAIN,
-                           "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
-                           d->cfg.servers.count);
-    return 0;
-}
-
-int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err)
-{
-    Ps__Change c = PS__CHANGE__INIT;
-    int rc = psd_team_check_here(d, err);
-    char *configuration = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
-    if (rc < 0)
-        return rc;
-    if (configuration == NULL)
-        return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
-    d->team.changes++;
-    c.step = PS__CHANGE__STEP__TRY;
-    c.settings = d->swap.recipe.settings;
-    c.generation = generation;
-    c.configuration = configuration;
-    order_change(d, &c);
-    free(configuration);
-    return 0;
-}
-
-void psd_team_drop(struct psd *d)
-{
-    Ps__Change c = PS__CHANGE__INIT;
-    c.step = PS__CHANGE__STEP__DROP;
-    order_change(d, &c);
-}
-
-void psd_team_make(struct psd *d)
-{
-    Ps__Change c = PS__CHANGE__INIT;
-    c.step = PS__CHANGE__STEP__MAKE;
-    order_change(d, &c);
-}
-
-/* Whether all have tried what is to change. */
-static void weigh_change(struct psd *d)
-{
-    char why[500];
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (d->team.servers[i].change != d->team.changes)
-            return;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
-        if (s->refused[0] == 0)
-            continue;
-        snprintf(why, sizeof why, "server %u (%s): %s", i, s->name, s->refused);
-        psd_swap_tried(d, why);
-        return;
-    }
-    psd_swap_tried(d, NULL);
 }
 
 bool psd_team_has_saved(const struct psd *d)
@@ -319,7 +248,7 @@ bool psd_team_dismiss(struct psd *d)
     for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.stop = true;
-        order(d, &t->servers[i], &o);
+        psd_team_order(d, &t->servers[i], &o);
         if (t->servers[i].enlisted)
             psd_team_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
     }
@@ -419,20 +348,6 @@ void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
     post_letters(d); /* nobody waits for what it has not taken */
 }
 
-/* Exchanges of a server whose lanes close. */
-static void take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
-{
-    uint64_t *newest = n->kind == PSD_NOTE_BEGAN ? s->begun : s->whole;
-    if (n->client >= d->sessions.n_slots ||
-        (newest[n->client] != 0 && !psd_exchange_is_later(n->a, newest[n->client])))
-        return;
-    newest[n->client] = n->a;
-    if (n->kind == PSD_NOTE_BEGAN)
-        s->parts[n->client] = (uint32_t)n->b;
-    else if (n->b != 0)
-        psd_swap_give_up(d, n->client, n->a);
-}
-
 static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
 {
     struct psd_note note = {.kind = (enum psd_note_kind)n->kind,
@@ -475,11 +390,11 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     if (m->note != NULL && m->number == s->notes + 1) { /* others come again, or have come */
         s->notes++;
         if (m->note->kind == PSD_NOTE_BEGAN || m->note->kind == PSD_NOTE_WHOLE)
-            take_exchange(d, s, m->note);
+            psd_team_take_exchange(d, s, m->note);
         else
             take_note(d, m->index, m->note);
     }
-    weigh_change(d);
+    psd_team_weigh_change(d);
     psd_swap_check(d); /* what was open may be whole now */
     for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
         psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
