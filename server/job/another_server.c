@@ -48,6 +48,12 @@ void psd_swap_make(struct psd *d)
     if (w->phase == PSD_SWAP_NONE)
         return;
     w->phase = PSD_SWAP_NONE;
+    if (!w->method) {
+        psd_recipe_take(d, &w->recipe, &w->next);
+        return;
+    }
+    psd_history_tell(d, PSD_EVENT_METHOD, "method %s after %s, generation %u", w->next.method, d->cfg.method,
+                     w->generation);
     d->cfg = w->next;
     atomic_store_explicit(&d->shared.generation, w->generation, memory_order_relaxed);
     psd_recipe_take(d, &w->recipe, &w->next);
