@@ -104,7 +104,9 @@ int psd_config_check_file(const struct psd_config_source *source, struct ps_erro
 
 /* Defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
-/* The same, then psd_config_check. */
+/* Of what was gathered: psd_config_check, and what only holds among cliques. */
+int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
+/* Both. */
 int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
                     struct ps_error *warning);
 

@@ -273,6 +273,17 @@ const char *psd_config_key_leaf(const struct psd_config_key *key)
     return dot != NULL ? dot + 1 : key->name;
 }
 
+const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
+{
+    const struct psd_config_key *found = psd_config_key_find(name, len);
+    for (const struct psd_config_key *k = psd_config_keys; found == NULL && k->name != NULL; k++) {
+        const char *leaf = psd_config_key_leaf(k);
+        if (strlen(leaf) == len && memcmp(leaf, name, len) == 0)
+            found = k;
+    }
+    return found;
+}
+
 bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)
 {
     size_t len = strlen(group);

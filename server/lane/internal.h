@@ -87,7 +87,8 @@ bool psd_lane_claim(struct psd_arrival *a);
 /* Applies the arrival and lands it; at room_of is the answer then. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole of it is to be finished. */
-void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
+                    uint32_t parts);
 /* The chunk has landed: notes it, and when it was the last of the transfer here, lets the clocks go on. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 /* Answers an exchange or a push that has been applied. */

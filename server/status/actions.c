@@ -36,20 +36,50 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
                         json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)version));
 }
 
+/* How a change of the configuration went. */
+static void answer_change(const struct psd *d, const char *what, int rc, const struct ps_error *err,
+                          struct psd_http_answer *answer)
+{
+    char list[PSD_SETTINGS_BYTES + 400];
+    bool changes = d->swap.phase != PSD_SWAP_NONE;
+    if (rc < 0) {
+        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err->text)));
+        return;
+    }
+    psd_settings_list(psd_settings_now(d), list, sizeof list);
+    psd_answer_json(answer, 202,
+                    json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
+                              changes ? d->swap.next.method : d->cfg.method, "generation",
+                              (json_int_t)d->shared.generation + (changes && d->swap.method),
+                              "set_above_file", psd_json_text(list)));
+}
+
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
     struct ps_error err;
-    int rc = psd_reload(d, &err);
+    int rc = psd_reload(arg, &err);
     (void)query;
-    if (rc < 0)
-        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err.text)));
-    else
-        psd_answer_json(answer, 202,
-                        json_pack("{s:s, s:s, s:I}", "reload", rc > 0 ? "started" : "unchanged", "method",
-                                  d->swap.phase != PSD_SWAP_NONE ? d->swap.next.method : d->cfg.method,
-                                  "generation",
-                                  (json_int_t)d->shared.generation + (d->swap.phase != PSD_SWAP_NONE)));
+    answer_change(arg, "reload", rc, &err, answer);
+}
+
+/* Lines of KEY=VALUE. */
+void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct ps_error err;
+    if (!is_heads(arg, answer))
+        return;
+    int rc = psd_set(arg, query != NULL ? query : "", &err);
+    answer_change(arg, "set", rc, &err, answer);
+}
+
+/* Lines of keys, or "all". */
+void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct ps_error err;
+    if (!is_heads(arg, answer))
+        return;
+    int rc = psd_unset(arg, query != NULL ? query : "", &err);
+    answer_change(arg, "unset", rc, &err, answer);
 }
 
 /* ?wait=end: answered when psd ends, with how; see psd_tell_end. */

@@ -25,6 +25,8 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer);
 void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer);
 void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer);
+void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer);
+void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer);
 void psd_post_allow(void *arg, const char *query, struct psd_http_answer *answer);
 
 #endif

@@ -172,11 +172,13 @@ static json_t *parameters_json(const struct psd *d)
     return o;
 }
 
-/* What became of reloads, and of the method that the last one asked for. */
+/* What became of reloads, and of the method that the last one asked for; what is set above the file. */
 static json_t *reload_json(const struct psd *d)
 {
+    char list[PSD_SETTINGS_BYTES + 400];
     static const char *const phases[] = {[PSD_SWAP_NONE] = "done",
                                          [PSD_SWAP_DUE] = "waiting",
+                                         [PSD_SWAP_ASKING] = "asking",
                                          [PSD_SWAP_CLOSING] = "closing",
                                          [PSD_SWAP_EMPTYING] = "changing"};
     const struct psd_reload *r = &d->reload;
@@ -184,6 +186,10 @@ static json_t *reload_json(const struct psd *d)
                           (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
                           (json_int_t)d->swap.n_swaps, "swap", phases[d->swap.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
+    psd_settings_list(r->recipe.settings, list, sizeof list);
+    json_object_set_new(o, "set", psd_json_text(list));
+    json_object_set_new(o, "set_recorded",
+                        json_boolean(d->swap.phase == PSD_SWAP_NONE && psd_journal_has(d, r->recorded)));
     return o;
 }
 
@@ -492,5 +498,7 @@ const struct psd_http_route psd_routes[] = {
     {"POST", "/evict", psd_post_evict, "rank"},
     {"POST", "/allow", psd_post_allow, "name"},
     {"POST", "/reload", psd_post_reload, NULL},
+    {"POST", "/set", psd_post_set, "lines"},
+    {"POST", "/unset", psd_post_unset, "keys"},
     {.method = NULL},
 };

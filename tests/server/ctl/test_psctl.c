@@ -36,6 +36,7 @@ struct script {
     const char *config, *history, *metrics, *evict, *reload;
     int evict_status, reload_status;
     char evicted[32]; /* what was asked for */
+    char set[200];
     int checkpoint_status;
     size_t asked;
     bool gone; /* drained: stop the server */
@@ -118,12 +119,25 @@ static void handle_reload(void *arg, const char *query, struct psd_http_answer *
     say(a, script->reload_status, script->reload);
 }
 
+static void handle_set(void *arg, const char *query, struct psd_http_answer *a)
+{
+    struct script *script = ((struct server *)arg)->script;
+    snprintf(script->set, sizeof script->set, "%s", query != NULL ? query : "(none)");
+    say(a, script->reload_status, script->reload);
+}
+
 static const struct psd_http_route routes[] = {
-    {"POST", "/reload", handle_reload, NULL},  {"GET", "/config", handle_config, NULL},
-    {"GET", "/history", handle_history, NULL}, {"GET", "/metrics", handle_metrics, NULL},
-    {"POST", "/evict", handle_evict, "rank"},  {"GET", "/status", handle_status, NULL},
-    {"GET", "/workers", handle_workers, NULL}, {"POST", "/checkpoint", handle_checkpoint, NULL},
-    {"POST", "/drain", handle_drain, NULL},    {.method = NULL},
+    {"POST", "/reload", handle_reload, NULL},
+    {"POST", "/set", handle_set, "lines"},
+    {"GET", "/config", handle_config, NULL},
+    {"GET", "/history", handle_history, NULL},
+    {"GET", "/metrics", handle_metrics, NULL},
+    {"POST", "/evict", handle_evict, "rank"},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/workers", handle_workers, NULL},
+    {"POST", "/checkpoint", handle_checkpoint, NULL},
+    {"POST", "/drain", handle_drain, NULL},
+    {.method = NULL},
 };
 
 static void on_stop(uv_async_t *async)
@@ -451,6 +465,27 @@ START_TEST(reload_waits_for_the_method)
 }
 END_TEST
 
+/* Whatever the value is made of; it waits for the method, and until psd has recorded what was set. */
+START_TEST(set_carries_every_line)
+{
+    static const char *const soon[] = {
+        "{\"generation\":2,\"reload\":{\"last_error\":null,\"set_recorded\":true}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":true}}", NULL};
+    struct script script = {.reload = "{\"set\":\"started\",\"method\":\"diloco\",\"generation\":3,"
+                                      "\"set_above_file\":\"method=diloco\"}",
+                            .reload_status = 202,
+                            .statuses = soon};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock method diloco 'schedule={kind: step}' 'a&b=%+'",
+                              text, sizeof text),
+                     0);
+    ck_assert_str_eq(text, "set: method diloco, generation 3\nset above the file: method=diloco\n");
+    ck_assert_str_eq(script.set, "method=diloco\nschedule={kind: step}\na&b=%+");
+    ck_assert_uint_eq(script.asked, 2);
+}
+END_TEST
+
 START_TEST(evict_names_the_rank)
 {
     struct script script = {.evict = "{\"evicted\":12,\"name\":\"node:7\",\"incarnation\":3}",
@@ -623,8 +658,8 @@ static const struct {
     const char *says;
 } usages[] = {
     {"", 2,
-     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, evict, "
-     "allow, keygen, merge, "
+     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, set, "
+     "method, unset, evict, allow, keygen, merge, "
      "top"},
     {"--socket x fly", 2, "'fly' is no command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
@@ -634,6 +669,13 @@ static const struct {
     {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
     {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
     {"--socket x evict", 2, "evict needs RANK"},
+    {"--socket x set", 2, "set needs KEY=VALUE"},
+    {"--socket x set period", 2, "set: found 'period'; allowed is KEY=VALUE"},
+    {"--socket x set period=4 x", 2, "set: found 'x'; allowed is KEY=VALUE"},
+    {"--socket x method", 2, "method needs NAME"},
+    {"--socket x method period=4", 2, "allowed is the name of a method first"},
+    {"--socket x unset", 2, "unset needs KEY"},
+    {"--socket x unset period=4", 2, "allowed is the name of a key that is set"},
     {"--socket x allow", 2, "allow needs NAME"},
     {"--socket x allow a/b", 2, "found 'a/b'; allowed is a name of the allow-list"},
     {"allow w0", 2, "--socket is missing"},
@@ -704,6 +746,7 @@ int main(void)
     tcase_add_test(tc, history_is_a_table);
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
+    tcase_add_test(tc, set_carries_every_line);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, top_fits_the_terminal);
