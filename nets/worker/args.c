@@ -56,6 +56,10 @@ static const struct row rows[] = {
      "every gradient takes at least N ms: a stand-in for a slower machine (0)"},
     {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
+    {"init", TEXT, AT(init), 0, 0, "FILE",
+     "the first point: a safetensors file's tensors, by name and shape; what it lacks starts fresh"},
+    {"init-skip", TEXT, AT(init_skip), 0, 0, "PATTERNS",
+     "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
@@ -248,6 +252,10 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
     if (a->evaluate && (a->state != NULL || a->step_ms != 0))
         return ps_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
                        a->state != NULL ? "state" : "step-ms");
+    if (a->evaluate && a->init != NULL)
+        return ps_fail(err, -EINVAL, "--init: given with --evaluate; allowed: for training");
+    if (a->init_skip != NULL && a->init == NULL)
+        return ps_fail(err, -EINVAL, "--init-skip: given without --init; allowed: with it");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     struct cnn_model model;

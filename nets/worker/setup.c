@@ -71,6 +71,10 @@ static int open_net(struct cnn_job *job)
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
     }
     job->n_floats = cnn_model_n_floats(&job->model);
+    if (cnn_model_params(&job->model, &job->params, &job->n_params, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        return CNN_EXIT_INTERNAL;
+    }
     return CNN_EXIT_OK;
 }
 
@@ -78,16 +82,14 @@ static int open_net(struct cnn_job *job)
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
-    return rc == PSC_OK && cnn_model_fill(&job->model, job->args->seed, job->x) != 0 ? PSC_ENOMEM : rc;
+    return rc == PSC_OK && cnn_first_point_fill(job) != 0 ? PSC_ENOMEM : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
 static int begin(struct cnn_job *job)
 {
-    struct cnn_param *params = NULL;
-    size_t n = 0;
-    if (cnn_model_params(&job->model, &params, &n, NULL) != 0)
-        return PSC_ENOMEM;
+    const struct cnn_param *params = job->params;
+    size_t n = job->n_params;
     struct psc_tensor *tensors = calloc(n, sizeof *tensors);
     int rc = PSC_ENOMEM;
     if (tensors != NULL) {
@@ -103,7 +105,8 @@ static int begin(struct cnn_job *job)
         rc = psc_begin(job->psc, tensors, n, job->x);
     }
     free(tensors);
-    free(params);
+    if (rc >= 0)
+        cnn_first_point_begun(job);
     return rc;
 }
 
@@ -206,6 +209,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
     if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
+        rc = cnn_first_point_load(job);
+    if (rc == CNN_EXIT_OK)
         rc = open_clique(job);
     if (rc == CNN_EXIT_OK)
         rc = open_session(job, drained);
@@ -217,6 +222,8 @@ void cnn_job_close(struct cnn_job *job)
     psc_close(job->psc);
     cnn_clique_close(&job->clique);
     cnn_net_destroy(job->net);
+    free(job->first);
+    free(job->params);
     cnn_data_close(job->data);
 }
 

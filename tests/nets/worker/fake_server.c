@@ -48,6 +48,7 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     fake_seen.n_tensors = n_tensors;
+    fake_seen.x_first = x[0];
     for (size_t i = 0; i < n_tensors; i++) {
         uint64_t n = 1;
         if (tensors[i].offset != c->n)

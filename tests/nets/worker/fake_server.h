@@ -26,6 +26,7 @@ struct fake_seen {
     size_t n_tensors;
     struct psc_local local;
     double test_accuracy; /* of the last report */
+    float x_first;        /* what psc_begin was offered, of its first float */
     float x_sum;          /* of the vector after the last step */
 };
 

@@ -260,6 +260,62 @@ START_TEST(prefetch_changes_no_bit)
 }
 END_TEST
 
+/* A safetensors file for linear, whose tensor `name` has one more row than `rows`. */
+static void write_first_point(const char *path, const char *name, int rows)
+{
+    char header[200];
+    static const float values[11 * 784] = {0.625f};
+    int n = snprintf(header, sizeof header,
+                     "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,784],\"data_offsets\":[0,%d]}}", name, rows,
+                     rows * 784 * 4);
+    uint64_t len = (uint64_t)n;
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    fwrite(&len, sizeof len, 1, f);
+    fwrite(header, 1, len, f);
+    fwrite(values, sizeof *values, (size_t)rows * 784, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+START_TEST(the_first_point_comes_from_a_file)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, TRAIN " --init %s", path);
+    write_first_point(path, "fc1.weight", 10);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_float_eq(fake_seen.x_first, 0.625f);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    unlink(path);
+}
+END_TEST
+
+/* Of no such file does a server hear. */
+START_TEST(a_first_point_that_does_not_fit_is_refused_before)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, TRAIN " --init %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_DATA); /* empty */
+    write_first_point(path, "fc1.weight", 11);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    write_first_point(path, "conv1.weight", 10);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    write_first_point(path, "fc1.weight", 10);
+    ck_assert_int_eq(truncate(path, 31000), 0);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_DATA);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --init /tmp"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --init /no/such/file"), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+    unlink(path);
+}
+END_TEST
+
 static int count_lines(const char *path, double *accuracy)
 {
     char line[256];
@@ -416,6 +472,8 @@ static const struct {
     {"--server tcp://h:1 --frobnicate", "--frobnicate", "allowed"},
     {"--server tcp://h:1 extra", "\"extra\"", "allowed"},
     {"--server tcp://h:1 --net vgg", "--net: \"vgg\"", "allowed: lenet"},
+    {"--server tcp://h:1 --evaluate --init f", "--init: given with --evaluate", "for training"},
+    {"--server tcp://h:1 --init-skip fc2.*", "--init-skip: given without --init", "with it"},
     {"--server tcp://h:1 --batch 0", "--batch: \"0\"", "1 to 65536"},
     {"--server tcp://h:1 --batch 12x", "--batch: \"12x\"", "1 to 65536"},
     {"--server tcp://h:1 --batch -1", "--batch: \"-1\"", "1 to 65536"},
@@ -521,6 +579,8 @@ int main(void)
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
+    tcase_add_test(tc, the_first_point_comes_from_a_file);
+    tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
     tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
