@@ -60,6 +60,8 @@ static const struct row rows[] = {
      "the first point: a safetensors file's tensors, by name and shape; what it lacks starts fresh"},
     {"init-skip", TEXT, AT(init_skip), 0, 0, "PATTERNS",
      "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
+    {"freeze", TEXT, AT(freeze), 0, 0, "PATTERNS",
+     "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,

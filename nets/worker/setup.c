@@ -58,6 +58,29 @@ static int open_data(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
+/* The model's tensors, and which of them are frozen: before a net is made of it. */
+static int open_model(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *freeze = job->args->freeze;
+    int rc = cnn_model_params(&job->model, &job->params, &job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        return CNN_EXIT_INTERNAL;
+    }
+    job->n_floats = cnn_model_n_floats(&job->model);
+    if (freeze == NULL)
+        return CNN_EXIT_OK;
+    rc = cnn_freeze_init(&job->freeze, freeze, &job->model, job->params, job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors stay as they are", freeze,
+           job->freeze.n_frozen, job->n_params);
+    return CNN_EXIT_OK;
+}
+
 static int open_net(struct cnn_job *job)
 {
     struct ps_error err;
@@ -69,11 +92,6 @@ static int open_net(struct cnn_job *job)
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
-    }
-    job->n_floats = cnn_model_n_floats(&job->model);
-    if (cnn_model_params(&job->model, &job->params, &job->n_params, &err) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
-        return CNN_EXIT_INTERNAL;
     }
     return CNN_EXIT_OK;
 }
@@ -207,6 +225,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
     if (rc == CNN_EXIT_OK)
         rc = open_data(job);
     if (rc == CNN_EXIT_OK)
+        rc = open_model(job);
+    if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_first_point_load(job);
@@ -224,6 +244,7 @@ void cnn_job_close(struct cnn_job *job)
     cnn_net_destroy(job->net);
     free(job->first);
     free(job->params);
+    cnn_freeze_finish(&job->freeze);
     cnn_data_close(job->data);
 }
 

@@ -267,7 +267,7 @@ static int train_step(struct training *t)
         return start_over(t, "the loss is not finite");
     if (!isfinite(score.loss))
         t->g[0] = NAN; /* so that all members refuse the step */
-    cnn_net_update_buffers(job->net, job->x);
+    cnn_freeze_update_buffers(&job->freeze, job->net, job->x);
 
     int rc = psc_step(job->psc, job->x, t->g, (size_t)n);
     if (rc == PSC_EVALUE)

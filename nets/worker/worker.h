@@ -5,6 +5,7 @@
 #include "client/psclient.h"
 #include "nets/data/data.h"
 #include "nets/net.h"
+#include "nets/training/freeze.h"
 #include "nets/worker/args.h"
 #include "nets/worker/clique.h"
 #include "nets/worker/signals.h"
@@ -29,6 +30,7 @@ struct cnn_job {
     struct cnn_data_info info;
     struct cnn_net *net;
     struct cnn_param *params; /* of the model */
+    struct cnn_freeze freeze;
     size_t n_params;
     size_t n_pixels, n_floats;
     float *x;     /* n_floats */

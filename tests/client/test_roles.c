@@ -1,6 +1,7 @@
 /* What a step does to values by their role, and weight decay, with a real psd. */
 #include <math.h>
 
+#include "proto/model/method.h"
 #include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, WORKERS = 2, STEPS = 12 };
@@ -177,6 +178,38 @@ START_TEST(values_that_travel_are_checked)
 }
 END_TEST
 
+/* Every method of the table, gradients with what must not be read where nothing is stepped: the center's
+ * frozen values are those that were offered, bit for bit. */
+START_TEST(no_method_moves_what_is_frozen)
+{
+    const struct ps_method *m = &ps_methods[_i];
+    char method[48];
+    struct dice dice = {43};
+    struct psc *c;
+    if (m->rule == NULL)
+        return;
+    const struct ps_admission_info *admission = ps_admission_find(m->admission);
+    bool counts = (admission->uses & PS_USES_WORKERS) != 0 || ps_rule_find(m->rule)->uses & PS_USES_WORKERS;
+    bool backs_up = (admission->uses & PS_USES_BACKUP) != 0;
+    snprintf(method, sizeof method, "method=%s", m->name);
+    rig_start(&psd, (const char *[]){method, "weight_decay=0.125", RIG_CUT, counts ? "workers=1" : NULL,
+                                     backs_up ? "backup=0" : NULL, NULL});
+    for (int i = 0; i < N; i++)
+        start[i] = dice_float(&dice);
+    memcpy(x[0], start, sizeof start);
+    c = rig_join(&psd, rig_model, RIG_TENSORS, x[0]);
+    for (int t = 0; t < 2 * STEPS; t++) {
+        compute(&dice, 0);
+        assert_ok(c, psc_step(c, x[0], g, 1));
+        check_frozen(x[0]);
+    }
+    assert_ok(c, psc_wait(c, PSC_ALL));
+    assert_ok(c, psc_pull(c, NULL, center));
+    check_frozen(center);
+    psc_close(c);
+}
+END_TEST
+
 static char said[2000];
 
 static void hear(void *arg, const char *sentence)
@@ -207,9 +240,13 @@ int main(void)
 {
     Suite *suite = suite_create("client-roles");
     TCase *tc = tcase_create("roles");
+    int n_methods = 0;
+    while (ps_methods[n_methods].name != NULL)
+        n_methods++;
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, elastic_steps_treat_values_by_their_role, 0, ROWS(elastic));
     tcase_add_test(tc, sgd_steps_treat_values_by_their_role);
+    tcase_add_loop_test(tc, no_method_moves_what_is_frozen, 0, n_methods);
     tcase_add_test(tc, frozen_chunks_do_not_travel);
     tcase_add_test(tc, values_that_travel_are_checked);
     tcase_add_test(tc, decay_that_does_nothing_is_told);

@@ -23,7 +23,7 @@ struct fake_plan {
 struct fake_seen {
     uint64_t steps, pulls, averages, points, reports, closes, waits, saves, loads;
     int32_t kind, rank;
-    size_t n_tensors;
+    size_t n_tensors, n_frozen;
     struct psc_local local;
     double test_accuracy; /* of the last report */
     float x_first;        /* what psc_begin was offered, of its first float */

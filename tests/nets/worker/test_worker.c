@@ -39,7 +39,8 @@ static int run(const char *line)
     return rc;
 }
 
-#define TRAIN "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 40"
+#define EVALUATE "--server tcp://127.0.0.1:1 --net linear --evaluate"
+#define TRAIN    "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 40"
 
 START_TEST(training_takes_the_steps_asked_for)
 {
@@ -316,6 +317,21 @@ START_TEST(a_first_point_that_does_not_fit_is_refused_before)
 }
 END_TEST
 
+START_TEST(frozen_tensors_are_the_manifests)
+{
+    ck_assert_int_eq(run(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.n_frozen, 1);
+    setup();
+    ck_assert_int_eq(run(EVALUATE " --once --freeze fc1.bias"), CNN_EXIT_OK); /* the manifest is the job's */
+    ck_assert_uint_eq(fake_seen.n_frozen, 1);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --freeze conv1.*"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --freeze *"), CNN_EXIT_USAGE); /* nothing is left */
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+}
+END_TEST
+
 static int count_lines(const char *path, double *accuracy)
 {
     char line[256];
@@ -334,8 +350,6 @@ static int count_lines(const char *path, double *accuracy)
     fclose(f);
     return n;
 }
-
-#define EVALUATE "--server tcp://127.0.0.1:1 --net linear --evaluate"
 
 START_TEST(evaluating_once)
 {
@@ -579,6 +593,7 @@ int main(void)
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
+    tcase_add_test(tc, frozen_tensors_are_the_manifests);
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
     tcase_add_test(tc, evaluating_once);
