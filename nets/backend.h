@@ -54,8 +54,8 @@ struct cnn_backend {
     double (*library_s)(const void *state);
     /* Arguments were checked by net.c: 1 <= n <= batch, labels < classes. They allocate nothing. -EIO with a
      * sentence when the library beneath fails. */
-    int (*score)(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *score,
-                 struct ps_error *err);
+    int (*score)(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
     int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
                     struct ps_error *err);
     /* After a gradient: moves the buffers of x towards its batch's statistics, by cnn_batchnorm_move. */

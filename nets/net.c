@@ -273,14 +273,20 @@ void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step)
     net->draw = (struct cnn_draw){seed, step};
 }
 
-int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
-                     struct cnn_score *score)
+int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                    const struct cnn_predictions *out, struct cnn_score *score)
 {
     if (batch->n < 1 || batch->n > net->batch)
         return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u",
                        batch->n, net->batch);
     int rc = check_labels(net, batch->labels, batch->n);
-    return rc < 0 ? rc : net->backend->score(net->state, x, batch, score, &net->error);
+    return rc < 0 ? rc : net->backend->score(net->state, x, batch, out, score, &net->error);
+}
+
+int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                     struct cnn_score *score)
+{
+    return cnn_net_predict(net, x, batch, &(struct cnn_predictions){NULL, NULL}, score);
 }
 
 int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,

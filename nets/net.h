@@ -242,6 +242,15 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                      struct cnn_score *score);
 
+/* What a net makes of images; either may be NULL. */
+struct cnn_predictions {
+    uint16_t *classes;    /* [n]: of the largest output of the model's own loss, the first of equals */
+    float *probabilities; /* [n][classes of the model]: its softmax */
+};
+/* cnn_net_score_of that tells its outputs too. */
+int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                    const struct cnn_predictions *out, struct cnn_score *score);
+
 /* Bytes that a net takes, or would take. */
 struct cnn_net_memory {
     uint64_t values;  /* outputs of layers, gradients and what layers keep, laid over each other where they do

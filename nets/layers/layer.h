@@ -28,6 +28,9 @@ const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
  * rank: how many values are larger than the label's, an equal one of smaller index being larger: 0 is a
  * correct image, below 5 one of the top five. */
 double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank);
+/* What a net says of image i, whose outputs are z: p is room for as many. */
+void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t i,
+                         const struct cnn_predictions *out);
 /* What a loss counts for in the sum of losses. */
 double cnn_loss_weight(const struct cnn_layer *l);
 

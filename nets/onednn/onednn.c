@@ -358,16 +358,30 @@ static int backward(struct cnn_dnnl *d, const struct cnn_gradient_call *call, st
     return 0;
 }
 
-static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
-                 struct ps_error *err)
+static void predict(struct cnn_dnnl *d, const struct cnn_batch *batch, const struct cnn_predictions *out)
+{
+    uint32_t classes = d->plan->model->classes;
+    const float *logits = d->layers[d->plan->main_loss].in[0];
+
+    for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
+        for (uint32_t k = 0; k < classes; k++)
+            d->z[k] = (double)logits[k];
+        cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
+    }
+}
+
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
     int team = omp_get_max_threads();
 
     omp_set_num_threads((int)d->threads);
     int rc = forward(d, NULL, x, batch, err);
-    if (rc == 0)
-        *out = loss(d, &d->layers[d->plan->main_loss], batch, NULL, false);
+    if (rc == 0) {
+        *score = loss(d, &d->layers[d->plan->main_loss], batch, NULL, false);
+        predict(d, batch, out);
+    }
     omp_set_num_threads(team);
     return rc;
 }

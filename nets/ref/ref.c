@@ -199,14 +199,18 @@ static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch
     return s;
 }
 
-static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
-                 struct ps_error *err)
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
 {
     struct ref *r = state;
+    uint32_t classes = r->plan->model->classes;
 
     (void)err;
     forward(r, NULL, x, batch);
-    *out = loss(r, r->plan->main_loss, batch, NULL, false);
+    *score = loss(r, r->plan->main_loss, batch, NULL, false);
+    const double *z = value(r, r->plan->layers[r->plan->main_loss].inputs[0].value);
+    for (uint32_t i = 0; i < batch->n; i++)
+        cnn_softmax_predict(classes, z + (size_t)i * classes, r->z, i, out);
     return 0;
 }
 

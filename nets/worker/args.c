@@ -71,6 +71,13 @@ static const struct row rows[] = {
     {"every", SECONDS, AT(every_s), 0, 0, "S",
      "with --evaluate or --method: seconds from one evaluation to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
+    {"predict", FLAG, AT(predict), 0, 0, NULL,
+     "do not train: print label and probabilities of each image of the test set, by the center, or without a "
+     "server by "
+     "--init's point, as CSV or (--json) JSON lines"},
+    {"confusion", TEXT, AT(confusion), 0, 0, "FILE",
+     "with --evaluate, --predict or --method: each class's results and the confusion matrix of the last "
+     "evaluation"},
     {"history", TEXT, AT(history), 0, 0, "FILE", "and append a JSON line for each"},
     {"learning-rate", REAL, AT(learning_rate), 0, 0, "ETA", "with --method: the step size"},
     {"momentum", REAL, AT(momentum), 0, 0, "M", "with --method msgd: 0 to below 1 (0.9)"},
@@ -112,6 +119,7 @@ void cnn_worker_args_help(FILE *out)
 {
     fputs("psworker trains a net with a parameter server (psd), or evaluates the server's center.\n\n"
           "usage: psworker --server URL|@FILE [options]\n"
+          "       psworker --predict --init FILE [options]\n"
           "       psworker --method NAME [options]\n\n",
           out);
     for (int i = 0; i < N_ROWS; i++) {
@@ -227,6 +235,36 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
     return a->method != NULL ? cnn_local_options(a, &local, err) : 0;
 }
 
+/* It is no training, and no evaluation that goes on. */
+static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = {{"evaluate", a->evaluate},
+                  {"method", a->method != NULL},
+                  {"once", a->once},
+                  {"every", a->every_s != 0},
+                  {"history", a->history != NULL},
+                  {"epochs", a->epochs != 0},
+                  {"steps", a->steps != 0},
+                  {"state", a->state != NULL},
+                  {"step-ms", a->step_ms != 0},
+                  {"init-skip", a->init_skip != NULL},
+                  {"rank", a->rank >= 0},
+                  {"clique", a->clique != NULL}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return ps_fail(err, -EINVAL, "--%s and --predict: both given; allowed: one of them",
+                           others[i].name);
+    if ((a->server != NULL) == (a->init != NULL))
+        return ps_fail(err, -EINVAL, "--predict: given %s --server and --init; allowed: with one of them",
+                       a->init != NULL ? "with" : "without");
+    if (a->center && a->server == NULL)
+        return ps_fail(err, -EINVAL, "--center: given without --server; allowed: with it");
+    return 0;
+}
+
 /* What only holds between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
@@ -235,12 +273,18 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
-    if (a->describe == NULL && a->server == NULL && a->method == NULL)
+    if (a->predict && (rc = check_predict(a, err)) != 0)
+        return rc;
+    if (a->confusion != NULL && !a->evaluate && !a->predict && a->method == NULL)
+        return ps_fail(err, -EINVAL,
+                       "--confusion: given for training; allowed: with --evaluate or --predict");
+    if (a->describe == NULL && a->server == NULL && a->method == NULL && !a->predict)
         return ps_fail(err, -EINVAL,
                        "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return ps_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
-    if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
+    if (!a->evaluate && !a->predict && a->method == NULL &&
+        (a->once || a->center || a->history != NULL || a->every_s != 0))
         return ps_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                        a->once              ? "once"
                        : a->center          ? "center"
@@ -270,7 +314,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 static void fill_defaults(struct cnn_worker_args *a)
 {
     if (a->batch == 0)
-        a->batch = a->evaluate ? 250 : 64;
+        a->batch = a->evaluate || a->predict ? 250 : 64;
     if (a->epochs == 0 && a->steps == 0)
         a->epochs = 1;
     if (a->every_s == 0)

@@ -11,7 +11,7 @@
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
         *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key, *transport, *init,
-        *init_skip, *freeze;                      /* NULL: not given; into argv or static */
+        *init_skip, *freeze, *confusion;          /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
     uint64_t step_ms;        /* that a gradient takes at least */
@@ -23,7 +23,7 @@ struct cnn_worker_args {
     double clique_timeout_s; /* 0: not given */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
-    bool evaluate, center, once, json, help, version;
+    bool evaluate, predict, center, once, json, help, version;
 };
 
 /* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what

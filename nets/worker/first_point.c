@@ -39,7 +39,10 @@ int cnn_first_point_load(struct cnn_job *job)
     else if ((rc = cnn_init_load(a->init, a->init_skip, job->params, job->n_params, job->first, &report,
                                  &err)) == 0) {
         say(a->init, &report);
-        return CNN_EXIT_OK;
+        if (!a->predict || report.n_fresh == 0)
+            return CNN_EXIT_OK;
+        rc = ps_fail(&err, -EINVAL, "%s lacks %zu of the net's tensors: %s; allowed for --predict: none",
+                     a->init, report.n_fresh, report.fresh);
     }
     ps_log(PS_LOG_ERROR, "init.failed", "--init: %s", err.text);
     return exit_of(rc);

@@ -9,6 +9,7 @@
 
 #include "nets/machine.h"
 #include "nets/worker/no_server.h"
+#include "nets/worker/predict.h"
 #include "proto/log.h"
 
 static void log_sentence(void *arg, const char *sentence)
@@ -142,7 +143,7 @@ static int open_session(struct cnn_job *job, bool *drained)
         opt.local = &local;
     }
     opt.server = job->args->server;
-    opt.kind = job->args->evaluate ? PSC_OBSERVER : PSC_WORKER;
+    opt.kind = job->args->evaluate || job->args->predict ? PSC_OBSERVER : PSC_WORKER;
     opt.rank = (int32_t)job->args->rank;
     opt.name = job->args->name;
     opt.log = log_sentence;
@@ -212,6 +213,12 @@ static int check_state(const char *path)
     return CNN_EXIT_USAGE;
 }
 
+/* All but predicting with --init's point. */
+static bool needs_session(const struct cnn_worker_args *args)
+{
+    return !args->predict || args->server != NULL;
+}
+
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained)
 {
@@ -232,9 +239,12 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
         rc = cnn_first_point_load(job);
     if (rc == CNN_EXIT_OK)
         rc = open_clique(job);
-    if (rc == CNN_EXIT_OK)
-        rc = open_session(job, drained);
-    return rc;
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    if (needs_session(args))
+        return open_session(job, drained);
+    job->x = job->first;
+    return CNN_EXIT_OK;
 }
 
 void cnn_job_close(struct cnn_job *job)
@@ -260,7 +270,7 @@ int cnn_worker_run(const struct cnn_worker_args *args)
     }
     rc = cnn_job_open(&job, args, &stop, &drained);
     if (rc == CNN_EXIT_OK)
-        rc = (args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
+        rc = (args->predict ? cnn_predict : args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
     cnn_job_close(&job);
     cnn_stop_finish(&stop);
     return rc;

@@ -41,7 +41,9 @@ static int load_test_set(struct cnn_scorer *s)
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
 {
     *s = (struct cnn_scorer){.job = job};
-    int rc = load_test_set(s);
+    int rc = cnn_results_open(&s->results, job);
+    if (rc == CNN_EXIT_OK)
+        rc = load_test_set(s);
     const char *path = job->args->history;
     if (rc != CNN_EXIT_OK || path == NULL)
         return rc;
@@ -57,6 +59,7 @@ void cnn_scorer_close(struct cnn_scorer *s)
 {
     if (s->history != NULL)
         fclose(s->history);
+    cnn_results_close(&s->results);
     free(s->images);
     free(s->labels);
 }
@@ -75,10 +78,14 @@ static int score_all(struct cnn_scorer *s, const float *x, double *loss, double 
     for (uint64_t at = 0; at < s->n;) {
         uint64_t n = s->n - at < job->args->batch ? s->n - at : job->args->batch;
         struct cnn_score score;
-        int rc =
-            cnn_net_score(job->net, x, s->images + at * job->n_pixels, s->labels + at, (uint32_t)n, &score);
+        struct cnn_batch batch = {
+            .images = s->images + at * job->n_pixels, .labels = s->labels + at, .n = (uint32_t)n};
+        struct cnn_predictions out = {s->results.predicted, NULL};
+        int rc = cnn_net_predict(job->net, x, &batch, &out, &score);
         if (rc != 0)
             return rc;
+        if (out.classes != NULL)
+            cnn_confusion_add(&s->results.confusion, batch.labels, out.classes, batch.n);
         loss_sum += score.loss * (double)n;
         correct += score.n_correct;
         correct_5 += score.n_correct_5;
@@ -141,8 +148,8 @@ int cnn_scorer_end(const struct cnn_scorer *s, int rc)
 {
     if (rc != CNN_EXIT_OK || !s->lacks)
         return rc;
-    ps_log(PS_LOG_ERROR, "history.lacks", "--history %s lacks lines that could not be written",
-           s->job->args->history);
+    ps_log(PS_LOG_ERROR, "history.lacks",
+           "--history or --confusion lacks what could not be written: see above");
     return CNN_EXIT_INTERNAL;
 }
 
@@ -168,5 +175,7 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
         return CNN_EXIT_INTERNAL;
     }
     tell(s, vector, t, m);
+    if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
+        s->lacks = true;
     return CNN_EXIT_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef CNN_WORKER_TEST_SET_H
 #define CNN_WORKER_TEST_SET_H
 
+#include "nets/worker/results.h"
 #include "nets/worker/worker.h"
 
 struct cnn_scorer {
@@ -11,7 +12,8 @@ struct cnn_scorer {
     double accuracy_5; /* of the last time */
     uint64_t n;
     FILE *history; /* NULL: none */
-    bool lacks;    /* a line of it could not be written */
+    bool lacks;    /* a line of it, or results, could not be written */
+    struct cnn_results results;
 };
 
 /* Loads the test set and opens the history. An enum cnn_exit, having logged why. Close it whatever came

@@ -128,6 +128,38 @@ START_TEST(gradients_are_finite_differences)
 }
 END_TEST
 
+/* The softmax of each image: its parts sum to 1, the largest is the class, and what is left of the label's is
+ * the loss. */
+static void check_predictions(struct cnn_net *net, const struct bed *b, uint32_t n)
+{
+    uint32_t classes = b->model->classes, n_correct = 0;
+    uint16_t *predicted = malloc(n * sizeof *predicted);
+    float *p = malloc((size_t)n * classes * sizeof *p);
+    const struct cnn_batch batch = {.images = b->images, .labels = b->labels, .n = n};
+    const struct cnn_predictions out = {predicted, p};
+    struct cnn_score score, plain;
+    double loss = 0;
+
+    ck_assert_int_eq(cnn_net_predict(net, b->x, &batch, &out, &score), 0);
+    ck_assert_int_eq(cnn_net_score_of(net, b->x, &batch, &plain), 0);
+    ck_assert(score.loss == plain.loss && score.n_correct == plain.n_correct);
+    for (uint32_t i = 0; i < n; i++) {
+        const float *row = p + (size_t)i * classes;
+        double sum = 0;
+        for (uint32_t k = 0; k < classes; k++) {
+            sum += (double)row[k];
+            ck_assert(row[k] >= 0 && row[k] <= row[predicted[i]]);
+        }
+        ck_assert_double_eq_tol(sum, 1, 1e-6 * classes); /* each is rounded to a float */
+        loss -= log((double)row[b->labels[i]]) / n;
+        n_correct += predicted[i] == b->labels[i];
+    }
+    ck_assert_uint_eq(n_correct, score.n_correct);
+    ck_assert_double_eq_tol(loss, score.loss, 1e-6 * (1 + score.loss));
+    free(p);
+    free(predicted);
+}
+
 static void check_agreement(const char *backend, const struct cnn_model *model, uint32_t batch,
                             uint32_t threads)
 {
@@ -153,6 +185,8 @@ static void check_agreement(const char *backend, const struct cnn_model *model, 
     ck_assert_int_eq(cnn_net_score(ref, b.x, b.images, b.labels, batch, &expected_alone), 0);
     ck_assert_double_eq_tol(alone.loss, expected_alone.loss, 1e-5 * expected_alone.loss);
     ck_assert(alone.loss == score.loss || !scores_as_it_trains(model));
+    check_predictions(net, &b, batch);
+    check_predictions(net, &b, 1);
     cnn_net_destroy(net);
     cnn_net_destroy(ref);
     free(g);

@@ -278,6 +278,22 @@ static void write_first_point(const char *path, const char *name, int rows)
     ck_assert_int_eq(fclose(f), 0);
 }
 
+/* Both of its tensors. */
+static void write_all_of_linear(const char *path)
+{
+    static const char header[] =
+        "{\"fc1.weight\":{\"dtype\":\"F32\",\"shape\":[10,784],\"data_offsets\":[0,31360]},"
+        "\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[10],\"data_offsets\":[31360,31400]}}";
+    static const float values[7850] = {0.5f};
+    uint64_t len = sizeof header - 1;
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    fwrite(&len, sizeof len, 1, f);
+    fwrite(header, 1, len, f);
+    fwrite(values, sizeof *values, 7850, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
 START_TEST(the_first_point_comes_from_a_file)
 {
     char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
@@ -329,6 +345,128 @@ START_TEST(frozen_tensors_are_the_manifests)
     setup();
     ck_assert_int_eq(run(TRAIN " --freeze *"), CNN_EXIT_USAGE); /* nothing is left */
     ck_assert_uint_eq(fake_seen.n_tensors, 0);
+}
+END_TEST
+
+/* run, with stdout in a file. */
+static int run_into(const char *path, const char *line)
+{
+    int kept = dup(STDOUT_FILENO);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fflush(stdout);
+    dup2(fileno(f), STDOUT_FILENO);
+    int rc = run(line);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    fclose(f);
+    return rc;
+}
+
+#define PREDICT "--predict --server tcp://127.0.0.1:1 --net linear --batch 300"
+
+/* A line an image; the accuracy is that of an evaluation, and the results are those of the lines. */
+START_TEST(predictions_are_lines_that_sum_to_one)
+{
+    char path[] = "/tmp/psd-test-predict-XXXXXX", confusion[80], line[256], text[600];
+    unsigned n = 0, correct = 0, index, label, predicted, counts[10][10] = {{0}};
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --evaluate --once"), CNN_EXIT_OK);
+    double accuracy = fake_seen.test_accuracy;
+    setup();
+    close(mkstemp(path));
+    snprintf(confusion, sizeof confusion, "%s.confusion", path);
+    snprintf(line, sizeof line, PREDICT " --confusion %s", confusion);
+    ck_assert_int_eq(run_into(path, line), CNN_EXIT_OK);
+    ck_assert_int_eq(fake_seen.kind, PSC_OBSERVER);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_str_eq(text, "index,label,predicted,p0,p1,p2,p3,p4,p5,p6,p7,p8,p9\n");
+    while (fgets(text, sizeof text, f) != NULL) {
+        int at = 0;
+        double sum = 0;
+        char *rest;
+        ck_assert_int_eq(sscanf(text, "%u,%u,%u%n", &index, &label, &predicted, &at), 3);
+        for (rest = text + at; *rest == ',';)
+            sum += strtod(rest + 1, &rest);
+        ck_assert_str_eq(rest, "\n");
+        ck_assert_double_eq_tol(sum, 1, 1e-6);
+        ck_assert_uint_eq(index, n++);
+        ck_assert(label < 10 && predicted < 10);
+        correct += label == predicted;
+        counts[label][predicted]++;
+    }
+    fclose(f);
+    ck_assert_uint_eq(n, 10000);
+    ck_assert_double_eq_tol(correct / 1e4, accuracy, 1e-9);
+
+    char *rest = NULL;
+    size_t size = 0;
+    f = fopen(confusion, "r");
+    ck_assert(f != NULL && getdelim(&rest, &size, '\\', f) > 0); /* the matrix comes after this */
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned k, count;
+        ck_assert(fscanf(f, "%u", &k) == 1 && k == i);
+        for (k = 0; k < 10; k++)
+            ck_assert(fscanf(f, "%u", &count) == 1 && count == counts[i][k]);
+    }
+    fclose(f);
+    free(rest);
+    unlink(path);
+    unlink(confusion);
+}
+END_TEST
+
+/* Without a server: the file has all of the net, or what it lacks is named. */
+START_TEST(predicting_with_a_first_point)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    write_first_point(path, "fc1.weight", 10);
+    snprintf(line, sizeof line, "--predict --net linear --init %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE); /* the bias */
+    write_all_of_linear(path);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
+    ck_assert_int_eq(fake_seen.kind, 0);
+    setup();
+    ck_assert_int_eq(run_into("/dev/full", line), CNN_EXIT_INTERNAL);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(nothing_is_predicted_when_the_center_is_gone)
+{
+    fake_plan.pull = PSC_EGONE;
+    fake_plan.pull_from = 1;
+    ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
+    setup();
+    fake_plan.begin = PSC_DRAINED;
+    ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /no/such/folder/file"), CNN_EXIT_INTERNAL);
+}
+END_TEST
+
+/* Each evaluation replaces the file. */
+START_TEST(evaluating_leaves_the_results_of_each_class)
+{
+    char path[] = "/tmp/psd-test-confusion-XXXXXX", line[256], text[4000];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, EVALUATE " --once --json --confusion %s", path);
+    for (int i = 0; i < 2; i++) {
+        setup();
+        ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
+    }
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert(strncmp(text, "{\"vector\":\"center\",\"center_version\":", 36) == 0);
+    ck_assert_ptr_nonnull(strstr(text, "\"confusion\":[["));
+    ck_assert_ptr_null(fgets(text, sizeof text, f));
+    fclose(f);
+    unlink(path);
 }
 END_TEST
 
@@ -488,6 +626,12 @@ static const struct {
     {"--server tcp://h:1 --net vgg", "--net: \"vgg\"", "allowed: lenet"},
     {"--server tcp://h:1 --evaluate --init f", "--init: given with --evaluate", "for training"},
     {"--server tcp://h:1 --init-skip fc2.*", "--init-skip: given without --init", "with it"},
+    {"--predict", "--predict: given without --server and --init", "one of them"},
+    {"--predict --server tcp://h:1 --init f", "--predict: given with --server and --init", "one of them"},
+    {"--predict --server tcp://h:1 --evaluate", "--evaluate and --predict: both given", "one of them"},
+    {"--predict --init f --center", "--center: given without --server", "with it"},
+    {"--predict --server tcp://h:1 --steps 3", "--steps and --predict: both given", "one of them"},
+    {"--server tcp://h:1 --confusion f", "--confusion: given for training", "--evaluate or --predict"},
     {"--server tcp://h:1 --batch 0", "--batch: \"0\"", "1 to 65536"},
     {"--server tcp://h:1 --batch 12x", "--batch: \"12x\"", "1 to 65536"},
     {"--server tcp://h:1 --batch -1", "--batch: \"-1\"", "1 to 65536"},
@@ -594,6 +738,10 @@ int main(void)
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, frozen_tensors_are_the_manifests);
+    tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
+    tcase_add_test(tc, predicting_with_a_first_point);
+    tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
+    tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
     tcase_add_test(tc, evaluating_once);
