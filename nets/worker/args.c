@@ -85,7 +85,8 @@ static const struct row rows[] = {
      "with --method mvasgd: z moves this part of the way to x (0.001)"},
     {"weight-decay", REAL, AT(weight_decay), 0, 0, "L", "with --method: the L2 penalty L/2 |x|^2 (0)"},
     {"schedule", TEXT, AT(schedule), 0, 0, "KIND",
-     "with --method: constant, step:FACTOR:STEPS or inv-sqrt:GAMMA (constant)"},
+     "with --method: constant, step:FACTOR:STEPS, inv-sqrt:GAMMA, cosine:STEPS[:FLOOR] or "
+     "multi-step:FACTOR:STEP[:STEP]... (constant)"},
     {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
      "with --method: steps over which the rate grows linearly (200)"},
     {"codec", TEXT, AT(codec), 0, 0, "NAME",

@@ -23,6 +23,9 @@ struct psd_config {
     char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
     struct {
+        char milestones[256], factors[128]; /* as given; psd_config_check reads them into hyper.schedule */
+    } schedule;
+    struct {
         enum ps_clique_mode mode;
         char codec[16]; /* of ps_codec_rows */
         uint32_t publish;

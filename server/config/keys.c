@@ -7,10 +7,10 @@
 #include "proto/model/fragment.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
-                                             [PS_SCHEDULE_STEP] = "step",
-                                             [PS_SCHEDULE_INV_SQRT] = "inv-sqrt",
-                                             NULL};
+static const char *const schedule_kinds[] = {
+    [PS_SCHEDULE_CONSTANT] = "constant",     [PS_SCHEDULE_STEP] = "step",
+    [PS_SCHEDULE_INV_SQRT] = "inv-sqrt",     [PS_SCHEDULE_COSINE] = "cosine",
+    [PS_SCHEDULE_MULTI_STEP] = "multi-step", NULL};
 static const char *const weight_kinds[] = {
     [PS_WEIGHT_CONST] = "const", [PS_WEIGHT_INVERSE] = "inverse", [PS_WEIGHT_POWER] = "power", NULL};
 static const char *const merge_kinds[] = {[PS_MERGE_MEAN] = "mean",
@@ -150,6 +150,21 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.schedule.step_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.step_steps), .min = 1,
      .max = 1e12, .value = "preset", .fallback = "10000", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_STEP, .help = "step: worker's steps between two factors"},
+    {"parameters.schedule.total_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.total_steps), .min = 1,
+     .max = 1e12, .value = "preset", .fallback = "10000", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: worker's steps to its end"},
+    {"parameters.schedule.floor", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.schedule.floor), .min = 0, .max = 1,
+     .value = "preset", .fallback = "0", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: the part of the rate that is left at its end"},
+    {"parameters.schedule.milestones", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.milestones),
+     .value = "preset", .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
+     .chosen = 1u << PS_SCHEDULE_MULTI_STEP,
+     .help = "multi-step: worker's steps at which the rate drops, rising, with commas"},
+    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors), .value = "preset",
+     .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
+     .chosen = 1u << PS_SCHEDULE_MULTI_STEP,
+     .help =
+         "multi-step: what the rate is multiplied by at each drop, with commas; the last also at later ones"},
     {"parameters.schedule.warmup_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.warmup_steps), .min = 0,
      .max = 1e12, .value = "preset", .fallback = "0",
      .help = "first steps over which the rate grows linearly"},

@@ -589,6 +589,21 @@ START_TEST(training_alone)
 }
 END_TEST
 
+START_TEST(schedules_reach_the_library)
+{
+    ck_assert_int_eq(run("--method sgd --schedule cosine:500:0.1 " ALONE), CNN_EXIT_OK);
+    ck_assert_str_eq(fake_seen.local.schedule, "cosine");
+    ck_assert_uint_eq(fake_seen.local.total_steps, 500);
+    ck_assert_double_eq(fake_seen.local.floor, 0.1);
+    setup();
+    ck_assert_int_eq(run("--method sgd --schedule multi-step:0.2:30:60 " ALONE), CNN_EXIT_OK);
+    ck_assert_str_eq(fake_seen.local.schedule, "multi-step");
+    ck_assert_double_eq(fake_seen.local.gamma, 0.2);
+    ck_assert_uint_eq(fake_seen.local.n_milestones, 2);
+    ck_assert(fake_seen.local.milestones[0] == 30 && fake_seen.local.milestones[1] == 60);
+}
+END_TEST
+
 START_TEST(training_alone_evaluates_the_average)
 {
     fake_plan.averaging = "mean";
@@ -676,6 +691,11 @@ static const struct {
     {"--method asgd --averaging-rate 0.5", "--averaging-rate: given for asgd", "with mvasgd"},
     {"--method sgd --weight-decay 2", "--weight-decay: 2", "0 to 1"},
     {"--method sgd --schedule cosine", "--schedule: \"cosine\"", "inv-sqrt:GAMMA"},
+    {"--method sgd --schedule cosine:0", "--schedule", "cosine:STEPS[:FLOOR]"},
+    {"--method sgd --schedule cosine:9:2", "--schedule", "cosine:STEPS[:FLOOR]"},
+    {"--method sgd --schedule multi-step:0.2", "--schedule", "multi-step:FACTOR:STEP"},
+    {"--method sgd --schedule multi-step:0.2:9:9", "--schedule", "rising"},
+    {"--method sgd --schedule plateau", "--schedule", "plateau is psd's"},
     {"--method sgd --schedule step:0.3", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:0", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:9:9", "--schedule", "step:FACTOR:STEPS"},
@@ -750,6 +770,7 @@ int main(void)
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
+    tcase_add_test(tc, schedules_reach_the_library);
     tcase_add_test(tc, training_alone_evaluates_the_average);
     tcase_add_test(tc, divergence_ends_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);
