@@ -225,6 +225,10 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
     bad = bad || add_parts(m, s) < 0 ||
           add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
           add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;
+    if (s->plateau.known)
+        bad = bad || json_object_set_new(m, "psd.plateau",
+                                         json_sprintf("%u %u %.17g", s->plateau.drops, s->plateau.since,
+                                                      s->plateau.best)) < 0;
     if (s->bare)
         bad = bad || add_number(m, "psd.bare", 1) < 0;
     if (s->evaluated)

@@ -491,6 +491,13 @@ static int check_schedule(struct psd_config *cfg, struct ps_error *err)
     int rc = strcmp(milestones, "none") == 0 ? 0 : read_milestones(milestones, s);
     if (rc == 0)
         rc = read_factors(!none ? factors : s->kind == PS_SCHEDULE_PLATEAU ? "0.2, 0.5" : "0.1", s);
+    bool one_clique = ps_method_is_one_clique(ps_rule_find(cfg->rule), cfg->clique.mode);
+    if (s->kind == PS_SCHEDULE_PLATEAU && (one_clique || cfg->servers.count > 1))
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.schedule.kind: found plateau %s, and parameters do not change there while the job "
+            "runs; allowed are the other kinds",
+            one_clique ? "in a job whose workers are one clique" : "with several servers");
     const char *wants = rc == 0 ? ps_schedule_wants(s) : "numbers with commas, at most 16";
     if (wants == NULL)
         return 0;

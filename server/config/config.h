@@ -15,7 +15,10 @@
 #define PSD_MAX_LANES        64
 #define PSD_MAX_CHUNK_FLOATS 1048576
 
-#define PSD_CONFIG_MAX_KEYS 96 /* rows of the key table */
+#define PSD_CONFIG_MAX_KEYS 128 /* rows of the key table */
+
+/* Whose loss a plateau is of: evaluators', or the workers' own. */
+enum psd_watch { PSD_WATCH_TEST, PSD_WATCH_TRAIN };
 
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
@@ -24,6 +27,10 @@ struct psd_config {
     struct ps_hyper hyper;
     struct {
         char milestones[256], factors[128]; /* as given; psd_config_check reads them into hyper.schedule */
+        enum psd_watch watch;               /* of plateau, as the rest */
+        uint32_t patience;
+        double threshold;
+        uint32_t every_s;
     } schedule;
     struct {
         enum ps_clique_mode mode;

@@ -130,7 +130,11 @@ START_TEST(unused_keys_are_refused)
         {"parameters.schedule.total_steps", "10000", NULL, "cosine would"},
         {"parameters.schedule.floor", "0.1", NULL, "cosine would"},
         {"parameters.schedule.milestones", "300", "none", "multi-step would"},
-        {"parameters.schedule.factors", "0.2", "none", "multi-step would"},
+        {"parameters.schedule.factors", "0.2", "none", "multi-step and plateau would"},
+        {"parameters.schedule.watch", "train_loss", NULL, "plateau would"},
+        {"parameters.schedule.patience", "3", NULL, "plateau would"},
+        {"parameters.schedule.threshold", "0.01", NULL, "plateau would"},
+        {"parameters.schedule.every_s", "30", NULL, "train_loss would"},
     };
     struct psd_config cfg, given;
     struct ps_error err;
@@ -186,6 +190,10 @@ static const struct {
     {"{kind: cosine, total_steps: 100, floor: 0.25}", NULL},
     {"{kind: multi-step, milestones: \"30000, 60000,  70000\", factors: \"0.2, 0.5\"}", NULL},
     {"{kind: multi-step, milestones: 300}", NULL},
+    {"{kind: plateau}", NULL},
+    {"{kind: plateau, watch: train_loss, every_s: 10, factors: \"0.2, 0.5, 0.5\", patience: 3}", NULL},
+    {"{kind: plateau, every_s: 10}", "watch test_loss does not use it; train_loss would"},
+    {"{kind: plateau, factors: 0}", "factors, 1 to 16 above 0 up to 1"},
     {"{kind: multi-step}", "allowed are milestones, 1 to 16 steps that rise"},
     {"{kind: multi-step, milestones: \"60000, 30000\"}", "milestones '60000, 30000'"},
     {"{kind: multi-step, milestones: \"3, , 4\"}", "numbers with commas"},
