@@ -62,6 +62,10 @@ static const struct row rows[] = {
      "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
     {"freeze", TEXT, AT(freeze), 0, 0, "PATTERNS",
      "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
+    {"clip-norm", REAL, AT(clip_norm), 0, 0, "C",
+     "cut each gradient down to this norm, over all that is trained"},
+    {"accumulate", NUMBER, AT(accumulate), 1, 65536, "K",
+     "make each step by the mean gradient of K batches (1)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
@@ -301,6 +305,14 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
                        a->state != NULL ? "state" : "step-ms");
     if (a->evaluate && a->init != NULL)
         return ps_fail(err, -EINVAL, "--init: given with --evaluate; allowed: for training");
+    if ((a->batch > 0 ? a->batch : 64) * a->accumulate > INT32_MAX)
+        return ps_fail(err, -EINVAL, "--accumulate: %llu batches; allowed: a step of at most 2^31 - 1 images",
+                       (unsigned long long)a->accumulate);
+    if (!isnan(a->clip_norm) && !(a->clip_norm > 0))
+        return ps_fail(err, -EINVAL, "--clip-norm: %g; allowed: above 0", a->clip_norm);
+    if ((a->evaluate || a->predict) && (!isnan(a->clip_norm) || a->accumulate > 1))
+        return ps_fail(err, -EINVAL, "--%s: given with --%s; allowed: for training",
+                       a->accumulate > 1 ? "accumulate" : "clip-norm", a->evaluate ? "evaluate" : "predict");
     if (a->init_skip != NULL && a->init == NULL)
         return ps_fail(err, -EINVAL, "--init-skip: given without --init; allowed: with it");
     if (a->once && a->every_s != 0)
@@ -342,7 +354,9 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .learning_rate = NAN,
                                 .momentum = NAN,
                                 .averaging_rate = NAN,
-                                .weight_decay = NAN};
+                                .weight_decay = NAN,
+                                .accumulate = 1,
+                                .clip_norm = NAN};
     struct option options[N_ROWS + 1] = {{0}};
     int rc = 0, found;
 

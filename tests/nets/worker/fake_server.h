@@ -27,6 +27,8 @@ struct fake_seen {
     struct psc_local local;
     double test_accuracy; /* of the last report */
     float x_first;        /* what psc_begin was offered, of its first float */
+    size_t n_samples;     /* of the last step */
+    double g_norm;        /* the largest of all steps */
     float x_sum;          /* of the vector after the last step */
 };
 

@@ -333,6 +333,27 @@ START_TEST(a_first_point_that_does_not_fit_is_refused_before)
 }
 END_TEST
 
+START_TEST(gradients_are_cut_down_and_added_up)
+{
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_double_gt(fake_seen.g_norm, 0.5);
+    ck_assert_uint_eq(fake_seen.n_samples, 32);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --clip-norm 0.25"), CNN_EXIT_OK);
+    ck_assert_double_eq_tol(fake_seen.g_norm, 0.25, 1e-6);
+    /* The same images in fewer steps: an epoch has as many. */
+    setup();
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 1024 --accumulate 4 --epochs 1"),
+                     CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 15);
+    ck_assert_uint_eq(fake_seen.n_samples, 4096);
+    float added = fake_seen.x_sum;
+    setup();
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
+    ck_assert_float_eq_tol(fake_seen.x_sum, added, 1e-3f); /* 7850 floats, each within 1e-7 */
+}
+END_TEST
+
 START_TEST(frozen_tensors_are_the_manifests)
 {
     ck_assert_int_eq(run(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
@@ -647,6 +668,11 @@ static const struct {
     {"--predict --init f --center", "--center: given without --server", "with it"},
     {"--predict --server tcp://h:1 --steps 3", "--steps and --predict: both given", "one of them"},
     {"--server tcp://h:1 --confusion f", "--confusion: given for training", "--evaluate or --predict"},
+    {"--server tcp://h:1 --batch 65536 --accumulate 65536", "--accumulate: 65536 batches", "2^31 - 1 images"},
+    {"--server tcp://h:1 --clip-norm 0", "--clip-norm: 0", "above 0"},
+    {"--server tcp://h:1 --accumulate 0", "--accumulate: \"0\"", "1 to 65536"},
+    {"--server tcp://h:1 --evaluate --accumulate 2", "--accumulate: given with --evaluate", "for training"},
+    {"--server tcp://h:1 --predict --clip-norm 2", "--clip-norm: given with --predict", "for training"},
     {"--server tcp://h:1 --batch 0", "--batch: \"0\"", "1 to 65536"},
     {"--server tcp://h:1 --batch 12x", "--batch: \"12x\"", "1 to 65536"},
     {"--server tcp://h:1 --batch -1", "--batch: \"-1\"", "1 to 65536"},
@@ -757,6 +783,7 @@ int main(void)
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
+    tcase_add_test(tc, gradients_are_cut_down_and_added_up);
     tcase_add_test(tc, frozen_tensors_are_the_manifests);
     tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
     tcase_add_test(tc, predicting_with_a_first_point);
