@@ -28,6 +28,7 @@ struct cnn_gradient_call {
     const struct cnn_batch *batch;
     float *g;
     const struct cnn_ready *ready; /* NULL: nobody wants to know */
+    double label_smoothing;
 };
 
 struct cnn_backend {

@@ -66,12 +66,18 @@ void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t 
         out->probabilities[(size_t)i * classes + k] = (float)p[k];
 }
 
-double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank)
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double smoothing, double *dz,
+                            uint32_t *rank)
 {
     uint32_t best;
-    double log_sum = softmax(classes, z, dz, &best);
+    double log_sum = softmax(classes, z, dz, &best), each = smoothing / classes, others = 0;
 
-    dz[label] -= 1;
+    dz[label] -= 1 - smoothing;
+    for (uint32_t k = 0; smoothing > 0 && k < classes; k++) {
+        dz[k] -= each;
+        others += each * (z[k] - z[best]);
+    }
     *rank = rank_of(classes, z, label);
-    return log_sum - (z[label] - z[best]);
+    return smoothing > 0 ? log_sum - ((1 - smoothing) * (z[label] - z[best]) + others)
+                         : log_sum - (z[label] - z[best]);
 }

@@ -64,6 +64,8 @@ static const struct row rows[] = {
      "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
     {"clip-norm", REAL, AT(clip_norm), 0, 0, "C",
      "cut each gradient down to this norm, over all that is trained"},
+    {"label-smoothing", REAL, AT(label_smoothing), 0, 0, "E",
+     "train for 1 - E at the label, and E spread over all classes (0)"},
     {"accumulate", NUMBER, AT(accumulate), 1, 65536, "K",
      "make each step by the mean gradient of K batches (1)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
@@ -310,6 +312,11 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
                        (unsigned long long)a->accumulate);
     if (!isnan(a->clip_norm) && !(a->clip_norm > 0))
         return ps_fail(err, -EINVAL, "--clip-norm: %g; allowed: above 0", a->clip_norm);
+    if (!(a->label_smoothing >= 0 && a->label_smoothing < 1))
+        return ps_fail(err, -EINVAL, "--label-smoothing: %g; allowed: 0 to below 1", a->label_smoothing);
+    if ((a->evaluate || a->predict) && a->label_smoothing > 0)
+        return ps_fail(err, -EINVAL, "--label-smoothing: given with --%s; allowed: for training",
+                       a->evaluate ? "evaluate" : "predict");
     if ((a->evaluate || a->predict) && (!isnan(a->clip_norm) || a->accumulate > 1))
         return ps_fail(err, -EINVAL, "--%s: given with --%s; allowed: for training",
                        a->accumulate > 1 ? "accumulate" : "clip-norm", a->evaluate ? "evaluate" : "predict");

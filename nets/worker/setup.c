@@ -88,7 +88,8 @@ static int open_net(struct cnn_job *job)
     struct cnn_net_options opt = {.model = &job->model,
                                   .backend = job->args->backend,
                                   .batch = (uint32_t)job->args->batch,
-                                  .threads = (uint32_t)job->args->threads};
+                                  .threads = (uint32_t)job->args->threads,
+                                  .label_smoothing = job->args->label_smoothing};
     int rc = cnn_net_create(&opt, &job->net, &err);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
