@@ -85,6 +85,10 @@ struct psc_tensor {
     uint32_t n_dims; /* 0 to PSC_MAX_DIMS; 0: a scalar, of one value, whose shape is all 0 */
     uint32_t role;   /* enum psc_role */
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
+    /* What the method's learning rate is multiplied by for this tensor, wherever its step is made: 0.000001
+     * to 1000, in whole millionths; 0: 1. Read for PSC_PARAM. All workers of a job say the same. With
+     * `optimizer: external` the step is the caller's own, and other rates than 1 are PSC_EUNSUPPORTED. */
+    double rate;
 };
 
 #define PSC_MAX_MILESTONES 16

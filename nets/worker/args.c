@@ -62,6 +62,10 @@ static const struct row rows[] = {
      "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
     {"freeze", TEXT, AT(freeze), 0, 0, "PATTERNS",
      "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
+    {"rates", TEXT, AT(rates), 0, 0, "RATES",
+     "what the learning rate of tensors is multiplied by, such as fc2.*=10,*.bias=2; every worker and "
+     "evaluator of a job "
+     "says the same"},
     {"clip-norm", REAL, AT(clip_norm), 0, 0, "C",
      "cut each gradient down to this norm, over all that is trained"},
     {"label-smoothing", REAL, AT(label_smoothing), 0, 0, "E",

@@ -11,7 +11,7 @@
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
         *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key, *transport, *init,
-        *init_skip, *freeze, *confusion;          /* NULL: not given; into argv or static */
+        *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
     uint64_t accumulate; /* batches a step */

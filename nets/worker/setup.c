@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "nets/machine.h"
+#include "nets/training/rates.h"
 #include "nets/worker/no_server.h"
 #include "nets/worker/predict.h"
 #include "proto/log.h"
@@ -82,6 +83,22 @@ static int open_model(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
+/* After it is known what is frozen. */
+static int open_rates(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *text = job->args->rates;
+    job->rates = calloc(job->n_params + 1, sizeof *job->rates);
+    if (job->rates == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for the rates of %zu tensors", job->n_params);
+        return CNN_EXIT_INTERNAL;
+    }
+    if (text == NULL || cnn_rates_read(text, job->params, job->n_params, job->rates, &err) == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "rates.failed", "--rates: %s", err.text);
+    return CNN_EXIT_USAGE;
+}
+
 static int open_net(struct cnn_job *job)
 {
     struct ps_error err;
@@ -118,7 +135,8 @@ static int begin(struct cnn_job *job)
                                              .offset = params[i].offset,
                                              .n_dims = params[i].n_dims,
                                              .role = (uint32_t)params[i].role,
-                                             .decay = (uint32_t)params[i].decay};
+                                             .decay = (uint32_t)params[i].decay,
+                                             .rate = params[i].role == CNN_PARAM ? job->rates[i] : 0};
             for (uint32_t d = 0; d < params[i].n_dims; d++)
                 tensors[i].shape[d] = params[i].shape[d];
         }
@@ -235,6 +253,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
     if (rc == CNN_EXIT_OK)
         rc = open_model(job);
     if (rc == CNN_EXIT_OK)
+        rc = open_rates(job);
+    if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_first_point_load(job);
@@ -255,6 +275,7 @@ void cnn_job_close(struct cnn_job *job)
     cnn_net_destroy(job->net);
     free(job->first);
     free(job->params);
+    free(job->rates);
     cnn_freeze_finish(&job->freeze);
     cnn_data_close(job->data);
 }

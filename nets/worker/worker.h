@@ -30,6 +30,7 @@ struct cnn_job {
     struct cnn_data_info info;
     struct cnn_net *net;
     struct cnn_param *params; /* of the model */
+    double *rates;            /* of each of params, of the learning rate */
     struct cnn_freeze freeze;
     size_t n_params;
     size_t n_pixels, n_floats;

@@ -219,6 +219,7 @@ struct mark {
 static const struct mark marks[] = {
     {"psd.roles", "role", PS_ROLE_FROZEN, offsetof(struct ps_tensor, role), false},
     {"psd.decay", "decay", PS_NO_DECAY, offsetof(struct ps_tensor, decay), true},
+    {"psd.rates", "rate", PS_MAX_RATE_PPM, offsetof(struct ps_tensor, rate_ppm), true},
 };
 
 static int decode_mark(const struct decoder *d, const struct mark *mark, struct ps_tensor *tensors, size_t n)

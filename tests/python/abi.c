@@ -16,9 +16,9 @@ struct field {
 #member, offsetof(struct type, member), sizeof(((struct type *)NULL)->member)                        \
     }
 
-static const struct field psc_tensor_fields[] = {FIELD(psc_tensor, name),  FIELD(psc_tensor, offset),
-                                                 FIELD(psc_tensor, shape), FIELD(psc_tensor, n_dims),
-                                                 FIELD(psc_tensor, role),  FIELD(psc_tensor, decay)};
+static const struct field psc_tensor_fields[] = {
+    FIELD(psc_tensor, name), FIELD(psc_tensor, offset), FIELD(psc_tensor, shape), FIELD(psc_tensor, n_dims),
+    FIELD(psc_tensor, role), FIELD(psc_tensor, decay),  FIELD(psc_tensor, rate)};
 static const struct field psc_local_fields[] = {
     FIELD(psc_local, size),         FIELD(psc_local, method),          FIELD(psc_local, learning_rate),
     FIELD(psc_local, momentum),     FIELD(psc_local, averaging_rate),  FIELD(psc_local, weight_decay),

@@ -51,6 +51,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     fake_seen.x_first = x[0];
     for (size_t i = 0; i < n_tensors; i++) {
         uint64_t n = 1;
+        fake_seen.rates += tensors[i].rate;
         fake_seen.n_frozen += tensors[i].role == PSC_FROZEN;
         if (tensors[i].offset != c->n)
             return PSC_EINVAL;

@@ -24,6 +24,7 @@ struct fake_seen {
     uint64_t steps, pulls, averages, points, reports, closes, waits, saves, loads;
     int32_t kind, rank;
     size_t n_tensors, n_frozen;
+    double rates; /* the sum of all tensors' */
     struct psc_local local;
     double test_accuracy; /* of the last report */
     float x_first;        /* what psc_begin was offered, of its first float */

@@ -354,6 +354,21 @@ START_TEST(gradients_are_cut_down_and_added_up)
 }
 END_TEST
 
+START_TEST(rates_are_the_manifests)
+{
+    ck_assert_int_eq(run(TRAIN " --rates *.bias=2.5"), CNN_EXIT_OK);
+    ck_assert_double_eq(fake_seen.rates, 3.5);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates *=4 --freeze fc1.bias"), CNN_EXIT_OK);
+    ck_assert_double_eq(fake_seen.rates, 4); /* what is frozen has none */
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates conv1.*=2"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates fc1.bias=0"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+}
+END_TEST
+
 START_TEST(frozen_tensors_are_the_manifests)
 {
     ck_assert_int_eq(run(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
@@ -787,6 +802,7 @@ int main(void)
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, gradients_are_cut_down_and_added_up);
+    tcase_add_test(tc, rates_are_the_manifests);
     tcase_add_test(tc, frozen_tensors_are_the_manifests);
     tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
     tcase_add_test(tc, predicting_with_a_first_point);

@@ -25,6 +25,7 @@ class psc_tensor(C.Structure):
         ("n_dims", C.c_uint32),
         ("role", C.c_uint32),
         ("decay", C.c_uint32),
+        ("rate", C.c_double),
     ]
 
 
