@@ -88,6 +88,8 @@ static const struct row rows[] = {
     {"confusion", TEXT, AT(confusion), 0, 0, "FILE",
      "with --evaluate, --predict or --method: each class's results and the confusion matrix of the last "
      "evaluation"},
+    {"train-sample", NUMBER, AT(train_sample), 1, UINT32_MAX, "N",
+     "with --evaluate or --method: the loss over N images of the training set too"},
     {"history", TEXT, AT(history), 0, 0, "FILE", "and append a JSON line for each"},
     {"learning-rate", REAL, AT(learning_rate), 0, 0, "ETA", "with --method: the step size"},
     {"momentum", REAL, AT(momentum), 0, 0, "M", "with --method msgd: 0 to below 1 (0.9)"},
@@ -286,6 +288,9 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
     if (a->predict && (rc = check_predict(a, err)) != 0)
         return rc;
+    if (a->train_sample != 0 && !a->evaluate && a->method == NULL)
+        return ps_fail(err, -EINVAL,
+                       "--train-sample: given without --evaluate; allowed: with it, or with --method");
     if (a->confusion != NULL && !a->evaluate && !a->predict && a->method == NULL)
         return ps_fail(err, -EINVAL,
                        "--confusion: given for training; allowed: with --evaluate or --predict");

@@ -14,7 +14,8 @@ struct cnn_worker_args {
         *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    uint64_t accumulate; /* batches a step */
+    uint64_t train_sample; /* images; 0: not given */
+    uint64_t accumulate;   /* batches a step */
     double label_smoothing;
     double clip_norm;        /* NaN: gradients are as they are */
     uint64_t step_ms;        /* that a gradient takes at least */

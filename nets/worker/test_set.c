@@ -43,6 +43,8 @@ int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
     *s = (struct cnn_scorer){.job = job};
     int rc = cnn_results_open(&s->results, job);
     if (rc == CNN_EXIT_OK)
+        rc = cnn_train_sample_open(&s->train, job);
+    if (rc == CNN_EXIT_OK)
         rc = load_test_set(s);
     const char *path = job->args->history;
     if (rc != CNN_EXIT_OK || path == NULL)
@@ -60,6 +62,7 @@ void cnn_scorer_close(struct cnn_scorer *s)
     if (s->history != NULL)
         fclose(s->history);
     cnn_results_close(&s->results);
+    cnn_train_sample_close(&s->train);
     free(s->images);
     free(s->labels);
 }
@@ -105,6 +108,10 @@ static void write_json(const struct cnn_scorer *s, FILE *out, double t, const ch
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
     if (shows_top_5(s))
         cnn_json_number(out, "test_accuracy_5", s->accuracy_5);
+    if (s->train.stream != NULL) {
+        cnn_json_number(out, "train_loss", m->loss);
+        cnn_json_number(out, "train_accuracy", m->accuracy);
+    }
     fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
@@ -161,7 +168,10 @@ static void tell(struct cnn_scorer *s, const char *vector, double t, const struc
         printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f", t, vector, m->center_version, m->test_accuracy);
         if (shows_top_5(s))
             printf("  top five %.4f", s->accuracy_5);
-        printf("  loss %.4f\n", m->test_loss);
+        printf("  loss %.4f", m->test_loss);
+        if (s->train.stream != NULL)
+            printf("  training accuracy %.4f  loss %.4f", m->accuracy, m->loss);
+        putchar('\n');
         fflush(stdout);
     }
     if (s->history != NULL)
@@ -174,6 +184,9 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
         ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
         return CNN_EXIT_INTERNAL;
     }
+    int rc = cnn_train_sample_score(&s->train, x, &m->loss, &m->accuracy);
+    if (rc != CNN_EXIT_OK)
+        return rc;
     tell(s, vector, t, m);
     if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
         s->lacks = true;

@@ -563,6 +563,36 @@ START_TEST(evaluating_the_average)
 }
 END_TEST
 
+/* The same images each time; of those, what training would say of the first batch. */
+START_TEST(the_training_loss_stands_beside_the_test_loss)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256], text[400];
+    double loss[2], accuracy;
+    close(mkstemp(path));
+    for (int i = 0; i < 2; i++) {
+        setup();
+        snprintf(line, sizeof line, EVALUATE " --once --batch %d --train-sample 500 --history %s",
+                 i == 0 ? 64 : 200, path);
+        ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    }
+    FILE *f = fopen(path, "r");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+        const char *at = strstr(text, ",\"train_loss\":");
+        ck_assert_ptr_nonnull(at);
+        ck_assert_int_eq(
+            sscanf(at, ",\"train_loss\":%lf,\"train_accuracy\":%lf,\"vector\"", &loss[i], &accuracy), 2);
+        ck_assert(loss[i] > 2 && loss[i] < 5 && accuracy > 0 && accuracy < 0.4); /* nothing was learned */
+    }
+    fclose(f);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-6); /* sums of floats in another order */
+    ck_assert_double_eq_tol(fake_seen.loss, loss[1], 1e-6);
+    unlink(path);
+    setup();
+    ck_assert_int_eq(run(EVALUATE " --once --train-sample 60001"), CNN_EXIT_USAGE);
+}
+END_TEST
+
 START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
 {
     char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
@@ -687,6 +717,7 @@ static const struct {
     {"--server tcp://h:1 --label-smoothing 1", "--label-smoothing: 1", "0 to below 1"},
     {"--server tcp://h:1 --evaluate --label-smoothing 0.1", "--label-smoothing: given with --evaluate",
      "for training"},
+    {"--server tcp://h:1 --train-sample 9", "--train-sample: given without --evaluate", "with it"},
     {"--server tcp://h:1 --clip-norm 0", "--clip-norm: 0", "above 0"},
     {"--server tcp://h:1 --accumulate 0", "--accumulate: \"0\"", "1 to 65536"},
     {"--server tcp://h:1 --evaluate --accumulate 2", "--accumulate: given with --evaluate", "for training"},
@@ -811,6 +842,7 @@ int main(void)
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
     tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, the_training_loss_stands_beside_the_test_loss);
     tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
