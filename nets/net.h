@@ -141,7 +141,7 @@ struct cnn_net_options {
     uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Nobody is pinned */
     enum cnn_precision precision;
     double label_smoothing; /* of gradients and their loss: 0 to below 1; scores are without */
-    uint64_t memory_limit; /* bytes of net, x and g together; 0: what the machine has to give */
+    uint64_t memory_limit;  /* bytes of net, x and g together; 0: what the machine has to give */
 };
 
 /* The images and labels of a call, lent until it returns. */

@@ -592,9 +592,11 @@ static int decode_plateau(const struct decoder *d)
         return 0;
     if ((rc = get_text(d, "psd.plateau", &text)) < 0)
         return rc;
-    p->known = strspn(text, "0123456789.e+- ") == strlen(text) &&
-               sscanf(text, "%9u %9u %lf%n", &p->drops, &p->since, &p->best, &n) == 3 && text[n] == 0 &&
+    char drops[10], since[10];
+    p->known = sscanf(text, "%9[0-9] %9[0-9] %lf%n", drops, since, &p->best, &n) == 3 && text[n] == 0 &&
                __builtin_isfinite(p->best);
+    p->drops = p->known ? (uint32_t)strtoul(drops, NULL, 10) : 0;
+    p->since = p->known ? (uint32_t)strtoul(since, NULL, 10) : 0;
     return p->known
                ? 0
                : damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
