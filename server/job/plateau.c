@@ -75,8 +75,10 @@ void psd_plateau_reported(struct psd *d, double loss)
 
 void psd_plateau_evaluated(struct psd *d, const struct psd_evaluation *e)
 {
-    if (watches(d, PSD_WATCH_TEST) && psd_evaluation_counts(d, e))
-        observe(d, e->loss);
+    if (!watches(d, PSD_WATCH_TEST) || !psd_evaluation_counts(d, e) || e->version == d->plateau.version)
+        return;
+    d->plateau.version = e->version;
+    observe(d, e->loss);
 }
 
 static void end_window(struct psd *d)

@@ -1,10 +1,11 @@
 /* plateau.h: schedule kind plateau: the learning rate drops when the loss does not get better any more (Zhang
  * et al. 2015: "divided by 5, then by 2, when the online loss stagnates").
  *
- * An observation is an evaluator's test loss, or the mean of the losses that workers reported over every_s
- * seconds. One that is less than the best by `threshold` of it is the new best; after `patience` in a row
- * that are not the next factor applies. A drop is a change of the method's parameters like a reload's: lanes
- * and workers have it from the same exchange on. Runs on the loop. */
+ * An observation is an evaluator's test loss of a center that was not evaluated before, or the mean of the
+ * losses that workers reported over every_s seconds. One that is less than the best by `threshold` of it is
+ * the new best; after `patience` in a row that are not the next factor applies. A drop is a change of the
+ * method's parameters like a reload's: lanes and workers have it from the same exchange on. Runs on the loop.
+ */
 #ifndef PSD_JOB_PLATEAU_H
 #define PSD_JOB_PLATEAU_H
 
@@ -20,6 +21,7 @@ struct psd_plateau {
     uint32_t drops; /* wanted; hyper.schedule.drops follows */
     double sum;     /* of what workers reported since begin_ms, finite numbers; how many */
     uint64_t n, begin_ms;
+    uint64_t version; /* of the center, last evaluated */
 };
 
 /* One observation: whether the rate is to drop. */
