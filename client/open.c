@@ -213,7 +213,14 @@ static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, 
     snprintf(what, sizeof what, "tensor %zu", i);
     int rc = psc_take_struct(&t, sizeof t, (const unsigned char *)given + i * c->opt.tensor_size,
                              c->opt.tensor_size, what, &c->error);
-    *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay};
+    *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay, 0};
+    if (rc == PSC_OK && t.role == PSC_PARAM && t.rate != 0) {
+        if (!(t.rate >= 1e-6 && t.rate <= 1000))
+            return psc_fail(c, PSC_EINVAL, "tensor %zu '%.60s': rate %g; allowed are 0.000001 to 1000, and 0",
+                            i, t.name != NULL ? t.name : "", t.rate);
+        uint32_t ppm = (uint32_t)(t.rate * 1e6 + 0.5);
+        out->rate_ppm = ppm == 1000000 ? 0 : ppm;
+    }
     memcpy(out->shape, t.shape, sizeof out->shape);
     return rc;
 }

@@ -146,6 +146,7 @@ static void on_tick(struct psd_timer *timer)
     if (!d->membership.started)
         psd_membership_joined(d); /* those who were expected may have had their time */
     psd_swap_check(d);
+    psd_plateau_tick(d);
     psd_saver_check_due(d);
     psd_saver_check_vector(d, d->state == PSD_STATE_STOPPING &&
                                   (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
@@ -247,6 +248,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     d->resumed_version = d->resumed.version;
     d->resumed.generation = psd_journal_generation(d);
     d->history.last_version = d->resumed.version;
+    psd_plateau_resume(d);
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
@@ -280,6 +282,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     struct ps_error err = {""};
     d->history.fd = d->state_lock = d->journal.file.fd = -1;
     d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
+    d->plateau.best = NAN;
     int rc = psd_auth_set_up(d, &err);
     if (rc < 0) {
         ps_log(PS_LOG_ERROR, "start.auth", "%s", err.text);

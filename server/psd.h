@@ -23,6 +23,7 @@
 #include "server/job/journal.h"
 #include "server/job/loss.h"
 #include "server/job/sd_notify.h"
+#include "server/job/plateau.h"
 #include "server/auth/munge.h"
 #include "server/lane/transports.h"
 #include "server/session/session.h"
@@ -289,6 +290,7 @@ struct psd {
     struct psd_membership membership;
     struct psd_cuts cuts;
     struct psd_swap swap;
+    struct psd_plateau plateau;
     struct psd_reload reload;
     struct psd_saver saver;
     struct psd_history history;

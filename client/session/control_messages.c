@@ -96,6 +96,7 @@ int psc_words_begin(void *socket, const struct ps_manifest *manifest, uint32_t c
             tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
             tensors[i].role = t->role;
             tensors[i].decay = t->decay;
+            tensors[i].rate_ppm = t->rate_ppm;
             list[i] = &tensors[i];
         }
         begin.client = client;

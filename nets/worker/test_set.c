@@ -30,7 +30,11 @@ static int open_test_set(struct cnn_scorer *s)
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
 {
     *s = (struct cnn_scorer){.job = job};
-    int rc = open_test_set(s);
+    int rc = cnn_results_open(&s->results, job);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_train_sample_open(&s->train, job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_test_set(s);
     const char *path = job->args->history;
     if (rc != CNN_EXIT_OK || path == NULL)
         return rc;
@@ -46,6 +50,8 @@ void cnn_scorer_close(struct cnn_scorer *s)
 {
     if (s->history != NULL)
         fclose(s->history);
+    cnn_results_close(&s->results);
+    cnn_train_sample_close(&s->train);
     cnn_stream_destroy(s->stream);
 }
 
@@ -64,14 +70,17 @@ struct sums {
 /* An enum cnn_exit, having logged why. */
 static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
 {
+    struct cnn_predictions out = {s->results.predicted, NULL};
     struct cnn_batch batch;
     struct cnn_score score;
     int n;
     while ((n = cnn_stream_lend(s->stream, &batch)) > 0) {
-        if (cnn_net_score_of(s->job->net, x, &batch, &score) != 0) {
+        if (cnn_net_predict(s->job->net, x, &batch, &out, &score) != 0) {
             ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
             return CNN_EXIT_INTERNAL;
         }
+        if (out.classes != NULL)
+            cnn_confusion_add(&s->results.confusion, batch.labels, out.classes, batch.n);
         sums->loss += score.loss * n;
         sums->correct += score.n_correct;
         sums->correct_5 += score.n_correct_5;
@@ -106,6 +115,10 @@ static void write_json(const struct cnn_scorer *s, FILE *out, double t, const ch
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
     if (shows_top_5(s))
         cnn_json_number(out, "test_accuracy_5", s->accuracy_5);
+    if (s->train.stream != NULL) {
+        cnn_json_number(out, "train_loss", m->loss);
+        cnn_json_number(out, "train_accuracy", m->accuracy);
+    }
     fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
@@ -149,8 +162,8 @@ int cnn_scorer_end(const struct cnn_scorer *s, int rc)
 {
     if (rc != CNN_EXIT_OK || !s->lacks)
         return rc;
-    ps_log(PS_LOG_ERROR, "history.lacks", "--history %s lacks lines that could not be written",
-           s->job->args->history);
+    ps_log(PS_LOG_ERROR, "history.lacks",
+           "--history or --confusion lacks what could not be written: see above");
     return CNN_EXIT_INTERNAL;
 }
 
@@ -162,7 +175,10 @@ static void tell(struct cnn_scorer *s, const char *vector, double t, const struc
         printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f", t, vector, m->center_version, m->test_accuracy);
         if (shows_top_5(s))
             printf("  top five %.4f", s->accuracy_5);
-        printf("  loss %.4f\n", m->test_loss);
+        printf("  loss %.4f", m->test_loss);
+        if (s->train.stream != NULL)
+            printf("  training accuracy %.4f  loss %.4f", m->accuracy, m->loss);
+        putchar('\n');
         fflush(stdout);
     }
     if (s->history != NULL)
@@ -173,6 +189,11 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
 {
     int rc = score_all(s, x, m);
     if (rc == CNN_EXIT_OK)
-        tell(s, vector, t, m);
-    return rc;
+        rc = cnn_train_sample_score(&s->train, x, &m->loss, &m->accuracy);
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    tell(s, vector, t, m);
+    if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
+        s->lacks = true;
+    return CNN_EXIT_OK;
 }

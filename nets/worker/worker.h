@@ -5,6 +5,7 @@
 #include "client/psclient.h"
 #include "nets/data/data.h"
 #include "nets/net.h"
+#include "nets/training/freeze.h"
 #include "nets/worker/args.h"
 #include "nets/worker/clique.h"
 #include "nets/worker/signals.h"
@@ -28,8 +29,13 @@ struct cnn_job {
     struct cnn_data *data;
     struct cnn_data_info info;
     struct cnn_net *net;
+    struct cnn_param *params; /* of the model */
+    double *rates;            /* of each of params, of the learning rate */
+    struct cnn_freeze freeze;
+    size_t n_params;
     size_t n_pixels, n_floats;
-    float *x; /* n_floats */
+    float *x;     /* n_floats */
+    float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
     bool joined;  /* training may begin: from then on a signal lets the step end */
@@ -42,6 +48,14 @@ struct cnn_job {
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained);
 void cnn_job_close(struct cnn_job *job);
+
+/* --init: reads the file into job->first, and says what it lacks. An enum cnn_exit, having logged why. */
+int cnn_first_point_load(struct cnn_job *job);
+/* Fills job->x with what is offered as the first point. -ENOMEM. */
+int cnn_first_point_fill(struct cnn_job *job);
+/* The job has begun, and job->x is where it starts: says so where that is not the first point of --init, and
+ * lets go of that. */
+void cnn_first_point_begun(struct cnn_job *job);
 
 /* Logs what failed and returns the exit status that says so. rc: negative, of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);

@@ -98,6 +98,8 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
+    if (!s->observer)
+        psd_plateau_reported(d, r->loss);
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
@@ -116,6 +118,7 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
                                             .client = s->client,
                                             .incarnation = s->incarnation};
     psd_saver_evaluated(d, &d->evaluation);
+    psd_plateau_evaluated(d, &d->evaluation);
     psd_stop_check(d);
 }
 

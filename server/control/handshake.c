@@ -66,6 +66,13 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     schedule->gamma = h->schedule.gamma;
     schedule->step_steps = h->schedule.step_steps;
     schedule->warmup_steps = h->schedule.warmup_steps;
+    schedule->total_steps = h->schedule.total_steps;
+    schedule->floor = h->schedule.floor;
+    schedule->milestones = (uint64_t *)(uintptr_t)h->schedule.milestones;
+    schedule->n_milestones = h->schedule.n_milestones;
+    schedule->factors = (double *)(uintptr_t)h->schedule.factors;
+    schedule->n_factors = h->schedule.n_factors;
+    schedule->drops = h->schedule.drops;
     m->schedule = schedule;
     m->message_codec = (char *)(uintptr_t)d->cfg.codec.message;
     m->answer_codec = (char *)(uintptr_t)d->cfg.codec.answer;

@@ -49,6 +49,10 @@ static void prepare(struct psd *d, unsigned what)
     s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     s->incarnation = d->sessions.incarnation;
     s->job = d->job;
+    s->plateau = (struct psd_saved_plateau){.known = isfinite(d->plateau.best),
+                                            .drops = d->plateau.drops,
+                                            .since = d->plateau.since,
+                                            .best = d->plateau.best};
     s->saved_at_s = ps_wall_us() / 1000000;
 }
 

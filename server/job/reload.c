@@ -55,6 +55,8 @@ int psd_recipe_cook(struct psd *d, const struct psd_recipe *recipe, struct psd_c
         return rc;
     if (next->lanes == 0)
         next->lanes = d->cfg.lanes; /* auto is what it was */
+    if (next->hyper.schedule.kind == PS_SCHEDULE_PLATEAU)
+        next->hyper.schedule.drops = psd_plateau_drops(d, next->hyper.schedule.n_factors);
     if (d->state >= PSD_STATE_DRAINING)
         return ps_fail(err, -EINVAL, "psd is draining: its configuration stays as it is");
     if ((rc = psd_config_change(&d->cfg, next, method, others, err)) < 0 ||

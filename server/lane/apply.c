@@ -126,6 +126,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .delay = h->delay,
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
+                             .pull = pull,
                              .n_moves = 1,
                              .t = t,
                              .follow = follow};
@@ -149,6 +150,18 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
     r->n -= n;
 }
 
+/* The step at the tensor's own rate. */
+static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
+{
+    struct psd_move own = *move;
+    double rate = ps_rate_of(rate_ppm), pull = move->pull * rate;
+    if (rate_ppm == 0)
+        return own;
+    own.eta = (float)((double)move->eta * rate);
+    own.kappa = (float)((pull - 1) / (pull + 1));
+    return own;
+}
+
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
 static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
@@ -156,6 +169,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
 {
     enum { BLOCK = 4096 };
     bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->owed;
+    const struct psd_move own = at_rate(move, r.rate_ppm);
     size_t n_bad = 0;
     while (r.n > 0) {
         struct psd_run block = r;
@@ -164,7 +178,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
             takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
         norms->center_squares += lane->vec->squares(r.center, block.n);
         psd_lane_follow(lane, move, &block);
-        n_bad += move->rule->apply(move, r.center, r.state, r.m, block.n);
+        n_bad += own.rule->apply(&own, r.center, r.state, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
@@ -212,6 +226,7 @@ static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segmen
     const struct psd_center *center = lane->center;
     struct ps_range part = ps_range_meet(s->range, piece);
     struct psd_run r = {.role = (uint8_t)s->role,
+                        .rate_ppm = s->rate_ppm,
                         .at = part.begin,
                         .center = center->x + part.begin,
                         .m = m,

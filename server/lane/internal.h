@@ -96,8 +96,9 @@ void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float r
 
 /* A run of values of one role within a piece; state[k] and z are aligned with center. */
 struct psd_run {
-    uint8_t role; /* enum ps_role */
-    uint64_t at;  /* of its first value in the vector */
+    uint8_t role;      /* enum ps_role */
+    uint32_t rate_ppm; /* of the learning rate */
+    uint64_t at;       /* of its first value in the vector */
     float *center, *m;
     float *state[PSD_MAX_STATE]; /* of the rule, and behind it what the client last saw */
     float *z;                    /* NULL: no average */

@@ -1,6 +1,6 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
  * a format changes: DIR/frame, DIR/codec, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
- * DIR/cifar, DIR/lane, DIR/rounds, DIR/ring, DIR/shm, and those of image_seeds.c. */
+ * DIR/cifar, DIR/safetensors, DIR/lane, DIR/rounds, DIR/ring, DIR/shm, and those of image_seeds.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,6 +234,17 @@ static void make_cifar(void)
     write_seed("cifar", "fine", records, 1 + 2 * (CNN_CIFAR_RECORD + 1));
 }
 
+static void make_safetensors(void)
+{
+    static const char header[] = "{\"b\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[16,22]},"
+                                 "\"__metadata__\":{\"format\":\"pt\"},"
+                                 "\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}";
+    uint8_t file[8 + sizeof header - 1 + 22] = {sizeof header - 1};
+    memcpy(file + 8, header, sizeof header - 1);
+    write_seed("safetensors", "two", file, sizeof file);
+    write_seed("safetensors", "cut", file, sizeof file - 4);
+}
+
 /* A request of every kind, and one exchange once more, for both chunks of lane 0 by each client. */
 static void make_lane(void)
 {
@@ -412,7 +423,7 @@ int main(int argc, char **argv)
 {
     static const char *const targets[] = {"frame", "codec", "control", "checkpoint", "idx",
                                           "cifar", "lane",  "rounds",  "state",      "ring",
-                                          "shm",   "tar",   "picture", "cache"};
+                                          "shm",   "tar",   "picture", "cache", "safetensors"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -426,6 +437,7 @@ int main(int argc, char **argv)
     make_checkpoint(2, 2, 2);
     make_idx();
     make_cifar();
+    make_safetensors();
     make_lane();
     make_rounds();
     make_state();

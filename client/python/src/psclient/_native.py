@@ -25,6 +25,7 @@ class psc_tensor(C.Structure):
         ("n_dims", C.c_uint32),
         ("role", C.c_uint32),
         ("decay", C.c_uint32),
+        ("rate", C.c_double),
     ]
 
 
@@ -42,6 +43,10 @@ class psc_local(C.Structure):
         ("warmup_steps", C.c_uint64),
         ("pipeline_warmup", C.c_uint64),
         ("codec", C.c_char_p),
+        ("total_steps", C.c_uint64),
+        ("floor", C.c_double),
+        ("milestones", C.c_uint64 * 16),
+        ("n_milestones", C.c_uint32),
     ]
 
 

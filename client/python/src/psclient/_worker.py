@@ -80,6 +80,9 @@ class Local:
     warmup_steps: int = 0
     pipeline_warmup: int = 0
     codec: str = "raw"
+    total_steps: int = 10000
+    floor: float = 0.0
+    milestones: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,6 +248,10 @@ class Worker:
         _lib.psc_local_init(C.byref(out), C.sizeof(out), local.method.encode())
         for field in dataclasses.fields(local):
             value = getattr(local, field.name)
+            if field.name == "milestones":
+                out.n_milestones = len(value)
+                out.milestones[: len(value)] = value
+                continue
             setattr(out, field.name, value.encode() if isinstance(value, str) else value)
         return out
 
