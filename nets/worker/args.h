@@ -14,10 +14,10 @@ struct cnn_worker_args {
         *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    const char *view;        /* of images; NULL: its own */
-    const char *cache;       /* of decoded images; NULL: none */
-    const char *sampling;    /* NULL: the data set's own */
-    uint64_t max_damaged;    /* images left out at most */
+    const char *view;      /* of images; NULL: its own */
+    const char *cache;     /* of decoded images; NULL: none */
+    const char *sampling;  /* NULL: the data set's own */
+    uint64_t max_damaged;  /* images left out at most */
     uint64_t train_sample; /* images; 0: not given */
     uint64_t accumulate;   /* batches a step */
     double label_smoothing;

@@ -423,7 +423,7 @@ int main(int argc, char **argv)
 {
     static const char *const targets[] = {"frame", "codec", "control", "checkpoint", "idx",
                                           "cifar", "lane",  "rounds",  "state",      "ring",
-                                          "shm",   "tar",   "picture", "cache", "safetensors"};
+                                          "shm",   "tar",   "picture", "cache",      "safetensors"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
