@@ -84,6 +84,7 @@ enum psd_last_save {
 struct psd_saver {
     bool busy;
     bool is_last; /* of the write under way: the job ends with it */
+    bool still;   /* of the snapshot under way: nobody takes part in rounds yet, and nothing moves */
     enum psd_last_save last;
     uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
@@ -417,6 +418,8 @@ int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
 int psd_saver_check_end(const struct psd *d, struct ps_error *err);
+/* The center is new: takes its first checkpoint, where there are to be any. */
+void psd_saver_begin(struct psd *d);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */
