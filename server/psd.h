@@ -18,6 +18,7 @@
 #include "server/status/http.h"
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
+#include "server/control/early.h"
 #include "server/control/rendezvous.h"
 #include "server/job/journal.h"
 #include "server/job/loss.h"
@@ -50,6 +51,7 @@ struct psd_control {
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
     struct ps_log_limit log_limit;
+    struct psd_early early;
 };
 
 /* The newest evaluation of the center that an observer reported. */
@@ -379,6 +381,8 @@ uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
 /* server/control/control.c */
 /* listen: "" : as configured. */
 int psd_control_open(struct psd *d, const char *listen, struct ps_error *err);
+/* All servers are here: hears the Hellos that came before. */
+void psd_control_take_early(struct psd *d);
 void psd_control_close(struct psd *d);
 void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
 void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
