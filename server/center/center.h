@@ -32,11 +32,11 @@ struct psd_center {
     struct ps_hyper hyper;
     const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes have the first */
     uint32_t window_chunks;
-    uint32_t most_in_flight;     /* of a client and lane, whichever road it takes */
-    _Atomic uint32_t generation; /* of the method; other servers take the head's before clients come */
-    uint64_t version;            /* of the center when this method began, or psd was resumed */
-    uint64_t moves;              /* that the rule's state had seen by then */
-    uint64_t origin;             /* version - moves, modulo 2^64: where the state began */
+    uint32_t most_in_flight; /* of a client and lane, whichever road it takes */
+    uint32_t generation;     /* of the method */
+    uint64_t version;        /* of the center when this method began, or psd was resumed */
+    uint64_t moves;          /* that the rule's state had seen by then */
+    uint64_t origin;         /* version - moves, modulo 2^64: where the state began */
     float *x; /* [n_floats], owned; only `own` of it, and of all vectors here, is ever touched */
     float *state[PSD_MAX_STATE];
     float **seen; /* [n_seen][n_floats], owned: what each client last saw, of rules that take it */

@@ -154,14 +154,6 @@ static void enter_place(struct psd *d, uint64_t place)
     f->placed = f->served = true;
 }
 
-/* Its own record may have counted otherwise. Lanes hear of clients after this. */
-static void take_generation(struct psd *d, uint32_t generation)
-{
-    atomic_store_explicit(&d->shared.generation, generation, memory_order_relaxed);
-    if (d->center != NULL)
-        atomic_store_explicit(&d->center->generation, generation, memory_order_relaxed);
-}
-
 static void on_place(struct psd *d, const Ps__Place *m)
 {
     struct psd_follow *f = &d->follow;
@@ -175,9 +167,8 @@ static void on_place(struct psd *d, const Ps__Place *m)
     } else if (m->begin == PSD_BEGIN_GO_ON) {
         enter_place(d, m->place);
         d->job = m->job;
-        take_generation(d, m->generation);
         psd_journal_wake(d);
-        psd_journal_put_method(d);
+        psd_journal_put(d);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");

@@ -71,7 +71,6 @@ static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin 
     p.version = version;
     p.place = s->place;
     p.job = d->job;
-    p.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
     psd_team_send(d, s, &m);

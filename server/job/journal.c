@@ -97,8 +97,8 @@ uint32_t psd_journal_generation(const struct psd *d)
 {
     const struct psd_job_record *b = &d->journal.before;
     uint32_t saved = d->resumed.generation;
-    if (!psd_is_head(d))
-        return saved; /* until the head says it */
+    if (d->cfg.servers.count > 1)
+        return saved; /* all of them have to agree */
     if (!goes_on_with(d, true))
         return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
     uint32_t told = b->generation > saved ? b->generation : saved;

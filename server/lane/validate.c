@@ -7,8 +7,7 @@
 static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
                        const struct psd_request_kind *kind)
 {
-    if (lane->center == NULL ||
-        f->generation != atomic_load_explicit(&lane->center->generation, memory_order_relaxed))
+    if (lane->center == NULL || f->generation != lane->center->generation)
         return false;
     return !lane->closing || !kind->lands ||
            psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq);

@@ -11,7 +11,6 @@
 #include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
 #include "tests/support/raw_client.h"
-#include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
@@ -301,55 +300,6 @@ START_TEST(workers_take_the_method_that_psd_comes_back_with)
 }
 END_TEST
 
-static void resume_all(struct servers *t, const char *config)
-{
-    servers_kill(t);
-    for (int i = 0; i < t->n; i++) {
-        write_config(&t->d[i], config);
-        ck_assert_int_eq(daemon_start(&t->d[i], "--resume"), 0);
-    }
-}
-
-static void two_servers_change(const char *const *pair)
-{
-    enum { REFUSED = 2 };
-    static const char *settings[] = {COMMON, "lanes=1", "learning_rate=0.001", NULL};
-    struct servers t;
-    struct crew_worker crew[WORKERS];
-    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
-    for (int i = 0; i < t.n; i++)
-        write_config(&t.d[i], pair[0]);
-    ck_assert_int_eq(servers_start(&t), 0);
-    start_crew(&t.d[0], crew);
-    for (int i = 0; i < t.n; i++)
-        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", WAIT_S));
-    daemon_stop(&t.d[1], SIGKILL, WAIT_S);
-    write_config(&t.d[1], pair[1]);
-    ck_assert_int_eq(daemon_run(&t.d[1], "--resume", WAIT_S), REFUSED);
-    for (int restart = 0; restart < 2; restart++) {
-        resume_all(&t, pair[1]);
-        assert_go_on(&t.d[0], crew, WORKERS, pair[1]);
-        for (int i = 0; i < t.n; i++)
-            ck_assert_double_eq(daemon_number(&t.d[i], "/status", "generation"), 1);
-    }
-    resume_all(&t, pair[0]);
-    assert_go_on(&t.d[0], crew, WORKERS, pair[0]);
-    stop_all(crew);
-    ck_assert(servers_end(&t, WAIT_S));
-    servers_remove(&t);
-}
-
-/* The same of two servers, whose records differ: one was refused with another method, which it counted. */
-START_TEST(workers_take_the_method_that_two_servers_come_back_with)
-{
-    static const char *const pairs[][2] = {{"method: async-sgd\n", "method: downpour\n"},
-                                           {"method: sync-easgd\n", "method: async-msgd\n"},
-                                           {"method: async-sgd\n", "method: sync-sgd\n"}};
-    for (size_t i = 0; i < ROWS(pairs); i++)
-        two_servers_change(pairs[i]);
-}
-END_TEST
-
 /* Connections, control road included, are reset again and again while methods change: what was on its way is
  * lost, in the middle of the exchange that a swap waits for, or behind it. */
 static void cut_through(const struct daemon *d, const struct crew_worker *crew, struct proxy *proxy)
@@ -553,7 +503,6 @@ int main(void)
         every_method_follows_every_other,
         a_swapped_job_outlives_psd,
         workers_take_the_method_that_psd_comes_back_with,
-        workers_take_the_method_that_two_servers_come_back_with,
         no_update_is_lost_when_connections_are_cut_meanwhile,
         a_stopped_worker_takes_the_method_when_it_is_back,
         an_exchange_refused_in_the_middle_holds_nothing_up,
