@@ -230,6 +230,7 @@ finishes "$(printf 'cliques-%.0s' {1..25})" --workers 2 --clients 1 --method mpi
 
 # The line that psrun prints is to be copied, however deep the folder lies.
 name=$(printf 'deep-%.0s' {1..40})
+: >"$folder/out"
 setsid "$root/scripts/psrun" --run-dir "$folder/$name" --workers 0 >"$folder/out" 2>&1 </dev/null &
 psrun_pid=$!
 started+=("$psrun_pid")
