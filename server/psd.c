@@ -420,6 +420,7 @@ static void complete(struct psd *d)
     if (d->center != NULL)
         psd_job_resume(d);
     announce(d);
+    psd_control_take_early(d);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)

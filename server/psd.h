@@ -19,6 +19,7 @@
 #include "server/status/http.h"
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
+#include "server/control/early.h"
 #include "server/control/rendezvous.h"
 #include "server/job/journal.h"
 #include "server/job/loss.h"
@@ -52,6 +53,7 @@ struct psd_control {
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
     struct ps_log_limit log_limit;
+    struct psd_early early;
 };
 
 /* The newest evaluation of the center that an observer reported. */
@@ -86,6 +88,7 @@ enum psd_last_save {
 struct psd_saver {
     bool busy;
     bool is_last; /* of the write under way: the job ends with it */
+    bool still;   /* of the snapshot under way: nobody takes part in rounds yet, and nothing moves */
     enum psd_last_save last;
     uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
@@ -451,6 +454,8 @@ uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
 /* server/control/control.c */
 /* listen: "" : as configured. */
 int psd_control_open(struct psd *d, const char *listen, struct ps_error *err);
+/* All servers are here: hears the Hellos that came before. */
+void psd_control_take_early(struct psd *d);
 void psd_control_close(struct psd *d);
 void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
 void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
@@ -490,6 +495,8 @@ int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
 int psd_saver_check_end(const struct psd *d, struct ps_error *err);
+/* The center is new: takes its first checkpoint, where there are to be any. */
+void psd_saver_begin(struct psd *d);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */

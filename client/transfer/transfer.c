@@ -203,11 +203,13 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 static int prepare_for_road(struct psc *c)
 {
     struct psc_carriage *carry = &c->carriage;
-    carry->swapped = carry->refused = false;
-    if (carry->shard.n_lanes == carry->road.n_lanes)
-        return psc_wire_prepare(c, &carry->error);
-    psc_links_close(c); /* of the lanes that were */
-    return psc_lanes_prepare(c, &carry->error);
+    bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
+    if (!same_map)
+        psc_links_close(c); /* of the lanes that were */
+    int rc = same_map ? psc_wire_prepare(c, &carry->error) : psc_lanes_prepare(c, &carry->error);
+    carry->swapped = rc != PSC_OK;
+    carry->refused = false;
+    return rc;
 }
 
 /* The method has changed. An exchange is of one method in all its chunks: this one has landed whole, and what

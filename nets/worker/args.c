@@ -132,6 +132,8 @@ static const struct row rows[] = {
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: rings side by side (1)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: the longest silence of a member (60)"},
+    {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
+     "with --clique ring: how long a member's step may keep the others waiting (3600)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
@@ -368,6 +370,7 @@ static void fill_defaults(struct cnn_worker_args *a)
     a->links = a->links == 0 ? 1 : a->links;
     a->clique_name = a->clique_name == NULL ? "0" : a->clique_name;
     a->clique_timeout_s = a->clique_timeout_s == 0 ? 60 : a->clique_timeout_s;
+    a->clique_step_s = a->clique_step_s == 0 ? 3600 : a->clique_step_s;
 }
 
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err)

@@ -29,6 +29,7 @@ struct cnn_worker_args {
     int64_t member;          /* its rank in it; -1: any */
     int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
     double clique_timeout_s; /* 0: not given */
+    double clique_step_s;    /* likewise */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
     bool evaluate, predict, center, once, json, help, version;

@@ -279,6 +279,12 @@ static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size
         snprintf(text, size, "%s", address != NULL ? address : "unknown address");
 }
 
+static bool comes_early(const struct psd *d, const Ps__ToServer *m)
+{
+    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_team_is_complete(d) &&
+           !d->again.due;
+}
+
 static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
 {
     char address[64];
@@ -291,8 +297,21 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
         return;
     }
-    dispatch(d, &peer, m);
+    if (comes_early(d, m))
+        psd_early_keep(&d->control.early, id, body, m->hello->token, d->sessions.n_slots,
+                       psd_loop_now_ms(&d->loop));
+    else
+        dispatch(d, &peer, m);
     ps_control_free_to_server(m);
+}
+
+void psd_control_take_early(struct psd *d)
+{
+    struct psd_early all = psd_early_take(&d->control.early);
+    for (uint32_t i = 0; i < all.n; i++)
+        if (psd_early_is_fresh(&all.first[i], psd_loop_now_ms(&d->loop)))
+            receive_one(d, &all.first[i].id, &all.first[i].body);
+    psd_early_finish(&all);
 }
 
 /* Takes what is there, a batch at most: whoever floods the control road must not keep the loop from the rest.
@@ -412,6 +431,7 @@ void psd_control_close(struct psd *d)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
     psd_meetings_finish(&d->meetings);
+    psd_early_finish(&d->control.early);
     d->munge.on = false; /* what munged still says comes too late */
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);

@@ -223,10 +223,11 @@ static void become_ready(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     d->center_whole = true;
+    psd_saver_begin(d);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
-    d->saver.last_ms = d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
+    d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
     psd_job_unpark(d);

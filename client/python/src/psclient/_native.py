@@ -129,6 +129,7 @@ class psc_ring_options(C.Structure):
         ("timeout_ms", C.c_uint32),
         ("key_file", C.c_char_p),
         ("server_key", C.c_char_p),
+        ("step_ms", C.c_uint32),
     ]
 
 
