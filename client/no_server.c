@@ -1,5 +1,6 @@
 /* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. What Welcome would
  * have said comes from the options; everything else is as with a server, but for what travels. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,8 @@ void psc_local_init(struct psc_local *local, size_t size, const char *method)
                                        .schedule = "constant",
                                        .gamma = 0.1,
                                        .step_steps = 10000,
-                                       .codec = "raw"};
+                                       .codec = "raw",
+                                       .total_steps = 10000};
     memset(local, 0, size);
     memcpy(local, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
@@ -66,10 +68,40 @@ static int check_numbers(struct psc *c, const struct psc_local *l)
         if (!rows[i].fine)
             return psc_fail(c, PSC_EINVAL, "local: %s %g; allowed: %s", rows[i].name, rows[i].value,
                             rows[i].allowed);
-    if (l->schedule == NULL || ps_schedule_parse(l->schedule) < 0)
-        return psc_fail(c, PSC_EINVAL, "local: schedule '%.60s'; allowed: constant, step, inv-sqrt",
-                        l->schedule != NULL ? l->schedule : "");
     return PSC_OK;
+}
+
+static struct ps_schedule schedule_of(const struct psc_local *l)
+{
+    struct ps_schedule s = {.kind = (enum ps_schedule_kind)ps_schedule_parse(l->schedule),
+                            .gamma = l->gamma,
+                            .step_steps = l->step_steps,
+                            .warmup_steps = l->warmup_steps,
+                            .total_steps = l->total_steps,
+                            .floor = l->floor,
+                            .n_milestones = l->n_milestones,
+                            .factors = {l->gamma},
+                            .n_factors = 1};
+    for (uint32_t k = 0; k < l->n_milestones; k++)
+        s.milestones[k] = l->milestones[k];
+    return s;
+}
+
+/* On a plateau the server drops the rate. */
+static int check_schedule(struct psc *c, const struct psc_local *l)
+{
+    int kind = l->schedule != NULL ? ps_schedule_parse(l->schedule) : -EINVAL;
+    if (kind < 0 || kind == PS_SCHEDULE_PLATEAU)
+        return psc_fail(c, PSC_EINVAL,
+                        "local: schedule '%.60s'%s; allowed: constant, step, inv-sqrt, cosine, multi-step",
+                        l->schedule != NULL ? l->schedule : "", kind < 0 ? "" : " needs a server");
+    if (l->n_milestones > PSC_MAX_MILESTONES)
+        return psc_fail(c, PSC_EINVAL, "local: n_milestones %u; allowed: at most %d", l->n_milestones,
+                        PSC_MAX_MILESTONES);
+    struct ps_schedule s = schedule_of(l);
+    const char *wants = ps_schedule_wants(&s);
+    return wants == NULL ? PSC_OK
+                         : psc_fail(c, PSC_EINVAL, "local: schedule %s; allowed: %s", l->schedule, wants);
 }
 
 static int check_clique(struct psc *c, const struct psc_local *l, const struct psc_clique *clique)
@@ -93,27 +125,23 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
 
 static struct psc_road road_of(const struct psc_local *l, const struct ps_method *m)
 {
-    struct psc_road road = {
-        .incarnation = 1,
-        .n_lanes = 1,
-        .n_parts = 1,
-        .chunk_floats = 1024,
-        .message = ps_codec_find(0),
-        .answer = ps_codec_find(0),
-        .hyper = {.learning_rate = l->learning_rate,
-                  .alpha = NAN,
-                  .rho = NAN,
-                  .beta = NAN,
-                  .period = 1,
-                  .momentum = l->momentum,
-                  .averaging_rate = l->averaging_rate,
-                  .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
-                  .pipeline_warmup = l->pipeline_warmup,
-                  .weight_decay = l->weight_decay,
-                  .schedule = {.kind = (enum ps_schedule_kind)ps_schedule_parse(l->schedule),
-                               .gamma = l->gamma,
-                               .step_steps = l->step_steps,
-                               .warmup_steps = l->warmup_steps}}};
+    struct psc_road road = {.incarnation = 1,
+                            .n_lanes = 1,
+                            .n_parts = 1,
+                            .chunk_floats = 1024,
+                            .message = ps_codec_find(0),
+                            .answer = ps_codec_find(0),
+                            .hyper = {.learning_rate = l->learning_rate,
+                                      .alpha = NAN,
+                                      .rho = NAN,
+                                      .beta = NAN,
+                                      .period = 1,
+                                      .momentum = l->momentum,
+                                      .averaging_rate = l->averaging_rate,
+                                      .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
+                                      .pipeline_warmup = l->pipeline_warmup,
+                                      .weight_decay = l->weight_decay,
+                                      .schedule = schedule_of(l)}};
     snprintf(road.method, sizeof road.method, "%s", m->name);
     if (is_of_clique(m))
         snprintf(road.rule, sizeof road.rule, "%s", m->rule);
@@ -126,14 +154,28 @@ static struct psc_road road_of(const struct psc_local *l, const struct ps_method
     return road;
 }
 
+/* Of what would be too long to tell: FNV-1a over cosine's and multi-step's numbers. */
+static uint32_t digest_of(const struct psc_local *l)
+{
+    uint64_t numbers[PSC_MAX_MILESTONES + 2] = {l->total_steps};
+    unsigned char bytes[sizeof numbers];
+    uint32_t hash = 2166136261u;
+    memcpy(&numbers[1], &l->floor, sizeof l->floor);
+    memcpy(&numbers[2], l->milestones, l->n_milestones * sizeof *l->milestones);
+    memcpy(bytes, numbers, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return hash;
+}
+
 /* Everything that members must have in common, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
     snprintf(text, size,
-             "%s: eta %g %s %g %llu %llu, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s",
+             "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s",
              l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
-             (unsigned long long)l->warmup_steps, l->momentum, l->averaging_rate, l->weight_decay,
-             (unsigned long long)l->pipeline_warmup, l->codec);
+             (unsigned long long)l->warmup_steps, digest_of(l), l->momentum, l->averaging_rate,
+             l->weight_decay, (unsigned long long)l->pipeline_warmup, l->codec);
 }
 
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique)
@@ -145,7 +187,7 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     psc_local_init(&l, sizeof l, NULL);
     if ((rc = psc_take_struct(&l, sizeof l, given, given->size, "local", &c->error)) != PSC_OK ||
         (rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
-        (rc = check_clique(c, &l, clique)) != PSC_OK)
+        (rc = check_schedule(c, &l)) != PSC_OK || (rc = check_clique(c, &l, clique)) != PSC_OK)
         return rc;
     char text[160];
     describe(&l, text, sizeof text);

@@ -39,6 +39,14 @@ static char *default_name(void)
     return strdup(name);
 }
 
+enum { SHOWN_BYTES = 256 };
+
+/* Of a text that the server shows, no more than travels: a Hello is a small message. */
+static char *shown_copy(const char *text)
+{
+    return strndup(text != NULL ? text : "", SHOWN_BYTES);
+}
+
 /* struct psc_tensor as its first version had it; and as any may have it. */
 enum { FIRST_TENSOR_BYTES = 96, MAX_TENSOR_BYTES = 4096 };
 _Static_assert(sizeof(struct psc_tensor) >= FIRST_TENSOR_BYTES, "public structs only grow");
@@ -63,15 +71,16 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return psc_fail(c, PSC_EINVAL, "options: call psc_options_init first");
     int rc = psc_take_struct(opt, sizeof *opt, given, given->size, "options", &c->error);
     if (rc != PSC_OK) {
-        opt->server = opt->name = NULL;
+        opt->server = opt->name = opt->net = opt->data = NULL;
         return rc;
     }
     opt->size = sizeof *opt;
-    const char *server = opt->server, *name = opt->name;
+    const char *server = opt->server, *name = opt->name, *net = opt->net, *data = opt->data;
     const struct psc_local *local = opt->local;
     const char *key_file = opt->key_file, *server_key = opt->server_key;
     const char *transport = opt->transport != NULL ? opt->transport : "auto";
     opt->server = opt->name = opt->key_file = opt->server_key = opt->transport = NULL;
+    opt->net = opt->data = NULL;
     *clique_out = opt->clique;
     opt->local = NULL;
     opt->clique = NULL;
@@ -106,9 +115,11 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return rc;
     opt->server = strdup(server != NULL ? server : "");
     opt->name = name != NULL ? strdup(name) : default_name();
+    opt->net = shown_copy(net);
+    opt->data = shown_copy(data);
     *local_out = local;
-    return opt->server != NULL && opt->name != NULL ? PSC_OK
-                                                    : psc_fail(c, PSC_ENOMEM, "no memory for the options");
+    bool all = opt->server != NULL && opt->name != NULL && opt->net != NULL && opt->data != NULL;
+    return all ? PSC_OK : psc_fail(c, PSC_ENOMEM, "no memory for the options");
 }
 
 bool psc_is_open(const struct psc *c)
@@ -202,7 +213,14 @@ static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, 
     snprintf(what, sizeof what, "tensor %zu", i);
     int rc = psc_take_struct(&t, sizeof t, (const unsigned char *)given + i * c->opt.tensor_size,
                              c->opt.tensor_size, what, &c->error);
-    *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay};
+    *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay, 0};
+    if (rc == PSC_OK && t.role == PSC_PARAM && t.rate != 0) {
+        if (!(t.rate >= 1e-6 && t.rate <= 1000))
+            return psc_fail(c, PSC_EINVAL, "tensor %zu '%.60s': rate %g; allowed are 0.000001 to 1000, and 0",
+                            i, t.name != NULL ? t.name : "", t.rate);
+        uint32_t ppm = (uint32_t)(t.rate * 1e6 + 0.5);
+        out->rate_ppm = ppm == 1000000 ? 0 : ppm;
+    }
     memcpy(out->shape, t.shape, sizeof out->shape);
     return rc;
 }
@@ -411,5 +429,7 @@ void psc_close(struct psc *c)
     explicit_bzero(&c->proof, sizeof c->proof);
     free((char *)(uintptr_t)c->opt.server);
     free((char *)(uintptr_t)c->opt.name);
+    free((char *)(uintptr_t)c->opt.net);
+    free((char *)(uintptr_t)c->opt.data);
     free(c);
 }

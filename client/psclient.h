@@ -85,7 +85,13 @@ struct psc_tensor {
     uint32_t n_dims; /* 0 to PSC_MAX_DIMS; 0: a scalar, of one value, whose shape is all 0 */
     uint32_t role;   /* enum psc_role */
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
+    /* What the method's learning rate is multiplied by for this tensor, wherever its step is made: 0.000001
+     * to 1000, in whole millionths; 0: 1. Read for PSC_PARAM. All workers of a job say the same. With
+     * `optimizer: external` the step is the caller's own, and other rates than 1 are PSC_EUNSUPPORTED. */
+    double rate;
 };
+
+#define PSC_MAX_MILESTONES 16
 
 /* A method that needs no server: one worker by itself, or one clique. */
 struct psc_local {
@@ -97,12 +103,18 @@ struct psc_local {
     double averaging_rate; /* of mvasgd, above 0, at most 1. 0.001 */
     double weight_decay;   /* 0 to 1. 0 */
     const char *schedule; /* "constant", "step" (eta gamma^(t / step_steps)), "inv-sqrt" (eta / sqrt(1 + gamma
-                             t)). "constant" */
+                             t)), "cosine", "multi-step". "constant" */
     double gamma;         /* 0.1 */
     uint64_t step_steps;  /* at least 1. 10000 */
     uint64_t warmup_steps;    /* eta grows linearly over these first steps. 0 */
     uint64_t pipeline_warmup; /* of pipe-sgd: first steps, made as d-sync's. 0 */
     const char *codec;        /* of d-sync and pipe-sgd: how the floats of sums travel. "raw" */
+    uint64_t total_steps; /* of cosine, at least 1: eta (floor + (1 - floor)(1 + cos(pi t / total_steps)) /
+                             2), from then on eta floor. 10000 */
+    double floor;         /* 0 to 1. 0 */
+    uint64_t milestones[PSC_MAX_MILESTONES]; /* of multi-step: at each of these t, which rise, eta is
+                                                multiplied by */
+    uint32_t n_milestones;                   /* gamma. 0 */
 };
 
 struct psc_options {
@@ -160,6 +172,12 @@ struct psc_options {
      * asked. */
     int (*go_on)(void *go_on_arg);
     void *go_on_arg;
+    /* What is trained, for people who look at the job: /workers, psctl top and the live page show it. net,
+     * data: a name each, such as "lenet" and "mnist:data"; copied; of a longer one the first 63 and 127 bytes
+     * are shown. steps: that this worker means to take, t counted from 0. NULL, 0: not told. */
+    const char *net;
+    const char *data;
+    uint64_t steps;
 };
 
 /* What a worker reports about its training, for /workers and /metrics. NaN means: not known. */

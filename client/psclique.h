@@ -10,9 +10,9 @@
  * arrays are the library's until psc_clique_wait. A sum is added in one fixed order, and every member ends
  * with the same bits, under any codec. When a member is gone, or silent for timeout_ms, the call fails on
  * every member with PSC_ECLIQUE, psc_clique_error says which, and so does every later call. A member that
- * computes is not silent: a thread of the ring's own says to its neighbours that the process runs, and the
- * others' calls wait for it however long it takes. In a child of fork every call is PSC_EINVAL. With
- * psc_options.clique a clique becomes one client of a psd.
+ * computes is not silent: a thread of the ring's own says to its neighbours that the process runs. The
+ * others' calls wait for it for step_ms, an hour unless told otherwise; then they fail likewise. In a child
+ * of fork every call is PSC_EINVAL. With psc_options.clique a clique becomes one client of a psd.
  *
  * Every function returns PSC_OK or a negative PSC_E... of psclient.h. */
 #ifndef PSCLIQUE_H
@@ -44,6 +44,9 @@ struct psc_ring_options {
      * is neither proved nor encrypted. */
     const char *key_file;
     const char *server_key;
+    /* How long a call waits for a member whose process runs and which does not come to it: it computes, or
+     * hangs. At least timeout_ms; where that is longer, that. 3600000 */
+    uint32_t step_ms;
 };
 
 void psc_ring_options_init(struct psc_ring_options *opt, size_t size);

@@ -4,6 +4,15 @@
 
 #include "client/worker/worker.h"
 
+/* NULL: none has a rate of its own. */
+static const struct ps_tensor *first_with_rate(const struct ps_manifest *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].rate_ppm != 0)
+            return &m->tensors[i];
+    return NULL;
+}
+
 /* What is not in a message, such as frozen values, stays 0. */
 int psc_step_prepare(struct psc *c)
 {
@@ -14,6 +23,13 @@ int psc_step_prepare(struct psc *c)
             "the job's optimizer is %s: every worker brings a step of its own (options.own_step), "
             "and this one has none",
             c->optimizer->name);
+    const struct ps_tensor *own_rate = c->optimizer->step == NULL ? first_with_rate(c->manifest) : NULL;
+    if (own_rate != NULL)
+        return psc_fail(
+            c, PSC_EUNSUPPORTED,
+            "the job's optimizer is %s: tensor '%.60s' is to be stepped at %g of the learning rate, and the "
+            "step is the program's own; allowed: 1",
+            c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
     if (c->hyper.overlap && !c->half->overlaps)
         return psc_fail(c, PSC_EUNSUPPORTED,
                         "rule %s cannot exchange while the worker computes; allowed: overlap: false",

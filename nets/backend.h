@@ -28,6 +28,7 @@ struct cnn_gradient_call {
     const struct cnn_batch *batch;
     float *g;
     const struct cnn_ready *ready; /* NULL: nobody wants to know */
+    double label_smoothing;
 };
 
 struct cnn_backend {
@@ -54,8 +55,8 @@ struct cnn_backend {
     double (*library_s)(const void *state);
     /* Arguments were checked by net.c: 1 <= n <= batch, labels < classes. They allocate nothing. -EIO with a
      * sentence when the library beneath fails. */
-    int (*score)(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *score,
-                 struct ps_error *err);
+    int (*score)(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
     int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
                     struct ps_error *err);
     /* After a gradient: moves the buffers of x towards its batch's statistics, by cnn_batchnorm_move. */

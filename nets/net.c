@@ -25,6 +25,7 @@ struct cnn_net {
     const struct cnn_backend *backend;
     void *state;
     uint32_t batch;
+    double label_smoothing;
     struct cnn_draw draw;  /* of the next gradient */
     bool has_gradient;     /* the backend holds a batch's statistics */
     struct ps_error error; /* of the last call that failed */
@@ -80,6 +81,8 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_pla
     if (opt->threads > CNN_MOST_CORES)
         return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
                        opt->threads, CNN_MOST_CORES);
+    if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
+        return ps_fail(err, -EINVAL, "label smoothing %g; allowed are 0 to below 1", opt->label_smoothing);
     for (size_t i = 0; i < plan->n_layers; i++)
         for (uint32_t k = 0; k < plan->layers[i].n_inputs; k++) {
             double floats = (double)cnn_shape_count(plan->layers[i].inputs[k].shape) * opt->batch;
@@ -178,6 +181,7 @@ int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, stru
     if (net == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a net");
     net->batch = opt->batch;
+    net->label_smoothing = opt->label_smoothing;
     int rc = prepare(net, opt, &setup, err);
     if (rc == 0)
         rc = check_limit(net, &setup, opt->memory_limit, err);
@@ -240,7 +244,7 @@ static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)
 int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
                         const struct cnn_ready *ready, struct cnn_score *score)
 {
-    const struct cnn_gradient_call call = {&net->draw, x, batch, g, ready};
+    const struct cnn_gradient_call call = {&net->draw, x, batch, g, ready, net->label_smoothing};
 
     if (batch->n != net->batch)
         return ps_fail(&net->error, -EINVAL, "%u images for a gradient; the net's batch is %u", batch->n,
@@ -273,14 +277,20 @@ void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step)
     net->draw = (struct cnn_draw){seed, step};
 }
 
-int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
-                     struct cnn_score *score)
+int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                    const struct cnn_predictions *out, struct cnn_score *score)
 {
     if (batch->n < 1 || batch->n > net->batch)
         return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u",
                        batch->n, net->batch);
     int rc = check_labels(net, batch->labels, batch->n);
-    return rc < 0 ? rc : net->backend->score(net->state, x, batch, score, &net->error);
+    return rc < 0 ? rc : net->backend->score(net->state, x, batch, out, score, &net->error);
+}
+
+int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                     struct cnn_score *score)
+{
+    return cnn_net_predict(net, x, batch, &(struct cnn_predictions){NULL, NULL}, score);
 }
 
 int cnn_net_score(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,

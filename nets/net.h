@@ -140,7 +140,8 @@ struct cnn_net_options {
     uint32_t batch;      /* images a call, fixed */
     uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Nobody is pinned */
     enum cnn_precision precision;
-    uint64_t memory_limit; /* bytes of net, x and g together; 0: what the machine has to give */
+    double label_smoothing; /* of gradients and their loss: 0 to below 1; scores are without */
+    uint64_t memory_limit;  /* bytes of net, x and g together; 0: what the machine has to give */
 };
 
 /* The images and labels of a call, lent until it returns. */
@@ -241,6 +242,15 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 
 int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                      struct cnn_score *score);
+
+/* What a net makes of images; either may be NULL. */
+struct cnn_predictions {
+    uint16_t *classes;    /* [n]: of the largest output of the model's own loss, the first of equals */
+    float *probabilities; /* [n][classes of the model]: its softmax */
+};
+/* cnn_net_score_of that tells its outputs too. */
+int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
+                    const struct cnn_predictions *out, struct cnn_score *score);
 
 /* Bytes that a net takes, or would take. */
 struct cnn_net_memory {

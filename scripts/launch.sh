@@ -397,8 +397,8 @@ evaluator_options() {
     for ((i = 1; i < ${#command[@]}; i++)); do
         word=${command[i]}
         case $word in
-        --net | --data | --backend) printf '%s\n' "$word" "${command[i + 1]-}" ;;
-        --net=* | --data=* | --backend=*) printf '%s\n' "$word" ;;
+        --net | --data | --backend | --freeze | --rates) printf '%s\n' "$word" "${command[i + 1]-}" ;;
+        --net=* | --data=* | --backend=* | --freeze=* | --rates=*) printf '%s\n' "$word" ;;
         esac
     done
     [[ -z $data ]] || printf '%s\n' --data "$data"

@@ -6,6 +6,7 @@ PACKAGES=(
     gcc libc6-dev meson ninja-build pkg-config
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev
     libjansson-dev libxxhash-dev libcurl4-openssl-dev libhwloc-dev libdnnl-dev zlib1g-dev
+    libjpeg62-turbo-dev libturbojpeg0-dev libpng-dev
     libncurses-dev scdoc
     check jq gnuplot-nox python3-numpy
 )

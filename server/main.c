@@ -24,6 +24,7 @@ static const char usage[] =
     "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
     "  --head URL|@FILE      where the head is, of the others\n"
     "  --resume              go on from the newest readable checkpoint\n"
+    "  --unset               the same, without what was set while the job ran (psctl set, psctl method)\n"
     "  --fresh               begin a new job in a state directory that holds one: its checkpoints are set "
     "aside\n"
     "  --check-config        check the configuration and exit\n"
@@ -46,20 +47,30 @@ enum {
     OPT_HEAD,
     OPT_RESUME,
     OPT_FRESH,
+    OPT_UNSET,
     OPT_CHECK,
     OPT_VERSION,
     OPT_HELP
 };
 
 static const struct option options[] = {
-    {"config", required_argument, NULL, OPT_CONFIG}, {"method", required_argument, NULL, OPT_METHOD},
-    {"set", required_argument, NULL, OPT_SET},       {"listen", required_argument, NULL, OPT_LISTEN},
-    {"port", required_argument, NULL, OPT_PORT},     {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
-    {"status", required_argument, NULL, OPT_STATUS}, {"state-dir", required_argument, NULL, OPT_STATE},
-    {"shard", required_argument, NULL, OPT_SHARD},   {"head", required_argument, NULL, OPT_HEAD},
-    {"resume", no_argument, NULL, OPT_RESUME},       {"fresh", no_argument, NULL, OPT_FRESH},
-    {"check-config", no_argument, NULL, OPT_CHECK},  {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},           {NULL, 0, NULL, 0},
+    {"config", required_argument, NULL, OPT_CONFIG},
+    {"method", required_argument, NULL, OPT_METHOD},
+    {"set", required_argument, NULL, OPT_SET},
+    {"listen", required_argument, NULL, OPT_LISTEN},
+    {"port", required_argument, NULL, OPT_PORT},
+    {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
+    {"status", required_argument, NULL, OPT_STATUS},
+    {"state-dir", required_argument, NULL, OPT_STATE},
+    {"shard", required_argument, NULL, OPT_SHARD},
+    {"head", required_argument, NULL, OPT_HEAD},
+    {"resume", no_argument, NULL, OPT_RESUME},
+    {"fresh", no_argument, NULL, OPT_FRESH},
+    {"unset", no_argument, NULL, OPT_UNSET},
+    {"check-config", no_argument, NULL, OPT_CHECK},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
 };
 
 struct arguments {
@@ -196,6 +207,9 @@ static int read_options(int argc, char **argv, struct arguments *a)
         case OPT_FRESH:
             a->start.fresh = true;
             break;
+        case OPT_UNSET:
+            a->start.unset = a->start.resume = true;
+            break;
         case OPT_CHECK:
             a->check_only = true;
             break;
@@ -239,7 +253,10 @@ static int start(int argc, char **argv, struct arguments *a)
     find_config(argc, argv, a);
     if ((code = read_options(argc, argv, a)) != 0)
         return code;
-    if (psd_config_load(&a->start.source, &cfg, &err, &warning) < 0)
+    if (psd_config_gather(&a->start.source, &cfg, &err) < 0)
+        return fail(err.text);
+    a->start.recipe.base = cfg;
+    if (psd_config_settle(&cfg, &err, &warning) < 0)
         return fail(err.text);
     ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(cfg.log_level));
     if (warning.text[0] != 0)

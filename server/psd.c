@@ -146,6 +146,7 @@ static void on_tick(struct psd_timer *timer)
     if (!d->membership.started)
         psd_membership_joined(d); /* those who were expected may have had their time */
     psd_swap_check(d);
+    psd_plateau_tick(d);
     psd_saver_check_due(d);
     psd_saver_check_vector(d, d->state == PSD_STATE_STOPPING &&
                                   (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
@@ -220,7 +221,8 @@ static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
                                       sizeof d->resumed_from, log_skipped, err);
 }
 
-static int resume(struct psd *d, uint64_t version, struct ps_error *err)
+/* The checkpoint that psd goes on from. d->resumed_from is "" where there is none yet. */
+static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
 {
     int rc = read_checkpoint(d, version, err);
     struct psd_best best;
@@ -236,13 +238,17 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
         d->resumed_from[0] = 0;
         return 0;
     }
-    if (rc < 0 || (rc = check_part(d, err)) < 0)
-        return rc;
+    return rc < 0 ? rc : check_part(d, err);
+}
+
+static int resume(struct psd *d, uint64_t version, struct ps_error *err)
+{
     if (version != UINT64_MAX)
         psd_checkpoint_forget_after(d->saver.directory, &d->resumed);
     d->resumed_version = d->resumed.version;
     d->resumed.generation = psd_journal_generation(d);
     d->history.last_version = d->resumed.version;
+    psd_plateau_resume(d);
     uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
@@ -252,12 +258,31 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     return psd_center_resume(&d->cfg, psd_admission_find(d->cfg.admission), &d->resumed, &d->center, err);
 }
 
+/* The job that the state directory has. Returns an exit code. */
+static int go_on(struct psd *d, const struct psd_start *start)
+{
+    struct ps_error err;
+    int rc = find_checkpoint(d, start->version, &err);
+    bool found = d->resumed_from[0] != 0;
+    if (rc == 0 && !start->unset && psd_settings_resume(d, found, &err) < 0) {
+        ps_log(PS_LOG_ERROR, "start.settings", "%s", err.text);
+        return PSD_EXIT_CONFIG;
+    }
+    if (rc == 0 && found)
+        rc = resume(d, start->version, &err);
+    if (rc == 0)
+        return PSD_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
+    return PSD_EXIT_CHECKPOINT;
+}
+
 /* State directory, memory, checkpoint: what needs no network. Returns an exit code. */
 static int set_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
     d->history.fd = d->state_lock = d->journal.file.fd = -1;
     d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
+    d->plateau.best = NAN;
     int rc = psd_auth_set_up(d, &err);
     if (rc < 0) {
         ps_log(PS_LOG_ERROR, "start.auth", "%s", err.text);
@@ -288,10 +313,8 @@ static int set_up(struct psd *d, const struct psd_start *start)
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
-    if (start->resume && resume(d, start->version, &err) < 0) {
-        ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);
-        return PSD_EXIT_CHECKPOINT;
-    }
+    if (start->resume && (rc = go_on(d, start)) != PSD_EXIT_OK)
+        return rc;
     if (psd_journal_begin(d, start->resume, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
@@ -397,6 +420,7 @@ static void complete(struct psd *d)
     if (d->center != NULL)
         psd_job_resume(d);
     announce(d);
+    psd_control_take_early(d);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -479,6 +503,10 @@ static const struct psd_hooks hooks = {
     .save_others = psd_team_save,
     .others_saved = psd_team_has_saved,
     .command_remote = psd_team_tell,
+    .check_others = psd_team_check_here,
+    .try_others = psd_team_try,
+    .drop_others = psd_team_drop,
+    .make_others = psd_team_make,
     .complete = complete,
 };
 
@@ -493,6 +521,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     d->cfg = *cfg;
     d->hooks = hooks;
     d->reload.source = start->source;
+    d->reload.recipe.base = start->recipe.base;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);
     d->started_unix_ms = ps_wall_us() / 1000;
@@ -512,6 +541,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             psd_history_add(d);
         code = d->exit_code;
         *again = d->again;
+        start->recipe.base = d->reload.recipe.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
@@ -531,9 +561,10 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     return code;
 }
 
-int psd_run(const struct psd_config *cfg, const struct psd_start *given)
+int psd_run(const struct psd_config *given_cfg, const struct psd_start *given)
 {
     struct psd_start start = *given;
+    struct psd_config cfg = *given_cfg;
     struct psd_again again = {.due = false};
     int code = PSD_EXIT_OK;
     ps_memory_keep_buffers();
@@ -541,7 +572,10 @@ int psd_run(const struct psd_config *cfg, const struct psd_start *given)
     start.listen[0] = 0;
     do {
         again.due = false;
-        code = run_once(cfg, &start, &again);
+        code = run_once(&cfg, &start, &again);
+        cfg = start.recipe.base;
+        psd_config_settle(&cfg, NULL, NULL); /* it was valid when it was put in force */
+        start.unset = false;
         start.resume = again.resume;
         start.fresh = !again.resume;
         start.version = again.version;

@@ -14,14 +14,17 @@
 #include "server/auth/auth.h"
 #include "server/center/center.h"
 #include "server/config/config.h"
+#include "server/config/settings.h"
 #include "server/auth/rejected_peers.h"
 #include "server/status/http.h"
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
+#include "server/control/early.h"
 #include "server/control/rendezvous.h"
 #include "server/job/journal.h"
 #include "server/job/loss.h"
 #include "server/job/sd_notify.h"
+#include "server/job/plateau.h"
 #include "server/auth/munge.h"
 #include "server/lane/transports.h"
 #include "server/session/session.h"
@@ -50,6 +53,7 @@ struct psd_control {
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
     struct ps_log_limit log_limit;
+    struct psd_early early;
 };
 
 /* The newest evaluation of the center that an observer reported. */
@@ -84,6 +88,7 @@ enum psd_last_save {
 struct psd_saver {
     bool busy;
     bool is_last; /* of the write under way: the job ends with it */
+    bool still;   /* of the snapshot under way: nobody takes part in rounds yet, and nothing moves */
     enum psd_last_save last;
     uint32_t keep;                /* of the write under way: newest that stay */
     uint64_t round;               /* of a snapshot under merged rounds: after how many */
@@ -167,23 +172,39 @@ struct psd_nonfinite {
 enum psd_swap_phase {
     PSD_SWAP_NONE,
     PSD_SWAP_DUE,      /* the center is not ready, or is being saved */
+    PSD_SWAP_ASKING,   /* the other servers try it */
     PSD_SWAP_CLOSING,  /* lanes finish what has begun and take nothing else */
     PSD_SWAP_EMPTYING, /* they let go of the old center */
+};
+
+/* Of what a configuration is made. */
+struct psd_recipe {
+    struct psd_config base;            /* as the file and the options gave it, not settled */
+    char settings[PSD_SETTINGS_BYTES]; /* above it: what was set while the job runs */
 };
 
 struct psd_swap {
     enum psd_swap_phase phase;
     bool again;                /* a reload came meanwhile */
     struct psd_config next;    /* to be in force */
+    struct psd_recipe recipe;  /* of that */
     struct psd_center *center; /* made for it; NULL while there is none to go on from */
+    bool method;               /* changes; else only what does not concern lanes */
+    bool agreed;               /* of several servers: the others have tried it, */
+    bool with_center;          /* with a center, or without one */
+    uint32_t generation;       /* of it, at a server that is not the head */
+    uint64_t closings;         /* so far: numbers of CLOSE */
     uint32_t lanes_left;
+    uint64_t released; /* bits of lanes that have let go of the center */
     uint64_t deadline_ms;
     uint64_t n_swaps;
 };
 
-/* The configuration that is read again; see server/job/reload.c. */
+/* The configuration that is read again, and what is set above it; see server/job/reload.c. */
 struct psd_reload {
     struct psd_config_source source;
+    struct psd_recipe recipe; /* of the configuration in force */
+    uint64_t recorded;        /* the change that psd_journal_has when DIR/job has the settings */
     uint64_t n_applied, n_unchanged, n_refused;
     struct ps_error last; /* of the last one; "" : it was fine */
 };
@@ -228,6 +249,13 @@ struct psd_hooks {
     void (*save_others)(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
     bool (*others_saved)(const struct psd *d);
     void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+    /* job/: the other servers try what d->swap is to change, of this generation: psd_swap_tried tells how it
+     * went. And they drop it, or make it. Before: whether all are here; -EAGAIN with a sentence: one is not.
+     */
+    int (*check_others)(const struct psd *d, struct ps_error *err);
+    int (*try_others)(struct psd *d, uint32_t generation, struct ps_error *err);
+    void (*drop_others)(struct psd *d);
+    void (*make_others)(struct psd *d);
     /* cluster/: all servers are here, clients may come. */
     void (*complete)(struct psd *d);
 };
@@ -265,6 +293,7 @@ struct psd {
     struct psd_membership membership;
     struct psd_cuts cuts;
     struct psd_swap swap;
+    struct psd_plateau plateau;
     struct psd_reload reload;
     struct psd_saver saver;
     struct psd_history history;
@@ -291,6 +320,8 @@ struct psd_start {
     uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
     char listen[300];                /* where it was bound before it began anew; "" : as configured */
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
+    struct psd_recipe recipe;        /* of the configuration that psd begins with; nothing is set yet */
+    bool unset;                      /* resume without what was set while the job ran */
 };
 
 /* Exit codes of psd. */
@@ -323,8 +354,16 @@ void psd_job_fail(struct psd *d, int code, const char *why);
 void psd_job_update_rates(struct psd *d);
 /* Another method is in force: hands its center out, if there is one, and lets in who waited. */
 void psd_job_swapped(struct psd *d);
+/* Those whose Begin waited for a change of the method. */
+void psd_job_unpark(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
 void psd_job_check_silence(struct psd *d);
+/* Not heard for five of its heartbeats, at least 5 s, at most half of limits.silence_s: it may be gone, or
+ * stand still. It is in the job until silence_s has passed, and what is shown of the job does not count it.
+ */
+bool psd_job_is_silent(const struct psd *d, const struct psd_session *s);
+/* Live workers, or observers, that are silent. */
+uint32_t psd_job_count_silent(const struct psd *d, bool observer);
 
 /* server/job/slow_steps.c: ends sessions of members that take no step while others wait for them, where
  * limits.step_s says so. On every tick. */
@@ -347,18 +386,55 @@ void psd_membership_drain(struct psd *d); /* psd drains from now on */
 /* The method has changed: begins anew with everyone who is active. */
 void psd_membership_swapped(struct psd *d);
 
+/* server/job/another_server.c, at a server that is not the head: tries what the head says is to be set, which
+ * is kept for psd_swap_make and the lanes' notes; drops it; makes it. -EINVAL and others: it cannot. */
+int psd_swap_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err);
+void psd_swap_drop(struct psd *d);
+void psd_swap_make(struct psd *d);
+/* Notes of the head to all lanes here, before they are told: CLOSE; let go of the center, which is of this
+ * version then. False: nothing was tried, and they are not told. */
+bool psd_swap_close_own(struct psd *d);
+bool psd_swap_empty_own(struct psd *d, uint64_t version);
+/* A lane here has let go of the center: the last one's change is made, and lanes have the next. */
+void psd_swap_released_own(struct psd *d);
+/* What the recipe makes, against the configuration in force: whether the method changes, or other keys.
+ * -EINVAL with a sentence: it is not valid, or may not change. */
+int psd_recipe_cook(struct psd *d, const struct psd_recipe *recipe, struct psd_config *next, bool *method,
+                    bool *others, struct ps_error *err);
+/* From now on the configuration in force is of this recipe: all of it but the method's keys. */
+void psd_recipe_take(struct psd *d, const struct psd_recipe *recipe, const struct psd_config *next);
+
 /* server/job/reload.c: reads the configuration again and puts it in force, the method by a swap. 1: it does;
  * 0: nothing has changed; -EINVAL and others: it was refused and nothing changes. */
 int psd_reload(struct psd *d, struct ps_error *err);
+/* The same of the configuration in force with these lines of KEY=VALUE above it, or without what was set for
+ * these keys; the file is not read. What is set is kept for a resume. -EBUSY: the method changes just now. */
+int psd_set(struct psd *d, const char *lines, struct ps_error *err);
+int psd_unset(struct psd *d, const char *keys, struct ps_error *err);
+/* What is set, or will be when the change of the method that is due has been made. */
+const char *psd_settings_now(const struct psd *d);
+/* When psd goes on with a job: what was set while that ran, from its record, into d->cfg. -EINVAL: it does
+ * not go with the configuration. */
+int psd_settings_resume(struct psd *d, bool from_checkpoint, struct ps_error *err);
 
-/* server/job/method_change.c: changes the method of the running job to what `next` says. -E2BIG, -ENOMEM:
- * nothing changes. */
-int psd_swap_begin(struct psd *d, const struct psd_config *next, struct ps_error *err);
+/* server/job/method_change.c: changes the method of the running job to what `next` says, which is made of the
+ * recipe. -E2BIG, -ENOMEM: nothing changes. */
+int psd_swap_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                   struct ps_error *err);
+/* The same where there are other servers, also of keys that are not the method's: they try it first. */
+int psd_swap_begin_all(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                       bool method, struct ps_error *err);
+/* All others have tried it; refused: one of them cannot, and says why. NULL: they can. */
+void psd_swap_tried(struct psd *d, const char *refused);
+/* Another server, which has these lanes (bits), is lost: a change that can still be dropped is. */
+void psd_swap_server_lost(struct psd *d, uint64_t lanes, const char *who);
+/* Nothing more of the exchange will land, at no server. */
+void psd_swap_give_up(struct psd *d, uint32_t client, uint64_t name);
 /* Whether lanes are about to change hands: nobody joins, nothing is saved, no set of members is made. */
 bool psd_swap_is_closing(const struct psd *d);
 void psd_swap_check(struct psd *d); /* what it waited for may have come; on every tick */
-void psd_swap_closed(struct psd *d);
-void psd_swap_released(struct psd *d);
+void psd_swap_closed(struct psd *d, uint64_t number);
+void psd_swap_released(struct psd *d, const struct psd_lane *lane);
 void psd_swap_cancel(struct psd *d); /* psd drains or ends: a swap that has not begun is dropped */
 
 /* server/job/partial_rounds.c: which exchanges make a round, under admissions that do not wait for all.
@@ -378,6 +454,8 @@ uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
 /* server/control/control.c */
 /* listen: "" : as configured. */
 int psd_control_open(struct psd *d, const char *listen, struct ps_error *err);
+/* All servers are here: hears the Hellos that came before. */
+void psd_control_take_early(struct psd *d);
 void psd_control_close(struct psd *d);
 void psd_control_begun(struct psd *d, struct psd_session *s, bool offer);
 void psd_control_parked(struct psd *d, struct psd_session *s, const char *reason);
@@ -417,6 +495,8 @@ int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
 int psd_saver_check_end(const struct psd *d, struct ps_error *err);
+/* The center is new: takes its first checkpoint, where there are to be any. */
+void psd_saver_begin(struct psd *d);
 void psd_saver_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */

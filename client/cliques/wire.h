@@ -58,7 +58,7 @@ struct psc_head {
     uint8_t kind;  /* enum psc_collective_kind */
     uint8_t codec; /* its id; 0 where there is none */
     int32_t rank;  /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
-    uint64_t seq;  /* calls of this clique so far */
+    uint64_t seq;  /* calls of this clique so far; ALIVE: how long the sender is away from them, in ms */
     uint64_t n;    /* of the call; ALIVE: how long a silence the sender bears, in ms */
     uint32_t hop;  /* of the segment: which hop round the ring, and which piece of the block */
     uint32_t index;

@@ -15,6 +15,19 @@
 #include <math.h>
 #include <string.h>
 
+/* At the tensor's own rate. */
+static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
+{
+    struct psc_admm own = c->admm;
+    if (s->rate_ppm != 0) {
+        double eta = psc_rate(c) * ps_rate_of(s->rate_ppm), pull = eta * c->hyper.rho;
+        own.eta = (float)eta;
+        own.pull = (float)pull;
+        own.scale = (float)(1 / (1 + pull));
+    }
+    return own;
+}
+
 /* Buffers travel by their values. Frozen ones are not sent. */
 static void make_message(struct psc *c, const float *x)
 {
@@ -24,8 +37,9 @@ static void make_message(struct psc *c, const float *x)
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
         const float *g = psc_gradient_to_step(c, s, a->g) + at;
+        const struct psc_admm own = at_rate(c, s);
         if (s->role == PS_ROLE_PARAM)
-            c->vec->admm_message(message + at, x + at, lambda + at, g, a->eta, a->pull, a->scale,
+            c->vec->admm_message(message + at, x + at, lambda + at, g, own.eta, own.pull, own.scale,
                                  s->range.count);
         else if (s->role == PS_ROLE_BUFFER)
             c->vec->copy(message + at, x + at, s->range.count);
@@ -40,8 +54,9 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         uint64_t at = p.range.begin;
         const float *center = answer + (at - r.begin), *g = psc_gradient_to_step(c, p.segment, a->g) + at;
+        const struct psc_admm own = at_rate(c, p.segment);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->admm_land(x + at, lambda + at, center, g, a->eta, a->pull, a->scale, p.range.count);
+            c->vec->admm_land(x + at, lambda + at, center, g, own.eta, own.pull, own.scale, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(x + at, center, p.range.count);
     }

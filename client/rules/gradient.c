@@ -45,8 +45,8 @@ static const float *owed(struct psc *c, float *x)
         return NULL;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)
-            c->vec->scale(message + c->manifest->segments[i].range.begin, -eta,
-                          c->manifest->segments[i].range.count);
+            c->vec->scale(message + c->manifest->segments[i].range.begin,
+                          -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
     return message;
 }
 

@@ -49,6 +49,10 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     hello.codecs = codecs;
     hello.protocol = PS_PROTOCOL_VERSION;
     hello.name = (char *)(uintptr_t)c->opt.name;
+    hello.net = (char *)(uintptr_t)c->opt.net;
+    hello.data = (char *)(uintptr_t)c->opt.data;
+    hello.steps = c->opt.steps;
+    hello.heartbeat_ms = c->opt.heartbeat_ms;
     hello.observer = c->opt.kind == PSC_OBSERVER;
     hello.any_rank = c->opt.rank < 0;
     hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
@@ -92,6 +96,7 @@ int psc_words_begin(void *socket, const struct ps_manifest *manifest, uint32_t c
             tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
             tensors[i].role = t->role;
             tensors[i].decay = t->decay;
+            tensors[i].rate_ppm = t->rate_ppm;
             list[i] = &tensors[i];
         }
         begin.client = client;

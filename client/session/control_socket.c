@@ -153,6 +153,7 @@ int psc_line_open(struct psc_line *line, void *context, const struct psc_place *
 {
     psc_line_close(line, 0);
     line->place = *place;
+    line->n_shaken = 0;
     int rc = choose_key(place, proof, line->key, err);
     if (rc != PSC_OK)
         return rc;
@@ -184,6 +185,7 @@ static int judge(struct psc_line *line, const struct psc_proof *proof, const str
     switch (e->kind) {
     case PS_WATCH_SHAKEN:
         line->n_broken = 0;
+        line->n_shaken++;
         return PSC_OK;
     case PS_WATCH_REFUSED:
         return ps_fail(

@@ -37,6 +37,7 @@ struct psc_line {
     struct psc_place place;
     char key[PS_CURVE_KEY_CHARS + 1]; /* the server's, on this line; "": it is plain */
     unsigned n_broken;                /* handshakes since one succeeded */
+    unsigned n_shaken;                /* that succeeded: libzmq connects again by itself */
 };
 
 /* Connects, closing what was open. PSC_EAUTH: one end has a key and the other has none, or none is known;

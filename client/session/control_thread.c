@@ -36,6 +36,7 @@ struct service {
     uint64_t last_heard_ms, last_beat_ms, looked_ms;
     struct psc_place found; /* where the server was to be, when it was last looked for */
     uint64_t hello_ms;      /* when Hello is said again, unless an answer comes */
+    uint64_t said_ms;       /* when it was said */
     uint64_t find_ms;       /* when it is looked up whether the server is to be found elsewhere */
     struct psc_retry retry;
     bool waits;                 /* it has been told that nobody answers yet */
@@ -88,6 +89,7 @@ static void note_trouble(struct psc *c, const struct ps_error *trouble)
 static void wait_for_welcome(struct service *v)
 {
     uint64_t now = ps_now_ms();
+    v->said_ms = now;
     v->find_ms = now + HELLO_WAIT_MS;
     v->hello_ms = now + (uint64_t)(v->line.socket != NULL
                                        ? psc_retry_next(&v->retry, HELLO_WAIT_MS, MAX_HELLO_WAIT_MS)
@@ -145,6 +147,20 @@ static void look_at_handshakes(struct service *v)
     note_trouble(v->c, &why);
     if (rc == PSC_EAUTH && !known)
         end_session(v->c, PSC_EAUTH, why.text);
+}
+
+/* The line was cut and stands again: a Hello that was said before is lost, and somebody is there now. It is
+ * said again at once, but not more often than to a server that is silent. */
+static void look_for_return(struct service *v, enum psc_state state)
+{
+    if (v->line.n_shaken < 2)
+        return;
+    v->line.n_shaken = 1; /* once for each return */
+    if (state != PSC_STATE_CONNECTING)
+        return;
+    psc_retry_reset(&v->retry);
+    if (v->hello_ms > v->said_ms + HELLO_WAIT_MS)
+        v->hello_ms = v->said_ms + HELLO_WAIT_MS;
 }
 
 static void tell_of_swap(struct psc *c, const struct psc_road *road)
@@ -451,6 +467,7 @@ static bool obey(struct service *v)
     const struct ps_manifest *manifest = s->manifest;
     struct psc_metrics metrics = s->report;
     uint64_t offer = s->report_offer;
+    uint64_t clock = s->clock;
     uint32_t client = s->road.client, incarnation = s->road.incarnation;
     uint64_t versions[PS_MAX_PARTS];
     size_t n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
@@ -475,6 +492,7 @@ static bool obey(struct service *v)
         m.incarnation = incarnation;
         m.versions = versions;
         m.n_versions = n_versions;
+        m.clock = clock;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
         psc_line_close(&v->line, LEAVE_LINGER_MS);
     }
@@ -580,6 +598,7 @@ static void *run(void *arg)
                  state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
         forgive_own_sleep(&v);
         look_at_handshakes(&v);
+        look_for_return(&v, state);
         receive(&v);
         pthread_mutex_lock(&c->shared.lock);
         state = c->shared.state;

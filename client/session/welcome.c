@@ -59,15 +59,32 @@ static bool take_way(struct psc_road *r, const char *transport, char *const *lan
     return true;
 }
 
+/* What kinds beyond the first three have. */
+static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
+{
+    if (m->n_milestones > PS_MAX_MILESTONES || m->n_factors > PS_MAX_MILESTONES)
+        return false;
+    s->total_steps = m->total_steps;
+    s->floor = m->floor;
+    s->n_milestones = (uint32_t)m->n_milestones;
+    s->n_factors = (uint32_t)m->n_factors;
+    s->drops = m->drops < m->n_factors ? m->drops : (uint32_t)m->n_factors;
+    for (uint32_t k = 0; k < s->n_milestones; k++)
+        s->milestones[k] = m->milestones[k];
+    for (uint32_t k = 0; k < s->n_factors; k++)
+        s->factors[k] = m->factors[k];
+    return ps_schedule_wants(s) == NULL;
+}
+
 /* Whether what the server said can be worked with. */
 int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
     if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
-        w->window_chunks < 1 || m->schedule->kind > PS_SCHEDULE_INV_SQRT || m->period < 1 ||
-        w->incarnation == 0 || m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period ||
-        w->parts > PS_MAX_PARTS || (w->parts > 1 && w->n_lanes % w->parts != 0) ||
-        m->clique_mode > PS_CLIQUE_VECTORS || m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
+        w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
+        m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || w->parts > PS_MAX_PARTS ||
+        (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
+        m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_road){
         .client = w->client,
@@ -99,6 +116,8 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
                                .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
                                .warmup_steps = m->schedule->warmup_steps}},
     };
+    if (!take_schedule(&r->hyper.schedule, m->schedule))
+        return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule makes no sense");
     if (r->message == NULL || r->answer == NULL)
         return refuse_codecs(m, err);
     copy_text(r->method, sizeof r->method, m->name);

@@ -176,7 +176,7 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
         struct psc_point point = point_of(c, p.range, w->at);
         point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->step(c->vec, &point, w->eta, (float)c->hyper.momentum);
+            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta), (float)c->hyper.momentum);
     }
 }
 

@@ -31,6 +31,11 @@ float *psc_own_x(struct psc *c, float *at);
 void psc_own_step(struct psc *c, float *at, const float *g);
 /* The caller's array, buffers too, from the worker's own x, after an answer was adopted there: within r. */
 void psc_own_look(struct psc *c, float *at, struct ps_range r);
+/* What a learning rate is for the segment's values. */
+static inline float psc_eta_of(const struct ps_segment *s, float eta)
+{
+    return s->rate_ppm == 0 ? eta : (float)((double)eta * ps_rate_of(s->rate_ppm));
+}
 /* eta at this step. */
 double psc_rate(const struct psc *c);
 /* The exchange of the whole vector. */

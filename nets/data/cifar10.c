@@ -1,13 +1,8 @@
 /* cifar10:DIR, the small colour images of Krizhevsky, Nair and Hinton, in the six files of their binary
  * version. */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "nets/data/cifar_format.h"
 #include "nets/data/dataset.h"
@@ -22,65 +17,12 @@ struct cifar10 {
     uint32_t n_images; /* of every file */
 };
 
-/* Reads a whole file, but no more than one byte beyond the largest that is allowed. */
-static int read_all(int fd, const char *path, uint8_t **bytes, size_t *len, struct ps_error *err)
-{
-    const size_t most = (size_t)CNN_CIFAR_MAX_COUNT * CNN_CIFAR_RECORD + 1;
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return ps_fail(err, -errno, "%.200s: cannot be read: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return ps_fail(err, -EINVAL, "%.200s: %s; allowed: a regular file", path,
-                       S_ISDIR(st.st_mode) ? "a folder" : "a pipe, a socket or a device");
-    size_t room = (size_t)st.st_size < most ? (size_t)st.st_size : most, have = 0;
-    uint8_t *buffer = malloc(room > 0 ? room : 1);
-    if (buffer == NULL)
-        return ps_fail(err, -ENOMEM, "%.200s: no memory for its %zu bytes", path, room);
-    while (have < room) {
-        ssize_t n = read(fd, buffer + have, room - have);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            int rc = ps_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(errno));
-            free(buffer);
-            return rc;
-        }
-        if (n == 0) /* became shorter since fstat: the parser says where it ends */
-            break;
-        have += (size_t)n;
-    }
-    *bytes = buffer;
-    *len = have;
-    return 0;
-}
-
-static int read_file(const char *dir, const char *name, uint8_t **bytes, uint32_t *n_images,
-                     struct ps_error *err)
-{
-    char path[PATH_MAX];
-    size_t len = 0;
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return ps_fail(err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name, PATH_MAX - 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold us here */
-    if (fd < 0 && errno == ENOENT)
-        return ps_fail(
-            err, -ENOENT,
-            "%.160s: no such file; allowed: a folder with data_batch_1.bin to data_batch_5.bin and "
-            "test_batch.bin",
-            path);
-    if (fd < 0)
-        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
-    int rc = read_all(fd, path, bytes, &len, err);
-    close(fd);
-    return rc != 0 ? rc : cnn_cifar_parse(path, *bytes, len, n_images, err);
-}
-
 /* Without a header, a file cut between two images only differs from a whole one by its number of images. */
 static int read_files(struct cifar10 *c, const char *dir, struct ps_error *err)
 {
     for (int f = 0; f < N_FILES; f++) {
         uint32_t n = 0;
-        int rc = read_file(dir, names[f], &c->bytes[f], &n, err);
+        int rc = cnn_cifar_read(&cnn_cifar_10, dir, names[f], &c->bytes[f], &n, err);
         if (rc != 0)
             return rc;
         if (f == 0)
@@ -103,8 +45,10 @@ static void cifar10_close(void *self)
     free(c);
 }
 
-static int cifar10_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
+static int cifar10_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                        void **self, struct ps_error *err)
 {
+    (void)opt;
     if (arg == NULL || *arg == '\0')
         return ps_fail(err, -EINVAL, "data set cifar10: no folder given; allowed: cifar10:DIR");
     struct cifar10 *c = calloc(1, sizeof *c);
@@ -138,20 +82,13 @@ static int cifar10_image(const void *self, const struct cnn_image_id *id, uint8_
     return 0;
 }
 
-/* 32: a crop of the image with 4 pixels more on each side (He et al. 2015, "Deep Residual Learning", 4.2).
- * 28: a crop of the image itself (Zhang, Choromanska, LeCun 2015, 5.1). */
-static const struct cnn_view views[] = {
-    {.height = 32, .width = 32, .pad = 4, .flips = true},
-    {.height = 28, .width = 28, .pad = 0, .flips = true},
-};
-
 const struct cnn_data_type cnn_data_cifar10 = {
     .name = "cifar10",
     .usage = "cifar10:DIR",
     .mean = {0.4914f, 0.4822f, 0.4465f}, /* red, green, blue of the 50,000 training images */
     .deviation = {0.2470f, 0.2435f, 0.2616f},
-    .views = views,
-    .n_views = sizeof views / sizeof *views,
+    .views = cnn_cifar_views,
+    .n_views = CNN_CIFAR_VIEWS,
     .open = cifar10_open,
     .close = cifar10_close,
     .image = cifar10_image,

@@ -1,27 +1,96 @@
 #include "nets/data/cifar_format.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-int cnn_cifar_parse(const char *name, const uint8_t *bytes, size_t len, uint32_t *n_images,
-                    struct ps_error *err)
+const struct cnn_cifar_layout cnn_cifar_10 = {1, 10,
+                                              "data_batch_1.bin to data_batch_5.bin and test_batch.bin"};
+const struct cnn_cifar_layout cnn_cifar_100 = {2, 100, "train.bin and test.bin"};
+
+/* 32: a crop of the image with 4 pixels more on each side (He et al. 2015, "Deep Residual Learning", 4.2).
+ * 28: a crop of the image itself (Zhang, Choromanska, LeCun 2015, 5.1). */
+const struct cnn_view cnn_cifar_views[CNN_CIFAR_VIEWS] = {
+    {.height = 32, .width = 32, .pad = 4, .flips = true},
+    {.height = 28, .width = 28, .pad = 0, .flips = true},
+};
+
+int cnn_cifar_parse(const struct cnn_cifar_layout *layout, const char *name, const uint8_t *bytes, size_t len,
+                    uint32_t *n_images, struct ps_error *err)
 {
-    size_t n = len / CNN_CIFAR_RECORD, rest = len % CNN_CIFAR_RECORD;
+    size_t record = cnn_cifar_record(layout), n = len / record, rest = len % record;
 
     if (len == 0)
-        return ps_fail(err, -EBADMSG, "%.160s: byte 0: the file is empty; allowed: images of %d bytes", name,
-                       CNN_CIFAR_RECORD);
+        return ps_fail(err, -EBADMSG, "%.160s: byte 0: the file is empty; allowed: images of %zu bytes", name,
+                       record);
     if (n > CNN_CIFAR_MAX_COUNT || (n == CNN_CIFAR_MAX_COUNT && rest > 0))
         return ps_fail(err, -EBADMSG, "%.160s: byte %zu: more bytes follow; allowed: at most %d images", name,
-                       (size_t)CNN_CIFAR_MAX_COUNT * CNN_CIFAR_RECORD, CNN_CIFAR_MAX_COUNT);
+                       CNN_CIFAR_MAX_COUNT * record, CNN_CIFAR_MAX_COUNT);
     if (rest != 0)
         return ps_fail(err, -EBADMSG,
                        "%.160s: byte %zu: the file ends %zu bytes into image %zu; allowed: whole images of "
-                       "%d bytes",
-                       name, len, rest, n, CNN_CIFAR_RECORD);
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i * CNN_CIFAR_RECORD] >= CNN_CIFAR_CLASSES)
-            return ps_fail(err, -EBADMSG, "%.160s: byte %zu: label %u of image %zu; allowed: 0 to %d", name,
-                           i * CNN_CIFAR_RECORD, bytes[i * CNN_CIFAR_RECORD], i, CNN_CIFAR_CLASSES - 1);
+                       "%zu bytes",
+                       name, len, rest, n, record);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = i * record + layout->labels - 1;
+        if (bytes[at] >= layout->classes)
+            return ps_fail(err, -EBADMSG, "%.160s: byte %zu: label %u of image %zu; allowed: 0 to %u", name,
+                           at, bytes[at], i, layout->classes - 1);
+    }
     *n_images = (uint32_t)n;
     return 0;
+}
+
+/* Reads a whole file, but no more than `most` bytes. */
+static int read_all(int fd, const char *path, size_t most, uint8_t **bytes, size_t *len, struct ps_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return ps_fail(err, -errno, "%.200s: cannot be read: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return ps_fail(err, -EINVAL, "%.200s: %s; allowed: a regular file", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "a pipe, a socket or a device");
+    size_t room = (size_t)st.st_size < most ? (size_t)st.st_size : most, have = 0;
+    uint8_t *buffer = malloc(room > 0 ? room : 1);
+    if (buffer == NULL)
+        return ps_fail(err, -ENOMEM, "%.200s: no memory for its %zu bytes", path, room);
+    while (have < room) {
+        ssize_t n = read(fd, buffer + have, room - have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            int rc = ps_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(errno));
+            free(buffer);
+            return rc;
+        }
+        if (n == 0) /* became shorter since fstat: the parser says where it ends */
+            break;
+        have += (size_t)n;
+    }
+    *bytes = buffer;
+    *len = have;
+    return 0;
+}
+
+int cnn_cifar_read(const struct cnn_cifar_layout *layout, const char *dir, const char *name, uint8_t **bytes,
+                   uint32_t *n_images, struct ps_error *err)
+{
+    char path[PATH_MAX];
+    size_t len = 0;
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        return ps_fail(err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name, PATH_MAX - 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold us here */
+    if (fd < 0 && errno == ENOENT)
+        return ps_fail(err, -ENOENT, "%.160s: no such file; allowed: a folder with %s", path, layout->files);
+    if (fd < 0)
+        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
+    /* a byte more than the largest that is allowed, which the parser refuses */
+    int rc = read_all(fd, path, CNN_CIFAR_MAX_COUNT * cnn_cifar_record(layout) + 1, bytes, &len, err);
+    close(fd);
+    return rc != 0 ? rc : cnn_cifar_parse(layout, path, *bytes, len, n_images, err);
 }

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct cnn_data_type *const types[] = {&cnn_data_digits, &cnn_data_mnist, &cnn_data_cifar10,
-                                                    &cnn_data_synthetic};
+static const struct cnn_data_type *const types[] = {&cnn_data_digits,    &cnn_data_mnist,
+                                                    &cnn_data_cifar10,   &cnn_data_cifar100,
+                                                    &cnn_data_synthetic, &cnn_data_images};
 enum { N_TYPES = sizeof types / sizeof *types };
+enum { DEFAULT_SIDE = 224 }; /* of views of images that have sizes of their own */
 
 static const struct cnn_data_type *find(const char *spec, size_t len)
 {
@@ -20,7 +22,7 @@ static const struct cnn_data_type *find(const char *spec, size_t len)
 
 static int fail_unknown(const char *spec, struct ps_error *err)
 {
-    char allowed[128] = "";
+    char allowed[256] = "";
     size_t used = 0;
     for (int i = 0; i < N_TYPES && used < sizeof allowed; i++)
         used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "",
@@ -30,16 +32,31 @@ static int fail_unknown(const char *spec, struct ps_error *err)
 
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err)
 {
+    return cnn_data_open_with(spec, NULL, out, err);
+}
+
+int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, struct cnn_data **out,
+                       struct ps_error *err)
+{
+    const struct cnn_data_options defaults = {.max_damaged = CNN_MAX_DAMAGED};
     const char *colon = strchr(spec, ':');
     const struct cnn_data_type *type = find(spec, colon != NULL ? (size_t)(colon - spec) : strlen(spec));
     if (type == NULL)
         return fail_unknown(spec, err);
+    opt = opt != NULL ? opt : &defaults;
+    if (opt->view != NULL && !type->has_views)
+        return ps_fail(err, -EINVAL, "data set %s has no choice of views; allowed: without --view",
+                       type->name);
+
+    if (opt->cache != NULL && !type->has_views)
+        return ps_fail(err, -EINVAL, "data set %s has nothing to decode; allowed: without --cache",
+                       type->name);
 
     struct cnn_data *data = calloc(1, sizeof *data);
     if (data == NULL)
         return ps_fail(err, -ENOMEM, "no memory for data set %.80s", spec);
     data->type = type;
-    int rc = type->open(colon != NULL ? colon + 1 : NULL, &data->info, &data->self, err);
+    int rc = type->open(colon != NULL ? colon + 1 : NULL, opt, &data->info, &data->self, err);
     if (rc != 0) {
         free(data);
         return rc;
@@ -75,6 +92,10 @@ static void list_views(const struct cnn_data *data, char *text, size_t room)
 {
     struct cnn_view view;
     size_t used = 0;
+    if (data->type->make != NULL) {
+        snprintf(text, room, "any number of");
+        return;
+    }
     for (uint32_t i = 0; view_at(data, i, &view) && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, "%s%ux%u", i > 0 ? " or " : "", view.height,
                                  view.width);
@@ -85,6 +106,11 @@ int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, 
 {
     struct cnn_view view;
     char sizes[80] = "";
+    if (data->type->make != NULL) { /* any size, but for what the view's own options rule out */
+        *out = (struct cnn_view){.height = height > 0 ? height : DEFAULT_SIDE,
+                                 .width = width > 0 ? width : DEFAULT_SIDE};
+        return data->type->check(data->self, out->height, out->width, err);
+    }
     for (uint32_t i = 0; view_at(data, i, &view); i++)
         if ((height == 0 && width == 0) || (view.height == height && view.width == width)) {
             *out = view;
@@ -99,9 +125,12 @@ int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, st
     const struct cnn_data_info *info = &data->info;
     struct cnn_view view;
     char sizes[80] = "";
-    if (info->channels == model->channels && info->classes <= model->classes &&
-        cnn_data_view(data, model->height, model->width, &view, NULL) == 0)
-        return 0;
+    if (info->channels == model->channels && info->classes <= model->classes) {
+        if (data->type->make != NULL)
+            return cnn_data_view(data, model->height, model->width, &view, err);
+        if (cnn_data_view(data, model->height, model->width, &view, NULL) == 0)
+            return 0;
+    }
     list_views(data, sizes, sizeof sizes);
     return ps_fail(
         err, -EINVAL,

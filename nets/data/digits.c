@@ -227,8 +227,10 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
     return 0;
 }
 
-static int digits_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
+static int digits_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                       void **self, struct ps_error *err)
 {
+    (void)opt;
     uint64_t seed = 0;
     if (arg != NULL) {
         char *end;

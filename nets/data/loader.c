@@ -13,10 +13,8 @@ struct cnn_stream {
     struct cnn_prefetch *prefetch; /* NULL: the caller makes its batches */
     struct cnn_position at;        /* after the last batch given out */
     uint32_t batch;
-    struct cnn_pick *picks; /* [batch], of the caller's making */
-    uint8_t *stored;        /* its image */
-    float *images;          /* what it lends */
-    uint16_t *labels;
+    struct cnn_room room; /* of the caller's making */
+    void *scratch;
     int failed; /* 0, or what next returns until a seek */
     struct ps_error error;
 };
@@ -49,13 +47,8 @@ static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
     if (opt->prefetch > 0)
         return cnn_prefetch_create(&s->maker, &s->order, opt->batch, opt->prefetch,
                                    opt->threads > 0 ? opt->threads : 1, &s->prefetch, err);
-    s->picks = calloc(opt->batch, sizeof *s->picks);
-    s->stored = malloc(s->maker.n_stored);
-    if (opt->lends) {
-        s->images = calloc(opt->batch, s->maker.n_pixels * sizeof *s->images);
-        s->labels = calloc(opt->batch, sizeof *s->labels);
-    }
-    if (s->picks == NULL || s->stored == NULL || (opt->lends && (s->images == NULL || s->labels == NULL)))
+    s->scratch = cnn_maker_scratch(&s->maker);
+    if (!cnn_room_init(&s->room, &s->maker, opt->batch) || s->scratch == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
     return 0;
 }
@@ -84,61 +77,64 @@ void cnn_stream_destroy(struct cnn_stream *s)
         return;
     cnn_prefetch_destroy(s->prefetch);
     cnn_order_finish(&s->order);
-    free(s->picks);
-    free(s->stored);
-    free(s->images);
-    free(s->labels);
+    cnn_room_finish(&s->room);
+    if (s->scratch != NULL)
+        cnn_maker_drop_scratch(&s->maker, s->scratch);
     free(s);
 }
 
-static int make_batch(struct cnn_stream *s, float *images, uint16_t *labels, struct cnn_position *after)
+static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 {
-    uint32_t n = cnn_order_draw(&s->order, s->batch, s->picks);
+    uint32_t n = cnn_order_draw(&s->order, s->batch, s->room.picks);
     for (uint32_t i = 0; i < n; i++) {
-        int rc = cnn_maker_image(&s->maker, &s->picks[i], s->stored, images + i * s->maker.n_pixels,
-                                 &labels[i], &s->error);
+        int rc = cnn_maker_image(&s->maker, s->scratch, &s->room, i, &s->error);
         if (rc != 0)
             return rc;
     }
-    *after = s->order.at;
+    s->at = s->order.at;
+    *out = s->room;
     return (int)n;
 }
 
-static int copy_batch(struct cnn_stream *s, float *images, uint16_t *labels)
+/* A batch of which nothing is left is none. */
+int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
 {
-    const float *lent;
-    const uint16_t *lent_labels;
-    int n = cnn_prefetch_take(s->prefetch, &lent, &lent_labels, &s->at, &s->error);
+    for (int n = s->failed; n == 0;) {
+        struct cnn_room room;
+        n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, &room, &s->at, &s->error)
+                                : make_batch(s, &room);
+        if (n < 0)
+            s->failed = n;
+        if (n <= 0)
+            return n;
+        uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
+        cnn_maker_lend(&s->maker, &room, left, out);
+        n = (int)left;
+        if (n > 0)
+            return n;
+    }
+    return s->failed;
+}
 
-    if (n <= 0)
-        return n;
-    memcpy(images, lent, (size_t)n * s->maker.n_pixels * sizeof *images);
-    memcpy(labels, lent_labels, (size_t)n * sizeof *labels);
-    return n;
+/* [n][C][H][W] from bytes that lie either way. */
+static void normalise(const struct cnn_maker *m, const struct cnn_batch *b, float *images)
+{
+    const uint8_t *bytes = b->images;
+    size_t channels = m->data->info.channels, places = (size_t)m->view.height * m->view.width;
+    for (uint32_t i = 0; i < b->n; i++, bytes += m->n_pixels)
+        for (size_t c = 0; c < channels; c++)
+            for (size_t at = 0; at < places; at++)
+                *images++ = b->value_of[c][bytes[b->is_hwc ? at * channels + c : c * places + at]];
 }
 
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels)
 {
-    if (s->failed != 0)
-        return s->failed;
-    int n = s->prefetch != NULL ? copy_batch(s, images, labels) : make_batch(s, images, labels, &s->at);
-    if (n < 0)
-        s->failed = n;
-    return n;
-}
-
-int cnn_stream_lend(struct cnn_stream *s, const float **images, const uint16_t **labels)
-{
-    if (s->failed != 0)
-        return s->failed;
-    int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, images, labels, &s->at, &s->error)
-                                : make_batch(s, s->images, s->labels, &s->at);
-    if (n < 0)
-        s->failed = n;
-    else if (s->prefetch == NULL) {
-        *images = s->images;
-        *labels = s->labels;
-    }
+    struct cnn_batch lent;
+    int n = cnn_stream_lend(s, &lent);
+    if (n <= 0)
+        return n;
+    normalise(&s->maker, &lent, images);
+    memcpy(labels, lent.labels, (size_t)n * sizeof *labels);
     return n;
 }
 

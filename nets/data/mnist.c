@@ -50,8 +50,10 @@ static void mnist_close(void *self)
     free(m);
 }
 
-static int mnist_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
+static int mnist_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                      void **self, struct ps_error *err)
 {
+    (void)opt;
     if (arg == NULL || *arg == '\0')
         return ps_fail(err, -EINVAL, "data set mnist: no folder given; allowed: mnist:DIR");
     struct mnist *m = calloc(1, sizeof *m);

@@ -10,81 +10,117 @@
 
 #include "proto/clock.h"
 
-/* A batch on its way. A thread writes it between claiming it and setting `ready`. The reader reads it from
- * then until it takes the one after: there is a slot more than batches are made ahead, and nobody claims that
- * of the batch before `head`. */
+enum { MAX_SHARE = 16 };
+
+/* A batch on its way. Threads write it between its claim and `n_made` = n. The reader reads it from then
+ * until it takes the one after: there is a slot more than batches are made ahead, and nobody claims that of
+ * the batch before `head`. */
 struct slot {
-    bool ready; /* under lock */
     uint32_t n;
-    int rc; /* of the image that failed */
+    uint32_t n_begun, n_made; /* under lock: images that threads have taken, and that are there */
+    uint32_t bad;             /* under lock: the first image that failed; n: none */
+    int rc;                   /* under lock: its error */
+    struct ps_error error;    /* under lock */
     struct cnn_position after;
-    struct cnn_pick *picks; /* [batch] */
-    float *images;          /* [batch][n_pixels] */
-    uint16_t *labels;       /* [batch] */
-    struct ps_error error;
+    struct cnn_room room;
 };
 
 struct thread {
     struct cnn_prefetch *queue;
     pthread_t id;
-    uint8_t *stored;
+    void *scratch;
+    struct ps_error error;
 };
 
 struct cnn_prefetch {
     const struct cnn_maker *maker;
     uint32_t batch, depth;
+    uint32_t share; /* images that a thread takes at a time */
     uint32_t n_threads, n_started;
     atomic_bool abandon; /* batches being made are not wanted any more; written under lock */
     pthread_mutex_t lock;
     pthread_cond_t room;  /* threads: a slot is free, or stopping */
     pthread_cond_t ready; /* the reader: some slot is ready, or the end was drawn */
-    pthread_cond_t idle;  /* pause: no thread makes a batch */
-    /* Under lock. Batch k lies in slot k % (depth + 1); head <= tail <= head + depth. */
-    uint64_t head, tail; /* the next to take, the next to claim */
+    pthread_cond_t idle;  /* pause: no thread makes an image */
+    /* Under lock. Batch k lies in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
+    uint64_t head, at_work, tail; /* the next to take, the first with images to begin, the next to claim */
     bool ended, paused, stopping;
-    uint32_t n_making; /* batches claimed and not ready */
+    uint32_t n_making; /* threads that make images */
     struct cnn_order *order;
     struct slot *slots;     /* [depth + 1] */
     struct thread *threads; /* [n_threads] */
 };
-
-static bool has_work(const struct cnn_prefetch *p)
-{
-    return !p->paused && !p->ended && p->tail - p->head < p->depth;
-}
 
 static struct slot *slot_of(struct cnn_prefetch *p, uint64_t k)
 {
     return &p->slots[k % (p->depth + 1)];
 }
 
-/* Under lock. NULL: there is nothing more to make. */
-static struct slot *claim(struct cnn_prefetch *p)
+/* Under lock: draws the next batch, if there is room for it. */
+static void claim(struct cnn_prefetch *p)
 {
     struct slot *s = slot_of(p, p->tail);
-    s->n = cnn_order_draw(p->order, p->batch, s->picks);
+    if (p->paused || p->ended || p->tail - p->head >= p->depth)
+        return;
+    s->n = cnn_order_draw(p->order, p->batch, s->room.picks);
     s->after = p->order->at;
-    s->rc = 0;
-    s->ready = false;
+    s->n_begun = s->n_made = 0;
+    s->bad = s->n;
     if (s->n == 0) {
         p->ended = true;
         ps_cond_wake(&p->ready);
-        return NULL;
+    } else {
+        p->tail++;
     }
-    p->tail++;
-    p->n_making++;
-    return s;
 }
 
-static void make(struct thread *t, struct slot *s)
+/* Under lock: a slot with images that nobody has begun, NULL: there is nothing to do. */
+static struct slot *find_work(struct cnn_prefetch *p)
+{
+    if (p->paused)
+        return NULL;
+    while (p->at_work < p->tail && slot_of(p, p->at_work)->n_begun == slot_of(p, p->at_work)->n)
+        p->at_work++;
+    if (p->at_work == p->tail)
+        claim(p);
+    return p->at_work < p->tail ? slot_of(p, p->at_work) : NULL;
+}
+
+/* Makes images [first, end) of the slot. Returns the one that failed, or end; *rc then is its error. */
+static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t end, int *rc)
 {
     struct cnn_prefetch *p = t->queue;
-    for (uint32_t i = 0; i < s->n && s->rc == 0; i++) {
+    for (uint32_t i = first; i < end; i++) {
         if (atomic_load_explicit(&p->abandon, memory_order_relaxed))
-            return;
-        s->rc = cnn_maker_image(p->maker, &s->picks[i], t->stored, s->images + i * p->maker->n_pixels,
-                                &s->labels[i], &s->error);
+            return end;
+        *rc = cnn_maker_image(p->maker, t->scratch, &s->room, i, &t->error);
+        if (*rc != 0)
+            return i;
     }
+    return end;
+}
+
+/* Takes a share of the slot and makes it. Under lock, which it lets go of meanwhile. */
+static void make_share(struct thread *t, struct slot *s)
+{
+    struct cnn_prefetch *p = t->queue;
+    uint32_t first = s->n_begun, end = s->n - first < p->share ? s->n : first + p->share;
+    int rc = 0;
+    s->n_begun = end;
+    p->n_making++;
+    pthread_mutex_unlock(&p->lock);
+    uint32_t bad = make(t, s, first, end, &rc);
+    pthread_mutex_lock(&p->lock);
+    if (rc != 0 && bad < s->bad) {
+        s->bad = bad;
+        s->rc = rc;
+        s->error = t->error;
+    }
+    s->n_made += end - first;
+    if (s->n_made == s->n)
+        ps_cond_wake(&p->ready);
+    if (--p->n_making == 0)
+        ps_cond_wake(&p->idle);
 }
 
 static void *run(void *arg)
@@ -93,40 +129,31 @@ static void *run(void *arg)
     struct cnn_prefetch *p = t->queue;
     pthread_mutex_lock(&p->lock);
     while (!p->stopping) {
-        struct slot *s = has_work(p) ? claim(p) : NULL;
-        if (s == NULL) {
+        struct slot *s = find_work(p);
+        if (s == NULL)
             pthread_cond_wait(&p->room, &p->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&p->lock);
-        make(t, s);
-        pthread_mutex_lock(&p->lock);
-        s->ready = true;
-        p->n_making--;
-        ps_cond_wake(&p->ready);
-        if (p->n_making == 0)
-            ps_cond_wake(&p->idle);
+        else
+            make_share(t, s);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
-int cnn_prefetch_take(struct cnn_prefetch *p, const float **images, const uint16_t **labels,
-                      struct cnn_position *after, struct ps_error *err)
+int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
+                      struct ps_error *err)
 {
     struct slot *s = slot_of(p, p->head); /* head is the reader's own */
     pthread_mutex_lock(&p->lock);
-    while (p->head < p->tail ? !s->ready : !p->ended)
+    while (p->head < p->tail ? s->n_made < s->n : !p->ended)
         pthread_cond_wait(&p->ready, &p->lock);
     bool at_end = p->head == p->tail;
     pthread_mutex_unlock(&p->lock);
     if (at_end)
         return 0;
-    if (s->rc != 0)
+    if (s->bad < s->n)
         return ps_fail(err, s->rc, "%s", s->error.text);
 
-    *images = s->images;
-    *labels = s->labels;
+    *out = s->room;
     *after = s->after;
     pthread_mutex_lock(&p->lock);
     p->head++;
@@ -142,7 +169,7 @@ void cnn_prefetch_pause(struct cnn_prefetch *p)
     atomic_store(&p->abandon, true);
     while (p->n_making > 0)
         pthread_cond_wait(&p->idle, &p->lock);
-    p->head = p->tail = 0;
+    p->head = p->at_work = p->tail = 0;
     p->ended = false;
     pthread_mutex_unlock(&p->lock);
 }
@@ -190,14 +217,9 @@ static void stop_threads(struct cnn_prefetch *p)
 static bool create_slots(struct cnn_prefetch *p)
 {
     p->slots = calloc(p->depth + 1, sizeof *p->slots);
-    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++) {
-        struct slot *s = &p->slots[i];
-        s->picks = calloc(p->batch, sizeof *s->picks);
-        s->images = calloc(p->batch, p->maker->n_pixels * sizeof *s->images);
-        s->labels = calloc(p->batch, sizeof *s->labels);
-        if (s->picks == NULL || s->images == NULL || s->labels == NULL)
+    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++)
+        if (!cnn_room_init(&p->slots[i].room, p->maker, p->batch))
             return false;
-    }
     return p->slots != NULL;
 }
 
@@ -206,8 +228,8 @@ static bool create_threads(struct cnn_prefetch *p)
     p->threads = calloc(p->n_threads, sizeof *p->threads);
     for (uint32_t i = 0; p->threads != NULL && i < p->n_threads; i++) {
         p->threads[i].queue = p;
-        p->threads[i].stored = malloc(p->maker->n_stored);
-        if (p->threads[i].stored == NULL)
+        p->threads[i].scratch = cnn_maker_scratch(p->maker);
+        if (p->threads[i].scratch == NULL)
             return false;
     }
     return p->threads != NULL;
@@ -218,13 +240,11 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
     if (p == NULL)
         return;
     stop_threads(p);
-    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++) {
-        free(p->slots[i].picks);
-        free(p->slots[i].images);
-        free(p->slots[i].labels);
-    }
+    for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++)
+        cnn_room_finish(&p->slots[i].room);
     for (uint32_t i = 0; p->threads != NULL && i < p->n_threads; i++)
-        free(p->threads[i].stored);
+        if (p->threads[i].scratch != NULL)
+            cnn_maker_drop_scratch(p->maker, p->threads[i].scratch);
     pthread_cond_destroy(&p->idle);
     pthread_cond_destroy(&p->ready);
     pthread_cond_destroy(&p->room);
@@ -244,7 +264,11 @@ int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, 
     p->order = order;
     p->batch = batch;
     p->depth = depth;
-    p->n_threads = threads < depth ? threads : depth; /* a batch is made by one thread */
+    p->n_threads = threads;
+    /* Some shares for every thread, so that they end a batch together; not so small that they meet at the
+     * lock all the time. */
+    p->share = batch / (4 * threads) > 0 ? batch / (4 * threads) : 1;
+    p->share = p->share < MAX_SHARE ? p->share : MAX_SHARE;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->room, NULL);
     pthread_cond_init(&p->ready, NULL);

@@ -1,8 +1,9 @@
 /* prefetch.h: threads that make batches ahead, into a queue of fixed length. Private to data/.
  *
- * A batch is drawn from the order (which images) under the lock, one after the other, and made (their pixels)
- * outside of it, so that several threads make several batches and the reader gets them in the order drawn.
- * Whoever has nothing to do sleeps on a condition. */
+ * A batch is drawn from the order (which images) under the lock, one after the other, and its images are made
+ * (their pixels) outside of it, some at a time by every thread: all work on the batch that the reader needs
+ * first, and go on to the next when nothing of it is left to begin. Whoever has nothing to do sleeps on a
+ * condition. */
 #ifndef CNN_PREFETCH_H
 #define CNN_PREFETCH_H
 
@@ -21,10 +22,10 @@ int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, 
 void cnn_prefetch_destroy(struct cnn_prefetch *p);
 
 /* Waits for the next batch: its number of images, 0 at the end, or negative errno with the sentence of the
- * image that failed, and from then on always. *images and *labels are lent until the next take, pause or
- * destroy. *after: the order's place after the batch. For one reader. */
-int cnn_prefetch_take(struct cnn_prefetch *p, const float **images, const uint16_t **labels,
-                      struct cnn_position *after, struct ps_error *err);
+ * first of its images that failed, and from then on always. *out is the reader's until the next take, pause
+ * or destroy. *after: the order's place after the batch. For one reader. */
+int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
+                      struct ps_error *err);
 
 /* Throws away what was made ahead, and returns when no thread touches the order. */
 void cnn_prefetch_pause(struct cnn_prefetch *p);

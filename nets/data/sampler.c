@@ -3,23 +3,24 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "nets/philox.h"
+#include "nets/data/orders.h"
 
-/* Every epoch's order is a function of (seed, rank, epoch) alone, so that a stream may start anywhere. */
-static void shuffle(struct cnn_order *o)
+enum { TEST_AHEAD = 256 }; /* images of a test split that are told of before their turn */
+
+static void fill(struct cnn_order *o)
 {
-    struct cnn_random r = cnn_random_start(cnn_philox_key_of(o->seed), o->rank, (uint32_t)o->at.epoch,
-                                           (uint32_t)(o->at.epoch >> 32));
-    if (o->permutation == NULL)
-        return; /* a test split has one order */
-    for (uint32_t i = 0; i < o->n; i++)
-        o->permutation[i] = i;
-    for (uint32_t i = o->n; i > 1; i--) { /* Fisher and Yates */
-        uint32_t j = cnn_random_below(&r, i);
-        uint32_t swap = o->permutation[i - 1];
-        o->permutation[i - 1] = o->permutation[j];
-        o->permutation[j] = swap;
-    }
+    if (o->permutation != NULL) /* a test split has one order */
+        cnn_order_kinds[o->sampling.kind].fill(o);
+}
+
+/* What the default is for the set. */
+static struct cnn_sampling sampling_of(const struct cnn_data_info *info, const struct cnn_stream_options *opt)
+{
+    struct cnn_sampling s = opt->sampling;
+    if (s.kind == CNN_SAMPLING_DEFAULT)
+        s = (struct cnn_sampling){.kind = info->is_sequential ? CNN_SAMPLING_BUFFER : CNN_SAMPLING_SHUFFLE,
+                                  .buffer = CNN_SAMPLING_IMAGES};
+    return s;
 }
 
 int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
@@ -29,19 +30,22 @@ int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
     *o = (struct cnn_order){.split = opt->split,
                             .seed = trains ? opt->seed : 0,
                             .rank = trains ? opt->rank : 0,
-                            .n = (uint32_t)(trains ? info->n_train : info->n_test)};
+                            .n = (uint32_t)(trains ? info->n_train : info->n_test),
+                            .sampling = sampling_of(info, opt)};
     if (!trains)
         return 0;
     o->permutation = calloc(o->n, sizeof *o->permutation);
-    if (o->permutation == NULL)
+    o->scratch = calloc(cnn_order_kinds[o->sampling.kind].n_scratch(o) + 1, sizeof *o->scratch);
+    if (o->permutation == NULL || o->scratch == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the order of %u images", o->n);
-    shuffle(o);
+    fill(o);
     return 0;
 }
 
 void cnn_order_finish(struct cnn_order *o)
 {
     free(o->permutation);
+    free(o->scratch);
 }
 
 int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct ps_error *err)
@@ -59,7 +63,17 @@ void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to)
     bool other = to->epoch != o->at.epoch;
     o->at = *to;
     if (other)
-        shuffle(o);
+        fill(o);
+}
+
+/* Of the image at `place` of the order: what the buffer takes in for it. */
+static uint32_t expected_at(const struct cnn_order *o, uint32_t place)
+{
+    if (o->permutation == NULL)
+        return place + TEST_AHEAD < o->n ? place + TEST_AHEAD : CNN_NO_IMAGE;
+    if (o->sampling.kind != CNN_SAMPLING_BUFFER || o->n - place <= o->sampling.buffer)
+        return CNN_NO_IMAGE;
+    return (uint32_t)(((uint64_t)o->start + place + o->sampling.buffer) % o->n);
 }
 
 uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *picks)
@@ -70,10 +84,11 @@ uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *pi
                 return i;
             o->at.index = 0;
             o->at.epoch++;
-            shuffle(o);
+            fill(o);
         }
         uint32_t place = (uint32_t)o->at.index++;
-        picks[i] = (struct cnn_pick){o->at.epoch, o->permutation != NULL ? o->permutation[place] : place};
+        picks[i] = (struct cnn_pick){o->at.epoch, o->permutation != NULL ? o->permutation[place] : place,
+                                     expected_at(o, place)};
     }
     return batch;
 }

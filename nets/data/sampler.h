@@ -6,10 +6,13 @@
 
 #include "nets/data/data.h"
 
+enum { CNN_NO_IMAGE = UINT32_MAX };
+
 /* One image of a batch to be made. */
 struct cnn_pick {
     uint64_t epoch;
-    uint32_t index; /* of the image in its split */
+    uint32_t index;    /* of the image in its split */
+    uint32_t expected; /* one that comes some time later, in the set's order; CNN_NO_IMAGE: none */
 };
 
 struct cnn_order {
@@ -18,6 +21,9 @@ struct cnn_order {
     uint32_t rank, n;       /* n: images an epoch */
     struct cnn_position at; /* of the next pick */
     uint32_t *permutation;  /* [n], of epoch at.epoch; NULL for the test split */
+    struct cnn_sampling sampling;
+    uint32_t start;    /* buffer: the image that its epoch begins with */
+    uint32_t *scratch; /* buffer: what it holds; loaders: the order of all chunks */
 };
 
 /* Stands at the start. -ENOMEM. */

@@ -27,8 +27,10 @@ static bool read_part(const char **text, uint32_t most, char end, uint32_t *out)
     return true;
 }
 
-static int synthetic_open(const char *arg, struct cnn_data_info *info, void **self, struct ps_error *err)
+static int synthetic_open(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info,
+                          void **self, struct ps_error *err)
 {
+    (void)opt;
     struct cnn_data_info found = {.name = "synthetic", .n_train = N_TRAIN, .n_test = N_TEST};
     const char *text = arg != NULL ? arg : "";
 

@@ -1,7 +1,7 @@
-/* transform.h: makes images of a stream: cut, mirrored, normalised. Private to data/.
+/* transform.h: makes images of a stream: cut and mirrored, in bytes. Private to data/.
  *
- * A maker is not written after its init: any number of threads may make images with it, each with a `stored`
- * buffer of its own. */
+ * A maker is not written after its init: any number of threads may make images with it, each with a scratch
+ * of its own. */
 #ifndef CNN_DATA_TRANSFORM_H
 #define CNN_DATA_TRANSFORM_H
 
@@ -14,7 +14,7 @@ struct cnn_maker {
     enum cnn_split split;
     uint64_t seed;
     uint32_t rank;
-    size_t n_stored, n_pixels; /* of one image: bytes as stored, floats as made */
+    size_t n_stored, n_pixels; /* bytes of one image, as stored and as made */
     float value_of[CNN_MAX_CHANNELS][256];
 };
 
@@ -22,9 +22,30 @@ struct cnn_maker {
 int cnn_maker_init(struct cnn_maker *m, const struct cnn_data *data, const struct cnn_stream_options *opt,
                    struct ps_error *err);
 
-/* stored: [n_stored], for the maker's own use; image: [n_pixels]. 0, or negative errno of the data set with a
- * sentence. */
-int cnn_maker_image(const struct cnn_maker *m, const struct cnn_pick *pick, uint8_t *stored, float *image,
-                    uint16_t *label, struct ps_error *err);
+/* What one thread needs to make images. NULL: no memory. */
+void *cnn_maker_scratch(const struct cnn_maker *m);
+void cnn_maker_drop_scratch(const struct cnn_maker *m, void *scratch);
+
+/* Room for the images of one batch. */
+struct cnn_room {
+    struct cnn_pick *picks; /* [batch]: which images they are */
+    uint8_t *images;        /* [batch][n_pixels] */
+    uint16_t *labels;       /* [batch] */
+    bool *left_out;         /* [batch]: could not be had */
+};
+
+bool cnn_room_init(struct cnn_room *room, const struct cnn_maker *m, uint32_t batch); /* false: no memory */
+void cnn_room_finish(struct cnn_room *room);
+
+/* Makes image i of the room. 0, or negative errno of the data set with a sentence. */
+int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_room *room, uint32_t i,
+                    struct ps_error *err);
+
+/* Closes the gaps that images left out have made among n of them. Returns how many there are. */
+uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_maker *m, uint32_t n);
+
+/* What the net is lent of a room with n images. */
+void cnn_maker_lend(const struct cnn_maker *m, const struct cnn_room *room, uint32_t n,
+                    struct cnn_batch *out);
 
 #endif

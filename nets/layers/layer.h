@@ -25,9 +25,15 @@ const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
 
 /* The cross-entropy of one image, -log softmax(z)[label], computed as log(sum exp(z - max)) - (z[label] -
  * max): nothing overflows, and the sum is at least 1. dz: its gradient, softmax(z) less 1 at the label.
+ * smoothing s: the target is 1 - s at the label and s / classes everywhere besides (Szegedy et al. 2016), in
+ * loss and gradient.
  * rank: how many values are larger than the label's, an equal one of smaller index being larger: 0 is a
  * correct image, below 5 one of the top five. */
-double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank);
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double smoothing, double *dz,
+                            uint32_t *rank);
+/* What a net says of image i, whose outputs are z: p is room for as many. */
+void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t i,
+                         const struct cnn_predictions *out);
 /* What a loss counts for in the sum of losses. */
 double cnn_loss_weight(const struct cnn_layer *l);
 

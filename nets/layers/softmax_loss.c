@@ -34,20 +34,50 @@ static uint32_t rank_of(uint32_t classes, const double *z, uint32_t label)
     return rank;
 }
 
-double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double *dz, uint32_t *rank)
+/* p <- softmax(z), of which *best is the largest; returns log sum exp(z - z[best]). */
+static double softmax(uint32_t classes, const double *z, double *p, uint32_t *best)
 {
-    uint32_t best = 0;
     double sum = 0;
 
+    *best = 0;
     for (uint32_t k = 1; k < classes; k++)
-        if (z[k] > z[best])
-            best = k;
+        if (z[k] > z[*best])
+            *best = k;
     for (uint32_t k = 0; k < classes; k++) {
-        dz[k] = exp(z[k] - z[best]);
-        sum += dz[k];
+        p[k] = exp(z[k] - z[*best]);
+        sum += p[k];
     }
     for (uint32_t k = 0; k < classes; k++)
-        dz[k] = dz[k] / sum - (k == label ? 1 : 0);
+        p[k] /= sum;
+    return log(sum);
+}
+
+void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t i,
+                         const struct cnn_predictions *out)
+{
+    uint32_t best;
+
+    if (out->classes == NULL && out->probabilities == NULL)
+        return;
+    softmax(classes, z, p, &best);
+    if (out->classes != NULL)
+        out->classes[i] = (uint16_t)best;
+    for (uint32_t k = 0; out->probabilities != NULL && k < classes; k++)
+        out->probabilities[(size_t)i * classes + k] = (float)p[k];
+}
+
+double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double smoothing, double *dz,
+                            uint32_t *rank)
+{
+    uint32_t best;
+    double log_sum = softmax(classes, z, dz, &best), each = smoothing / classes, others = 0;
+
+    dz[label] -= 1 - smoothing;
+    for (uint32_t k = 0; smoothing > 0 && k < classes; k++) {
+        dz[k] -= each;
+        others += each * (z[k] - z[best]);
+    }
     *rank = rank_of(classes, z, label);
-    return log(sum) - (z[label] - z[best]);
+    return smoothing > 0 ? log_sum - ((1 - smoothing) * (z[label] - z[best]) + others)
+                         : log_sum - (z[label] - z[best]);
 }

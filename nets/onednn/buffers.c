@@ -42,6 +42,14 @@ static bool needs_copy(const struct cnn_dnnl *d)
     return false;
 }
 
+/* What the bytes of channel c are to the net: n of them `in_step` apart, to floats `out_step` apart. */
+static void look_up(const float value_of[256], const uint8_t *in, size_t in_step, float *out, size_t out_step,
+                    size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i * out_step] = value_of[in[i * in_step]];
+}
+
 /* Image i of bytes, or of floats that lie otherwise than the first layer wants them. */
 static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i)
 {
@@ -54,9 +62,16 @@ static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size
         d->kernels->transpose((const float *)b->images + i * n, out, s.c, places);
         return;
     }
-    for (size_t c = 0; c < s.c; c++)
+    for (size_t c = 0; c < s.c; c++) {
+        float *to = as_hwc ? out + c : out + c * places;
+        if (b->pixels == CNN_PIXELS_BYTE) {
+            const uint8_t *from = (const uint8_t *)b->images + i * n + (b->is_hwc ? c : c * places);
+            look_up(b->value_of[c], from, b->is_hwc ? s.c : 1, to, as_hwc ? s.c : 1, places);
+            continue;
+        }
         for (size_t at = 0; at < places; at++)
-            out[as_hwc ? at * s.c + c : c * places + at] = cnn_batch_value(b, s, i, c, at);
+            to[as_hwc ? at * s.c : at] = cnn_batch_value(b, s, i, c, at);
+    }
 }
 
 void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *b)

@@ -289,7 +289,7 @@ static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float 
 /* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
  * what is there; NULL: not wanted. */
 static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
-                             const struct cnn_batch *batch, float *dlogits, bool adds)
+                             const struct cnn_batch *batch, float *dlogits, bool adds, double smoothing)
 {
     uint32_t classes = d->plan->model->classes, rank;
     const float *logits = l->in[0];
@@ -299,7 +299,7 @@ static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
     for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
         for (uint32_t k = 0; k < classes; k++)
             z[k] = (double)logits[k];
-        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], dz, &rank);
+        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], smoothing, dz, &rank);
         s.n_correct += rank == 0;
         s.n_correct_5 += rank < 5;
         for (size_t k = 0; dlogits != NULL && k < classes; k++) {
@@ -324,10 +324,10 @@ static void add_parts(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
     }
 }
 
-static void back_loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const struct cnn_batch *batch,
-                      struct cnn_score *out)
+static void back_loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
+                      const struct cnn_gradient_call *call, struct cnn_score *out)
 {
-    struct cnn_score s = loss(d, l, batch, l->din[0], l->sum[0] != NULL);
+    struct cnn_score s = loss(d, l, call->batch, l->din[0], l->sum[0] != NULL, call->label_smoothing);
 
     out->loss += s.loss;
     if (l->plan->index == d->plan->main_loss) {
@@ -343,7 +343,7 @@ static int backward(struct cnn_dnnl *d, const struct cnn_gradient_call *call, st
         struct cnn_dnnl_layer *l = &d->layers[i];
         const struct cnn_layer *p = l->plan;
         if (cnn_is_loss(p)) {
-            back_loss(d, l, call->batch, out);
+            back_loss(d, l, call, out);
             continue;
         }
         if (!p->trains)
@@ -358,16 +358,30 @@ static int backward(struct cnn_dnnl *d, const struct cnn_gradient_call *call, st
     return 0;
 }
 
-static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
-                 struct ps_error *err)
+static void predict(struct cnn_dnnl *d, const struct cnn_batch *batch, const struct cnn_predictions *out)
+{
+    uint32_t classes = d->plan->model->classes;
+    const float *logits = d->layers[d->plan->main_loss].in[0];
+
+    for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
+        for (uint32_t k = 0; k < classes; k++)
+            d->z[k] = (double)logits[k];
+        cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
+    }
+}
+
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
 {
     struct cnn_dnnl *d = state;
     int team = omp_get_max_threads();
 
     omp_set_num_threads((int)d->threads);
     int rc = forward(d, NULL, x, batch, err);
-    if (rc == 0)
-        *out = loss(d, &d->layers[d->plan->main_loss], batch, NULL, false);
+    if (rc == 0) {
+        *score = loss(d, &d->layers[d->plan->main_loss], batch, NULL, false, 0);
+        predict(d, batch, out);
+    }
     omp_set_num_threads(team);
     return rc;
 }

@@ -178,7 +178,7 @@ static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, 
 /* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
  * what is there; NULL: not wanted. */
 static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch *batch, double *dlogits,
-                             bool adds)
+                             bool adds, double smoothing)
 {
     const struct cnn_layer *l = &r->plan->layers[layer];
     uint32_t classes = r->plan->model->classes, rank;
@@ -187,7 +187,7 @@ static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch
     struct cnn_score s = {0};
 
     for (uint32_t i = 0; i < batch->n; i++, z += classes) {
-        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], r->z, &rank);
+        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], smoothing, r->z, &rank);
         s.n_correct += rank == 0;
         s.n_correct_5 += rank < 5;
         for (size_t k = 0; dlogits != NULL && k < classes; k++) {
@@ -199,21 +199,26 @@ static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch
     return s;
 }
 
-static int score(void *state, const float *x, const struct cnn_batch *batch, struct cnn_score *out,
-                 struct ps_error *err)
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
 {
     struct ref *r = state;
+    uint32_t classes = r->plan->model->classes;
 
     (void)err;
     forward(r, NULL, x, batch);
-    *out = loss(r, r->plan->main_loss, batch, NULL, false);
+    *score = loss(r, r->plan->main_loss, batch, NULL, false, 0);
+    const double *z = value(r, r->plan->layers[r->plan->main_loss].inputs[0].value);
+    for (uint32_t i = 0; i < batch->n; i++)
+        cnn_softmax_predict(classes, z + (size_t)i * classes, r->z, i, out);
     return 0;
 }
 
-static void back_loss(struct ref *r, size_t i, const struct cnn_batch *batch, struct cnn_score *out)
+static void back_loss(struct ref *r, size_t i, const struct cnn_gradient_call *call, struct cnn_score *out)
 {
     const struct cnn_layer_places *at = &r->memory->layers[i];
-    struct cnn_score s = loss(r, i, batch, cnn_place(r->arena, at->din_at[0]), at->sum_at[0] != CNN_NOWHERE);
+    struct cnn_score s = loss(r, i, call->batch, cnn_place(r->arena, at->din_at[0]),
+                              at->sum_at[0] != CNN_NOWHERE, call->label_smoothing);
 
     out->loss += s.loss;
     if (i == r->plan->main_loss) {
@@ -253,7 +258,7 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
         const struct cnn_layer *l = &p->layers[i];
         uint64_t end = l->weight_at + l->n_weights + l->n_biases + 2 * l->n_buffers;
         if (cnn_is_loss(l))
-            back_loss(r, i, call->batch, out);
+            back_loss(r, i, call, out);
         if (cnn_goes_back(l))
             back_layer(r, i, call);
         for (uint64_t k = l->weight_at; k < end; k++)

@@ -41,7 +41,18 @@ static const struct row rows[] = {
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
-     "digits[:SEED], mnist:DIR, cifar10:DIR or synthetic:CxHxW:CLASSES (digits)"},
+     "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
+     "(digits)"},
+    {"view", TEXT, AT(view), 0, 0, "VIEW",
+     "with --data images: how training images are looked at, crop, resized-crop or "
+     "centre[:side=S,jitter=J,flip=no] (crop)"},
+    {"cache", TEXT, AT(cache), 0, 0, "FILE",
+     "with --data images: keep them decoded in this file, which is made if it is not there"},
+    {"sampling", TEXT, AT(sampling), 0, 0, "HOW",
+     "the order of training images: shuffle, buffer[:IMAGES] or loaders:LOADERS:CHUNK:WORKERS (shuffle; of "
+     "tar files, buffer)"},
+    {"max-damaged", NUMBER, AT(max_damaged), 0, UINT32_MAX, "N",
+     "with --data images: images that cannot be read and are left out, at most (100)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E",
      "end after this many passes of its own over the training set (1)"},
@@ -51,11 +62,28 @@ static const struct row rows[] = {
      "threads of the net and of the step, 0: all there are (1)"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches made ahead by threads, 0: none (4)"},
-    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T", "threads that make them (1)"},
+    {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
+     "threads that make them, one batch together (1)"},
     {"step-ms", NUMBER, AT(step_ms), 0, 3600000, "N",
      "every gradient takes at least N ms: a stand-in for a slower machine (0)"},
     {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
+    {"init", TEXT, AT(init), 0, 0, "FILE",
+     "the first point: a safetensors file's tensors, by name and shape; what it lacks starts fresh"},
+    {"init-skip", TEXT, AT(init_skip), 0, 0, "PATTERNS",
+     "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
+    {"freeze", TEXT, AT(freeze), 0, 0, "PATTERNS",
+     "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
+    {"rates", TEXT, AT(rates), 0, 0, "RATES",
+     "what the learning rate of tensors is multiplied by, such as fc2.*=10,*.bias=2; every worker and "
+     "evaluator of a job "
+     "says the same"},
+    {"clip-norm", REAL, AT(clip_norm), 0, 0, "C",
+     "cut each gradient down to this norm, over all that is trained"},
+    {"label-smoothing", REAL, AT(label_smoothing), 0, 0, "E",
+     "train for 1 - E at the label, and E spread over all classes (0)"},
+    {"accumulate", NUMBER, AT(accumulate), 1, 65536, "K",
+     "make each step by the mean gradient of K batches (1)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
      "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
@@ -65,6 +93,15 @@ static const struct row rows[] = {
     {"every", SECONDS, AT(every_s), 0, 0, "S",
      "with --evaluate or --method: seconds from one evaluation to the next (3)"},
     {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
+    {"predict", FLAG, AT(predict), 0, 0, NULL,
+     "do not train: print label and probabilities of each image of the test set, by the center, or without a "
+     "server by "
+     "--init's point, as CSV or (--json) JSON lines"},
+    {"confusion", TEXT, AT(confusion), 0, 0, "FILE",
+     "with --evaluate, --predict or --method: each class's results and the confusion matrix of the last "
+     "evaluation"},
+    {"train-sample", NUMBER, AT(train_sample), 1, UINT32_MAX, "N",
+     "with --evaluate or --method: the loss over N images of the training set too"},
     {"history", TEXT, AT(history), 0, 0, "FILE", "and append a JSON line for each"},
     {"learning-rate", REAL, AT(learning_rate), 0, 0, "ETA", "with --method: the step size"},
     {"momentum", REAL, AT(momentum), 0, 0, "M", "with --method msgd: 0 to below 1 (0.9)"},
@@ -72,7 +109,8 @@ static const struct row rows[] = {
      "with --method mvasgd: z moves this part of the way to x (0.001)"},
     {"weight-decay", REAL, AT(weight_decay), 0, 0, "L", "with --method: the L2 penalty L/2 |x|^2 (0)"},
     {"schedule", TEXT, AT(schedule), 0, 0, "KIND",
-     "with --method: constant, step:FACTOR:STEPS or inv-sqrt:GAMMA (constant)"},
+     "with --method: constant, step:FACTOR:STEPS, inv-sqrt:GAMMA, cosine:STEPS[:FLOOR] or "
+     "multi-step:FACTOR:STEP[:STEP]... (constant)"},
     {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
      "with --method: steps over which the rate grows linearly (200)"},
     {"codec", TEXT, AT(codec), 0, 0, "NAME",
@@ -94,6 +132,8 @@ static const struct row rows[] = {
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: rings side by side (1)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: the longest silence of a member (60)"},
+    {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
+     "with --clique ring: how long a member's step may keep the others waiting (3600)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
     {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
@@ -106,6 +146,7 @@ void cnn_worker_args_help(FILE *out)
 {
     fputs("psworker trains a net with a parameter server (psd), or evaluates the server's center.\n\n"
           "usage: psworker --server URL|@FILE [options]\n"
+          "       psworker --predict --init FILE [options]\n"
           "       psworker --method NAME [options]\n\n",
           out);
     for (int i = 0; i < N_ROWS; i++) {
@@ -221,6 +262,36 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
     return a->method != NULL ? cnn_local_options(a, &local, err) : 0;
 }
 
+/* It is no training, and no evaluation that goes on. */
+static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = {{"evaluate", a->evaluate},
+                  {"method", a->method != NULL},
+                  {"once", a->once},
+                  {"every", a->every_s != 0},
+                  {"history", a->history != NULL},
+                  {"epochs", a->epochs != 0},
+                  {"steps", a->steps != 0},
+                  {"state", a->state != NULL},
+                  {"step-ms", a->step_ms != 0},
+                  {"init-skip", a->init_skip != NULL},
+                  {"rank", a->rank >= 0},
+                  {"clique", a->clique != NULL}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return ps_fail(err, -EINVAL, "--%s and --predict: both given; allowed: one of them",
+                           others[i].name);
+    if ((a->server != NULL) == (a->init != NULL))
+        return ps_fail(err, -EINVAL, "--predict: given %s --server and --init; allowed: with one of them",
+                       a->init != NULL ? "with" : "without");
+    if (a->center && a->server == NULL)
+        return ps_fail(err, -EINVAL, "--center: given without --server; allowed: with it");
+    return 0;
+}
+
 /* What only holds between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
@@ -229,12 +300,21 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
-    if (a->describe == NULL && a->server == NULL && a->method == NULL)
+    if (a->predict && (rc = check_predict(a, err)) != 0)
+        return rc;
+    if (a->train_sample != 0 && !a->evaluate && a->method == NULL)
+        return ps_fail(err, -EINVAL,
+                       "--train-sample: given without --evaluate; allowed: with it, or with --method");
+    if (a->confusion != NULL && !a->evaluate && !a->predict && a->method == NULL)
+        return ps_fail(err, -EINVAL,
+                       "--confusion: given for training; allowed: with --evaluate or --predict");
+    if (a->describe == NULL && a->server == NULL && a->method == NULL && !a->predict)
         return ps_fail(err, -EINVAL,
                        "--server: not given; allowed: tcp://HOST:PORT, ipc://PATH or @ENDPOINT_FILE");
     if (a->epochs != 0 && a->steps != 0)
         return ps_fail(err, -EINVAL, "--epochs and --steps: both given; allowed: one of them");
-    if (!a->evaluate && a->method == NULL && (a->once || a->center || a->history != NULL || a->every_s != 0))
+    if (!a->evaluate && !a->predict && a->method == NULL &&
+        (a->once || a->center || a->history != NULL || a->every_s != 0))
         return ps_fail(err, -EINVAL, "--%s: given for training; allowed: with --evaluate",
                        a->once              ? "once"
                        : a->center          ? "center"
@@ -248,10 +328,30 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
     if (a->evaluate && (a->state != NULL || a->step_ms != 0))
         return ps_fail(err, -EINVAL, "--%s: given with --evaluate; allowed: for training",
                        a->state != NULL ? "state" : "step-ms");
+    if (a->evaluate && a->init != NULL)
+        return ps_fail(err, -EINVAL, "--init: given with --evaluate; allowed: for training");
+    if ((a->batch > 0 ? a->batch : 64) * a->accumulate > INT32_MAX)
+        return ps_fail(err, -EINVAL, "--accumulate: %llu batches; allowed: a step of at most 2^31 - 1 images",
+                       (unsigned long long)a->accumulate);
+    if (!isnan(a->clip_norm) && !(a->clip_norm > 0))
+        return ps_fail(err, -EINVAL, "--clip-norm: %g; allowed: above 0", a->clip_norm);
+    if (!(a->label_smoothing >= 0 && a->label_smoothing < 1))
+        return ps_fail(err, -EINVAL, "--label-smoothing: %g; allowed: 0 to below 1", a->label_smoothing);
+    if ((a->evaluate || a->predict) && a->label_smoothing > 0)
+        return ps_fail(err, -EINVAL, "--label-smoothing: given with --%s; allowed: for training",
+                       a->evaluate ? "evaluate" : "predict");
+    if ((a->evaluate || a->predict) && (!isnan(a->clip_norm) || a->accumulate > 1))
+        return ps_fail(err, -EINVAL, "--%s: given with --%s; allowed: for training",
+                       a->accumulate > 1 ? "accumulate" : "clip-norm", a->evaluate ? "evaluate" : "predict");
+    if (a->init_skip != NULL && a->init == NULL)
+        return ps_fail(err, -EINVAL, "--init-skip: given without --init; allowed: with it");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
     struct cnn_model model;
+    struct cnn_sampling sampling;
     struct ps_error why = {""};
+    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s", why.text);
     if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
         return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
     return 0;
@@ -260,7 +360,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 static void fill_defaults(struct cnn_worker_args *a)
 {
     if (a->batch == 0)
-        a->batch = a->evaluate ? 250 : 64;
+        a->batch = a->evaluate || a->predict ? 250 : 64;
     if (a->epochs == 0 && a->steps == 0)
         a->epochs = 1;
     if (a->every_s == 0)
@@ -270,6 +370,7 @@ static void fill_defaults(struct cnn_worker_args *a)
     a->links = a->links == 0 ? 1 : a->links;
     a->clique_name = a->clique_name == NULL ? "0" : a->clique_name;
     a->clique_timeout_s = a->clique_timeout_s == 0 ? 60 : a->clique_timeout_s;
+    a->clique_step_s = a->clique_step_s == 0 ? 3600 : a->clique_step_s;
 }
 
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err)
@@ -280,6 +381,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .threads = 1,
                                 .prefetch = 4,
                                 .data_threads = 1,
+                                .max_damaged = CNN_MAX_DAMAGED,
                                 .rank = -1,
                                 .warmup = -1,
                                 .member = -1,
@@ -287,7 +389,9 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .learning_rate = NAN,
                                 .momentum = NAN,
                                 .averaging_rate = NAN,
-                                .weight_decay = NAN};
+                                .weight_decay = NAN,
+                                .accumulate = 1,
+                                .clip_norm = NAN};
     struct option options[N_ROWS + 1] = {{0}};
     int rc = 0, found;
 

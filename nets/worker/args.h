@@ -10,10 +10,18 @@
 
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
-        *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key,
-        *transport;                               /* NULL: not given; into argv or static */
+        *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key, *transport, *init,
+        *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; into argv or static */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
+    const char *view;      /* of images; NULL: its own */
+    const char *cache;     /* of decoded images; NULL: none */
+    const char *sampling;  /* NULL: the data set's own */
+    uint64_t max_damaged;  /* images left out at most */
+    uint64_t train_sample; /* images; 0: not given */
+    uint64_t accumulate;   /* batches a step */
+    double label_smoothing;
+    double clip_norm;        /* NaN: gradients are as they are */
     uint64_t step_ms;        /* that a gradient takes at least */
     int64_t rank;            /* -1: any */
     int64_t warmup;          /* of --method; -1: its own */
@@ -21,9 +29,10 @@ struct cnn_worker_args {
     int64_t member;          /* its rank in it; -1: any */
     int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
     double clique_timeout_s; /* 0: not given */
+    double clique_step_s;    /* likewise */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
-    bool evaluate, center, once, json, help, version;
+    bool evaluate, predict, center, once, json, help, version;
 };
 
 /* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what

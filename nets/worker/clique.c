@@ -20,6 +20,7 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
         opt.listen = a->clique_listen;
     opt.links = (uint32_t)a->links;
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
+    opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
     opt.server_key = a->server_key;
     int rc = psc_ring_open(&opt, &out->q);
@@ -68,7 +69,8 @@ static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
                 {"clique-name", a->clique_name != NULL},
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
-                {"clique-timeout", a->clique_timeout_s != 0}};
+                {"clique-timeout", a->clique_timeout_s != 0},
+                {"clique-step", a->clique_step_s != 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
             return ps_fail(err, -EINVAL, "--%s: given without --clique; allowed: with it", rows[i].name);
@@ -84,7 +86,8 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
                 {"rendezvous", a->rendezvous != NULL},
                 {"clique-name", a->clique_name != NULL},
                 {"clique-listen", a->clique_listen != NULL},
-                {"links", a->links != 0}};
+                {"links", a->links != 0},
+                {"clique-step", a->clique_step_s != 0}};
     if (a->members == 0)
         return ps_fail(err, -EINVAL,
                        "--members: not given; allowed with --clique %s: a number from 1 to 1024", a->clique);

@@ -21,35 +21,75 @@ enum { N_METHODS = sizeof methods / sizeof *methods };
 static const struct {
     const char *name;
     int n_numbers; /* behind the name, each after a colon: gamma, step_steps */
-} schedules[] = {{"constant", 0}, {"step", 2}, {"inv-sqrt", 1}};
+    int n_more;    /* or so many more at most */
+} schedules[] = {{"constant", 0, 0},
+                 {"step", 2, 0},
+                 {"inv-sqrt", 1, 0},
+                 {"cosine", 1, 1},
+                 {"multi-step", 2, PSC_MAX_MILESTONES - 1}};
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
+/* The numbers behind the name, each after a colon: how many, or -1. */
+static int read_numbers(const char *text, double *out, int most)
+{
+    int n = 0;
+    for (char *end; *text == ':' && n < most; n++, text = end) {
+        out[n] = strtod(text + 1, &end);
+        if (end == text + 1 || !isfinite(out[n]))
+            return -1;
+    }
+    return *text == '\0' ? n : -1;
+}
+
+static bool is_step(double v)
+{
+    return v >= 1 && v <= 1e12 && v == floor(v);
+}
+
+/* Each name with what its numbers are; false: one cannot be. */
+static bool take_numbers(const char *name, const double *v, int n, struct psc_local *out)
+{
+    if (strcmp(name, "cosine") == 0) {
+        out->total_steps = is_step(v[0]) ? (uint64_t)v[0] : 0;
+        out->floor = n > 1 ? v[1] : 0;
+        return out->total_steps > 0 && out->floor >= 0 && out->floor <= 1;
+    }
+    if (n > 0)
+        out->gamma = v[0];
+    if (strcmp(name, "multi-step") == 0) {
+        out->n_milestones = (uint32_t)(n - 1);
+        for (int k = 1; k < n; k++) {
+            if (!is_step(v[k]) || (k > 1 && v[k] <= v[k - 1]))
+                return false;
+            out->milestones[k - 1] = (uint64_t)v[k];
+        }
+        return out->gamma > 0 && out->gamma <= 1;
+    }
+    if (n > 1 && !is_step(v[1]))
+        return false;
+    out->step_steps = n > 1 ? (uint64_t)v[1] : 1;
+    return out->gamma >= 0 && out->gamma <= 1000;
+}
 
 static int read_schedule(const char *text, struct psc_local *out, struct ps_error *err)
 {
+    double numbers[PSC_MAX_MILESTONES + 1] = {0};
     size_t length = strcspn(text, ":"), row = 0;
-    const char *rest = text + length;
-    double numbers[2] = {out->gamma, 1};
+    int n = read_numbers(text + length, numbers, PSC_MAX_MILESTONES + 1);
     while (row < N_SCHEDULES &&
            (strncmp(schedules[row].name, text, length) != 0 || schedules[row].name[length] != '\0'))
         row++;
-    for (int i = 0; row < N_SCHEDULES && i < schedules[row].n_numbers; i++) {
-        char *end = NULL;
-        numbers[i] = *rest == ':' ? strtod(rest + 1, &end) : NAN;
-        if (end == NULL || end == rest + 1)
-            row = N_SCHEDULES;
-        else
-            rest = end;
-    }
-    if (row == N_SCHEDULES || *rest != '\0' || !(numbers[0] >= 0 && numbers[0] <= 1000) ||
-        !(numbers[1] >= 1 && numbers[1] <= 1e12) || numbers[1] != floor(numbers[1]))
-        return ps_fail(
-            err, -EINVAL,
-            "--schedule: \"%.60s\"; allowed: constant, step:FACTOR:STEPS (such as step:0.3:900) and "
-            "inv-sqrt:GAMMA",
-            text);
+    if (row == N_SCHEDULES || n < schedules[row].n_numbers ||
+        n > schedules[row].n_numbers + schedules[row].n_more ||
+        !take_numbers(schedules[row].name, numbers, n, out))
+        return ps_fail(err, -EINVAL,
+                       "--schedule: \"%.60s\"; allowed: constant, step:FACTOR:STEPS (such as step:0.3:900), "
+                       "inv-sqrt:GAMMA, "
+                       "cosine:STEPS[:FLOOR] and multi-step:FACTOR:STEP[:STEP]... (rising, such as "
+                       "multi-step:0.2:900:1200); "
+                       "plateau is psd's",
+                       text);
     out->schedule = schedules[row].name;
-    out->gamma = numbers[0];
-    out->step_steps = (uint64_t)numbers[1];
     return 0;
 }
 

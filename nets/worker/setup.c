@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "nets/machine.h"
+#include "nets/training/rates.h"
 #include "nets/worker/no_server.h"
+#include "nets/worker/predict.h"
 #include "proto/log.h"
 
 static void log_sentence(void *arg, const char *sentence)
@@ -46,7 +48,13 @@ static int open_data(struct cnn_job *job)
 {
     struct ps_error err;
     const struct cnn_model *m = &job->model;
-    int rc = cnn_data_open(job->args->data, &job->data, &err);
+    struct cnn_data_options opt = {.view = job->args->view,
+                                   .max_damaged = (uint32_t)job->args->max_damaged,
+                                   .cache = job->args->cache,
+                                   .height = m->height,
+                                   .width = m->width,
+                                   .threads = (uint32_t)job->args->data_threads};
+    int rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
     if (rc == 0)
         rc = cnn_data_fits(job->data, m, &err);
     if (rc != 0) {
@@ -58,36 +66,82 @@ static int open_data(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
+/* The model's tensors, and which of them are frozen: before a net is made of it. */
+static int open_model(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *freeze = job->args->freeze;
+    int rc = cnn_model_params(&job->model, &job->params, &job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        return CNN_EXIT_INTERNAL;
+    }
+    job->n_floats = cnn_model_n_floats(&job->model);
+    if (freeze == NULL)
+        return CNN_EXIT_OK;
+    rc = cnn_freeze_init(&job->freeze, freeze, &job->model, job->params, job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors stay as they are", freeze,
+           job->freeze.n_frozen, job->n_params);
+    return CNN_EXIT_OK;
+}
+
+/* After it is known what is frozen. */
+static int open_rates(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *text = job->args->rates;
+    job->rates = calloc(job->n_params + 1, sizeof *job->rates);
+    if (job->rates == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for the rates of %zu tensors", job->n_params);
+        return CNN_EXIT_INTERNAL;
+    }
+    if (text == NULL || cnn_rates_read(text, job->params, job->n_params, job->rates, &err) == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "rates.failed", "--rates: %s", err.text);
+    return CNN_EXIT_USAGE;
+}
+
 static int open_net(struct cnn_job *job)
 {
     struct ps_error err;
     struct cnn_net_options opt = {.model = &job->model,
                                   .backend = job->args->backend,
                                   .batch = (uint32_t)job->args->batch,
-                                  .threads = (uint32_t)job->args->threads};
+                                  .threads = (uint32_t)job->args->threads,
+                                  .label_smoothing = job->args->label_smoothing};
     int rc = cnn_net_create(&opt, &job->net, &err);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
     }
-    job->n_floats = cnn_model_n_floats(&job->model);
     return CNN_EXIT_OK;
+}
+
+uint64_t cnn_job_steps(const struct cnn_job *job)
+{
+    const struct cnn_worker_args *a = job->args;
+    if (a->evaluate || a->steps != 0)
+        return a->steps;
+    uint64_t images = a->batch * a->accumulate; /* of a step */
+    return (a->epochs * job->info.n_train + images - 1) / images;
 }
 
 /* The first point, where a server on this machine can reach it. */
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
-    return rc == PSC_OK && cnn_model_fill(&job->model, job->args->seed, job->x) != 0 ? PSC_ENOMEM : rc;
+    return rc == PSC_OK && cnn_first_point_fill(job) != 0 ? PSC_ENOMEM : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
 static int begin(struct cnn_job *job)
 {
-    struct cnn_param *params = NULL;
-    size_t n = 0;
-    if (cnn_model_params(&job->model, &params, &n, NULL) != 0)
-        return PSC_ENOMEM;
+    const struct cnn_param *params = job->params;
+    size_t n = job->n_params;
     struct psc_tensor *tensors = calloc(n, sizeof *tensors);
     int rc = PSC_ENOMEM;
     if (tensors != NULL) {
@@ -96,15 +150,38 @@ static int begin(struct cnn_job *job)
                                              .offset = params[i].offset,
                                              .n_dims = params[i].n_dims,
                                              .role = (uint32_t)params[i].role,
-                                             .decay = (uint32_t)params[i].decay};
+                                             .decay = (uint32_t)params[i].decay,
+                                             .rate = params[i].role == CNN_PARAM ? job->rates[i] : 0};
             for (uint32_t d = 0; d < params[i].n_dims; d++)
                 tensors[i].shape[d] = params[i].shape[d];
         }
         rc = psc_begin(job->psc, tensors, n, job->x);
     }
     free(tensors);
-    free(params);
+    if (rc >= 0)
+        cnn_first_point_begun(job);
     return rc;
+}
+
+/* Asked while the library waits: whoever has not joined yet has nothing to finish when a signal comes. */
+static int may_wait(void *arg)
+{
+    struct cnn_job *job = arg;
+    return job->joined || !cnn_stop_asked(job->stop);
+}
+
+/* Whether a signal ended the wait to join, or came while a clique was waited for in vain: a good end. */
+static bool was_stopped(struct cnn_job *job, int rc)
+{
+    job->stopped = rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop));
+    if (job->stopped)
+        ps_log(PS_LOG_INFO, "join.stopped", "a signal asked to stop: this process had not joined yet");
+    return job->stopped;
+}
+
+static int fail_to_join(struct cnn_job *job, const char *what, int rc)
+{
+    return was_stopped(job, rc) ? CNN_EXIT_OK : cnn_job_fail(job, what, rc);
 }
 
 static int open_session(struct cnn_job *job, bool *drained)
@@ -121,7 +198,7 @@ static int open_session(struct cnn_job *job, bool *drained)
         opt.local = &local;
     }
     opt.server = job->args->server;
-    opt.kind = job->args->evaluate ? PSC_OBSERVER : PSC_WORKER;
+    opt.kind = job->args->evaluate || job->args->predict ? PSC_OBSERVER : PSC_WORKER;
     opt.rank = (int32_t)job->args->rank;
     opt.name = job->args->name;
     opt.log = log_sentence;
@@ -129,10 +206,15 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.go_on = may_wait;
+    opt.go_on_arg = job;
+    opt.net = job->args->net;
+    opt.data = job->args->data;
+    opt.steps = cnn_job_steps(job);
     opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)
-        return cnn_job_fail(job, "cannot join", rc);
+        return fail_to_join(job, "cannot join", rc);
     if ((rc = rc == PSC_OK ? make_x(job) : rc) < 0)
         return cnn_job_fail(job, "cannot join", rc);
     if (rc == PSC_OK) {
@@ -140,9 +222,10 @@ static int open_session(struct cnn_job *job, bool *drained)
         if (rc < 0) {
             char what[200];
             snprintf(what, sizeof what, "cannot begin with --net %.100s", job->args->net);
-            return cnn_job_fail(job, what, rc);
+            return fail_to_join(job, what, rc);
         }
     }
+    job->joined = true;
     *drained = rc == PSC_DRAINED;
     return CNN_EXIT_OK;
 }
@@ -151,7 +234,7 @@ static int open_clique(struct cnn_job *job)
 {
     struct ps_error err;
     int rc = cnn_clique_open(job->args, &job->clique, &err);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK || was_stopped(job, rc))
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "clique.failed", "%s (%s)", err.text, psc_result_name(rc));
     return rc == PSC_ECLIQUE                            ? CNN_EXIT_CLIQUE
@@ -191,6 +274,12 @@ static int check_state(const char *path)
     return CNN_EXIT_USAGE;
 }
 
+/* All but predicting with --init's point. */
+static bool needs_session(const struct cnn_worker_args *args)
+{
+    return !args->predict || args->server != NULL;
+}
+
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained)
 {
@@ -204,12 +293,21 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct
     if (rc == CNN_EXIT_OK)
         rc = open_data(job);
     if (rc == CNN_EXIT_OK)
+        rc = open_model(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_rates(job);
+    if (rc == CNN_EXIT_OK)
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
-        rc = open_clique(job);
+        rc = cnn_first_point_load(job);
     if (rc == CNN_EXIT_OK)
-        rc = open_session(job, drained);
-    return rc;
+        rc = open_clique(job);
+    if (rc != CNN_EXIT_OK || job->stopped)
+        return rc;
+    if (needs_session(args))
+        return open_session(job, drained);
+    job->x = job->first;
+    return CNN_EXIT_OK;
 }
 
 void cnn_job_close(struct cnn_job *job)
@@ -217,6 +315,10 @@ void cnn_job_close(struct cnn_job *job)
     psc_close(job->psc);
     cnn_clique_close(&job->clique);
     cnn_net_destroy(job->net);
+    free(job->first);
+    free(job->params);
+    free(job->rates);
+    cnn_freeze_finish(&job->freeze);
     cnn_data_close(job->data);
 }
 
@@ -231,8 +333,8 @@ int cnn_worker_run(const struct cnn_worker_args *args)
         return CNN_EXIT_INTERNAL;
     }
     rc = cnn_job_open(&job, args, &stop, &drained);
-    if (rc == CNN_EXIT_OK)
-        rc = (args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
+    if (rc == CNN_EXIT_OK && !job.stopped)
+        rc = (args->predict ? cnn_predict : args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
     cnn_job_close(&job);
     cnn_stop_finish(&stop);
     return rc;

@@ -11,37 +11,30 @@
 #include "nets/worker/progress.h"
 #include "proto/log.h"
 
-static int load_test_set(struct cnn_scorer *s)
+static int open_test_set(struct cnn_scorer *s)
 {
     struct cnn_job *job = s->job;
-    struct cnn_stream *stream = NULL;
     struct ps_error err;
     struct cnn_stream_options opt = {.split = CNN_TEST,
                                      .batch = (uint32_t)job->args->batch,
                                      .height = job->model.height,
-                                     .width = job->model.width};
-    int got = 0;
-    s->images = calloc(job->info.n_test, job->n_pixels * sizeof *s->images);
-    s->labels = calloc(job->info.n_test, sizeof *s->labels);
-    if (s->images == NULL || s->labels == NULL)
-        ps_fail(&err, -ENOMEM, "no memory for the %" PRIu64 " images of the test set", job->info.n_test);
-    else if (cnn_stream_create(job->data, &opt, &stream, &err) == 0) {
-        while ((got = cnn_stream_next(stream, s->images + s->n * job->n_pixels, s->labels + s->n)) > 0)
-            s->n += (uint32_t)got;
-        if (got < 0)
-            ps_fail(&err, got, "%s", cnn_stream_error(stream));
-        cnn_stream_destroy(stream);
-        if (got == 0)
-            return CNN_EXIT_OK;
-    }
+                                     .width = job->model.width,
+                                     .prefetch = (uint32_t)job->args->prefetch,
+                                     .threads = (uint32_t)job->args->data_threads};
+    if (cnn_stream_create(job->data, &opt, &s->stream, &err) == 0)
+        return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
-    return got < 0 ? CNN_EXIT_DATA : CNN_EXIT_INTERNAL;
+    return CNN_EXIT_INTERNAL;
 }
 
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
 {
     *s = (struct cnn_scorer){.job = job};
-    int rc = load_test_set(s);
+    int rc = cnn_results_open(&s->results, job);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_train_sample_open(&s->train, job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_test_set(s);
     const char *path = job->args->history;
     if (rc != CNN_EXIT_OK || path == NULL)
         return rc;
@@ -57,8 +50,9 @@ void cnn_scorer_close(struct cnn_scorer *s)
 {
     if (s->history != NULL)
         fclose(s->history);
-    free(s->images);
-    free(s->labels);
+    cnn_results_close(&s->results);
+    cnn_train_sample_close(&s->train);
+    cnn_stream_destroy(s->stream);
 }
 
 /* Top five of ten classes would say little. */
@@ -67,27 +61,50 @@ static bool shows_top_5(const struct cnn_scorer *s)
     return s->job->model.classes > 10;
 }
 
-static int score_all(struct cnn_scorer *s, const float *x, double *loss, double *accuracy)
+/* Sums over the test set, batch by batch as the stream has them. */
+struct sums {
+    double loss;
+    uint64_t n, correct, correct_5;
+};
+
+/* An enum cnn_exit, having logged why. */
+static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
 {
-    struct cnn_job *job = s->job;
-    double loss_sum = 0;
-    uint64_t correct = 0, correct_5 = 0;
-    for (uint64_t at = 0; at < s->n;) {
-        uint64_t n = s->n - at < job->args->batch ? s->n - at : job->args->batch;
-        struct cnn_score score;
-        int rc =
-            cnn_net_score(job->net, x, s->images + at * job->n_pixels, s->labels + at, (uint32_t)n, &score);
-        if (rc != 0)
-            return rc;
-        loss_sum += score.loss * (double)n;
-        correct += score.n_correct;
-        correct_5 += score.n_correct_5;
-        at += n;
+    struct cnn_predictions out = {s->results.predicted, NULL};
+    struct cnn_batch batch;
+    struct cnn_score score;
+    int n;
+    while ((n = cnn_stream_lend(s->stream, &batch)) > 0) {
+        if (cnn_net_predict(s->job->net, x, &batch, &out, &score) != 0) {
+            ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
+            return CNN_EXIT_INTERNAL;
+        }
+        if (out.classes != NULL)
+            cnn_confusion_add(&s->results.confusion, batch.labels, out.classes, batch.n);
+        sums->loss += score.loss * n;
+        sums->correct += score.n_correct;
+        sums->correct_5 += score.n_correct_5;
+        sums->n += (uint32_t)n;
     }
-    *loss = loss_sum / (double)s->n;
-    *accuracy = (double)correct / (double)s->n;
-    s->accuracy_5 = (double)correct_5 / (double)s->n;
-    return 0;
+    if (n == 0 && sums->n > 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "data.failed", "%s",
+           n < 0 ? cnn_stream_error(s->stream) : "the test set has no images");
+    return CNN_EXIT_DATA;
+}
+
+/* The stream goes back to its start at once: its threads make the first batches while the net trains. */
+static int score_all(struct cnn_scorer *s, const float *x, struct psc_metrics *m)
+{
+    struct sums sums = {0};
+    int rc = add_up(s, x, &sums);
+    cnn_stream_seek(s->stream, &(struct cnn_position){0, 0}, NULL); /* every stream has that place */
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    m->test_loss = sums.loss / (double)sums.n;
+    m->test_accuracy = (double)sums.correct / (double)sums.n;
+    s->accuracy_5 = (double)sums.correct_5 / (double)sums.n;
+    return CNN_EXIT_OK;
 }
 
 static void write_json(const struct cnn_scorer *s, FILE *out, double t, const char *vector,
@@ -98,6 +115,10 @@ static void write_json(const struct cnn_scorer *s, FILE *out, double t, const ch
     cnn_json_number(out, "test_accuracy", m->test_accuracy);
     if (shows_top_5(s))
         cnn_json_number(out, "test_accuracy_5", s->accuracy_5);
+    if (s->train.stream != NULL) {
+        cnn_json_number(out, "train_loss", m->loss);
+        cnn_json_number(out, "train_accuracy", m->accuracy);
+    }
     fprintf(out, ",\"vector\":\"%s\"}\n", vector);
     fflush(out);
 }
@@ -141,8 +162,8 @@ int cnn_scorer_end(const struct cnn_scorer *s, int rc)
 {
     if (rc != CNN_EXIT_OK || !s->lacks)
         return rc;
-    ps_log(PS_LOG_ERROR, "history.lacks", "--history %s lacks lines that could not be written",
-           s->job->args->history);
+    ps_log(PS_LOG_ERROR, "history.lacks",
+           "--history or --confusion lacks what could not be written: see above");
     return CNN_EXIT_INTERNAL;
 }
 
@@ -154,7 +175,10 @@ static void tell(struct cnn_scorer *s, const char *vector, double t, const struc
         printf("%7.1f s  %s %" PRIu64 "  test accuracy %.4f", t, vector, m->center_version, m->test_accuracy);
         if (shows_top_5(s))
             printf("  top five %.4f", s->accuracy_5);
-        printf("  loss %.4f\n", m->test_loss);
+        printf("  loss %.4f", m->test_loss);
+        if (s->train.stream != NULL)
+            printf("  training accuracy %.4f  loss %.4f", m->accuracy, m->loss);
+        putchar('\n');
         fflush(stdout);
     }
     if (s->history != NULL)
@@ -163,10 +187,13 @@ static void tell(struct cnn_scorer *s, const char *vector, double t, const struc
 
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m)
 {
-    if (score_all(s, x, &m->test_loss, &m->test_accuracy) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
-        return CNN_EXIT_INTERNAL;
-    }
+    int rc = score_all(s, x, m);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_train_sample_score(&s->train, x, &m->loss, &m->accuracy);
+    if (rc != CNN_EXIT_OK)
+        return rc;
     tell(s, vector, t, m);
+    if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
+        s->lacks = true;
     return CNN_EXIT_OK;
 }

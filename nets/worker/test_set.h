@@ -2,27 +2,30 @@
 #ifndef CNN_WORKER_TEST_SET_H
 #define CNN_WORKER_TEST_SET_H
 
+#include "nets/worker/results.h"
+#include "nets/worker/train_sample.h"
 #include "nets/worker/worker.h"
 
 struct cnn_scorer {
     struct cnn_job *job;
-    float *images; /* the whole test set */
-    uint16_t *labels;
-    double accuracy_5; /* of the last time */
-    uint64_t n;
-    FILE *history; /* NULL: none */
-    bool lacks;    /* a line of it could not be written */
+    struct cnn_stream *stream; /* of the test set, from its start when it is not being run */
+    double accuracy_5;         /* of the last time */
+    FILE *history;             /* NULL: none */
+    bool lacks;                /* a line of it, or results, could not be written */
+    struct cnn_results results;
+    struct cnn_train_sample train;
 };
 
-/* Loads the test set and opens the history. An enum cnn_exit, having logged why. Close it whatever came
+/* Opens the test set and the history. An enum cnn_exit, having logged why. Close it whatever came
  * back. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);
 /* What rc, an enum cnn_exit, becomes where the history lacks lines. */
 int cnn_scorer_end(const struct cnn_scorer *s, int rc);
 
-/* Fills m's test_loss and test_accuracy with those of x, which is called `vector`, prints them and appends
- * them to the history. t: seconds since the start. An enum cnn_exit. */
+/* Fills m's test_loss and test_accuracy, and its loss and accuracy where there is a training sample, with
+ * those of x, which is called `vector`, prints them and appends them to the history. t: seconds since the
+ * start. An enum cnn_exit. */
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t,
                     struct psc_metrics *m);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "nets/training/gradient.h"
 #include "nets/worker/evaluate_local.h"
 #include "nets/worker/progress.h"
 #include "nets/worker/train_state.h"
@@ -20,6 +21,7 @@ struct training {
     struct cnn_job *job;
     struct cnn_stream *stream;
     float *g;
+    struct cnn_accumulator accumulator;
     uint64_t step, last_step;
     uint64_t draws;         /* gradients computed */
     uint64_t saved_version; /* the center's, when the state was last saved */
@@ -54,16 +56,15 @@ static uint32_t batch_of(const struct training *t)
     return (uint32_t)t->job->args->batch;
 }
 
-static uint64_t steps_wanted(const struct training *t)
+/* Of a step. */
+static uint32_t images_of(const struct training *t)
 {
-    const struct cnn_worker_args *a = t->job->args;
-    if (a->steps != 0)
-        return a->steps;
-    return (a->epochs * t->job->info.n_train + a->batch - 1) / a->batch;
+    return batch_of(t) * (uint32_t)t->job->args->accumulate;
 }
 
 static void training_finish(struct training *t)
 {
+    cnn_accumulator_finish(&t->accumulator);
     free(t->g);
     cnn_stream_destroy(t->stream);
     if (examines(t))
@@ -130,7 +131,7 @@ static int training_init(struct training *t, struct cnn_job *job)
 {
     struct ps_error err;
     *t = (struct training){.job = job};
-    t->last_step = steps_wanted(t);
+    t->last_step = cnn_job_steps(job);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,
                                      .seed = job->args->seed,
                                      .rank = cnn_job_rank(job),
@@ -138,14 +139,15 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .height = job->model.height,
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
-                                     .threads = (uint32_t)job->args->data_threads,
-                                     .lends = true};
+                                     .threads = (uint32_t)job->args->data_threads};
+    cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has found it good */
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
     }
     t->g = calloc(job->n_floats, sizeof *t->g);
-    if (t->g == NULL) {
+    if (t->g == NULL ||
+        cnn_accumulator_init(&t->accumulator, job->n_floats, (uint32_t)job->args->accumulate) < 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "no memory for a gradient of %zu floats", job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
@@ -172,7 +174,7 @@ static struct cnn_progress_state state_of(const struct training *t, const struct
         .rank = (int)cnn_job_rank(t->job),
         .step = t->step,
         .last_step = t->last_step,
-        .epoch = (double)t->step * batch_of(t) / (double)t->job->info.n_train,
+        .epoch = (double)t->step * images_of(t) / (double)t->job->info.n_train,
         .loss = cnn_meter_loss(m),
         .accuracy = cnn_meter_accuracy(m),
         .rate = cnn_meter_rate(m, now),
@@ -238,23 +240,21 @@ static void linger(const struct training *t, double begun)
         cnn_stop_wait(t->job->stop, left_s);
 }
 
-/* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
-static int train_step(struct training *t)
+/* The gradient of one more batch, into t->g, and what it says of its images; the running statistics follow.
+ * PSC_OK, or PSC_EINVAL having logged why. A loss that is not finite ends the step. */
+static int compute(struct training *t, struct cnn_score *score)
 {
     struct cnn_job *job = t->job;
-    struct cnn_score score;
     double t0 = ps_now_s();
-    struct cnn_batch batch = {.pixels = CNN_PIXELS_FLOAT, .n = batch_of(t)};
-    const float *images;
-    int n = cnn_stream_lend(t->stream, &images, &batch.labels);
+    struct cnn_batch batch;
+    int n = cnn_stream_lend(t->stream, &batch);
     double t1 = ps_now_s();
     if (n < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
         t->data_failed = true;
         return PSC_EINVAL;
     }
-    batch.images = images;
-    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, NULL, &score) != 0) {
+    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, NULL, score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }
@@ -263,22 +263,56 @@ static int train_step(struct training *t)
     double t2 = ps_now_s();
     t->data_s += t1 - t0;
     t->compute_s += t2 - t1;
+    if (isfinite(score->loss) || cnn_job_is_shared(job))
+        cnn_freeze_update_buffers(&job->freeze, job->net, job->x);
+    return PSC_OK;
+}
+
+/* The step's gradient, of all its batches, in t->g. */
+static int compute_all(struct training *t, struct cnn_score *sum)
+{
+    uint32_t n = 0;
+    int rc;
+    *sum = (struct cnn_score){.loss = 0};
+    cnn_accumulator_clear(&t->accumulator);
+    do {
+        struct cnn_score score;
+        if ((rc = compute(t, &score)) != PSC_OK)
+            return rc;
+        sum->loss += score.loss;
+        sum->n_correct += score.n_correct;
+        n++;
+    } while (isfinite(sum->loss) && !cnn_accumulator_add(&t->accumulator, t->g));
+    sum->loss /= n;
+    if (!isnan(t->job->args->clip_norm))
+        cnn_gradient_clip(t->job->params, t->job->n_params, t->g, t->job->args->clip_norm);
+    return PSC_OK;
+}
+
+/* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
+static int train_step(struct training *t)
+{
+    struct cnn_job *job = t->job;
+    struct cnn_score score;
+    uint32_t n = images_of(t);
+    int rc = compute_all(t, &score);
+    if (rc != PSC_OK)
+        return rc;
     if (!isfinite(score.loss) && !cnn_job_is_shared(job))
         return start_over(t, "the loss is not finite");
     if (!isfinite(score.loss))
         t->g[0] = NAN; /* so that all members refuse the step */
-    cnn_net_update_buffers(job->net, job->x);
 
-    int rc = psc_step(job->psc, job->x, t->g, (size_t)n);
+    rc = psc_step(job->psc, job->x, t->g, n);
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
     if (rc < 0)
         return rc;
     t->bad_in_a_row = 0;
     t->step++;
-    cnn_meter_add(&t->shown, score.loss, score.n_correct, (uint32_t)n);
-    cnn_meter_add(&t->reported, score.loss, score.n_correct, (uint32_t)n);
-    cnn_meter_add(&t->whole, score.loss, score.n_correct, (uint32_t)n);
+    cnn_meter_add(&t->shown, score.loss, score.n_correct, n);
+    cnn_meter_add(&t->reported, score.loss, score.n_correct, n);
+    cnn_meter_add(&t->whole, score.loss, score.n_correct, n);
     return rc;
 }
 

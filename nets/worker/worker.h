@@ -5,6 +5,7 @@
 #include "client/psclient.h"
 #include "nets/data/data.h"
 #include "nets/net.h"
+#include "nets/training/freeze.h"
 #include "nets/worker/args.h"
 #include "nets/worker/clique.h"
 #include "nets/worker/signals.h"
@@ -28,17 +29,33 @@ struct cnn_job {
     struct cnn_data *data;
     struct cnn_data_info info;
     struct cnn_net *net;
+    struct cnn_param *params; /* of the model */
+    double *rates;            /* of each of params, of the learning rate */
+    struct cnn_freeze freeze;
+    size_t n_params;
     size_t n_pixels, n_floats;
-    float *x; /* n_floats */
+    float *x;     /* n_floats */
+    float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
+    bool joined;  /* training may begin: from then on a signal lets the step end */
+    bool stopped; /* a signal came before that */
 };
 
 /* Opens data, net and session, and takes the start point into job->x. Returns an enum cnn_exit, having logged
- * why; *drained: the server is ending the job already. Close the job whatever came back. */
+ * why; *drained: the server is ending the job already. Where job->stopped there is nothing to begin. Close
+ * the job whatever came back. */
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained);
 void cnn_job_close(struct cnn_job *job);
+
+/* --init: reads the file into job->first, and says what it lacks. An enum cnn_exit, having logged why. */
+int cnn_first_point_load(struct cnn_job *job);
+/* Fills job->x with what is offered as the first point. -ENOMEM. */
+int cnn_first_point_fill(struct cnn_job *job);
+/* The job has begun, and job->x is where it starts: says so where that is not the first point of --init, and
+ * lets go of that. */
+void cnn_first_point_begun(struct cnn_job *job);
 
 /* Logs what failed and returns the exit status that says so. rc: negative, of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
@@ -55,6 +72,8 @@ int cnn_worker_run(const struct cnn_worker_args *args);
 
 /* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
+/* Steps that training is to take, those of a saved state included. 0 for an observer. */
+uint64_t cnn_job_steps(const struct cnn_job *job);
 /* Whether others go on with this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
 

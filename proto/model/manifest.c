@@ -36,6 +36,11 @@ static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset
     if (t->decay > PS_NO_DECAY)
         return ps_fail(err, -EINVAL, "tensor %zu '%s': decay %u; allowed are 0 (decays) and 1 (does not)",
                        index, t->name, t->decay);
+    if (t->rate_ppm > PS_MAX_RATE_PPM || (t->rate_ppm != 0 && t->role != PS_ROLE_PARAM))
+        return ps_fail(
+            err, -EINVAL,
+            "tensor %zu '%s': rate %g; allowed are 0.000001 to 1000, and of a buffer or a frozen tensor 1",
+            index, t->name, ps_rate_of(t->rate_ppm));
     if (t->offset != offset)
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': offset %llu; it must start where the one before it ends, at %llu",
@@ -90,6 +95,8 @@ static uint64_t hash_tensors(const struct ps_manifest *m)
         XXH3_64bits_update(state, t->shape, t->n_dims * sizeof t->shape[0]);
         XXH3_64bits_update(state, &t->role, sizeof t->role);
         XXH3_64bits_update(state, &t->decay, sizeof t->decay);
+        if (t->rate_ppm != 0) /* else as before there were any */
+            XXH3_64bits_update(state, &t->rate_ppm, sizeof t->rate_ppm);
     }
     hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
@@ -115,7 +122,8 @@ struct ps_range ps_tensor_range(const struct ps_tensor *t)
 /* Frozen tensors are alike whatever their decay. */
 static bool joins(const struct ps_segment *s, const struct ps_tensor *t)
 {
-    return s->role == t->role && (s->decay == t->decay || t->role == PS_ROLE_FROZEN);
+    return s->role == t->role && s->rate_ppm == t->rate_ppm &&
+           (s->decay == t->decay || t->role == PS_ROLE_FROZEN);
 }
 
 static int make_segments(struct ps_manifest *m)
@@ -128,7 +136,7 @@ static int make_segments(struct ps_manifest *m)
         if (m->n_segments > 0 && joins(&m->segments[m->n_segments - 1], t))
             m->segments[m->n_segments - 1].range.count += r.count;
         else
-            m->segments[m->n_segments++] = (struct ps_segment){r, t->role, t->decay};
+            m->segments[m->n_segments++] = (struct ps_segment){r, t->role, t->decay, t->rate_ppm};
     }
     return 0;
 }
@@ -187,17 +195,19 @@ static void describe(const struct ps_tensor *t, char *text, size_t size)
         n +=
             snprintf(text + n, size - (size_t)n, "%s%llu", d > 0 ? "," : "", (unsigned long long)t->shape[d]);
     if (n > 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n, "]%s%s",
-                 t->role == PS_ROLE_PARAM    ? ""
-                 : t->role == PS_ROLE_BUFFER ? " buffer"
-                                             : " frozen",
-                 t->decay == PS_NO_DECAY ? " without decay" : "");
+        n += snprintf(text + n, size - (size_t)n, "]%s%s",
+                      t->role == PS_ROLE_PARAM    ? ""
+                      : t->role == PS_ROLE_BUFFER ? " buffer"
+                                                  : " frozen",
+                      t->decay == PS_NO_DECAY ? " without decay" : "");
+    if (t->rate_ppm != 0 && n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, " at rate %g", ps_rate_of(t->rate_ppm));
 }
 
 static bool same_tensor(const struct ps_tensor *a, const struct ps_tensor *b)
 {
     return strcmp(a->name, b->name) == 0 && a->offset == b->offset && a->n_dims == b->n_dims &&
-           a->role == b->role && a->decay == b->decay &&
+           a->role == b->role && a->decay == b->decay && a->rate_ppm == b->rate_ppm &&
            memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
 }
 

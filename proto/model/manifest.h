@@ -25,13 +25,22 @@ struct ps_tensor {
     uint32_t n_dims;
     uint32_t role;  /* enum ps_role */
     uint32_t decay; /* enum ps_decay: whether the method's weight decay applies */
+    /* What it is moved by of the method's learning rate, in millionths; 0: all of it. Of a PARAM alone */
+    uint32_t rate_ppm;
 };
+#define PS_MAX_RATE_PPM 1000000000u
 
 /* The longest run of tensors that are treated alike. */
 struct ps_segment {
     struct ps_range range;
-    uint32_t role, decay;
+    uint32_t role, decay, rate_ppm;
 };
+
+/* What a learning rate is multiplied by. */
+static inline double ps_rate_of(uint32_t rate_ppm)
+{
+    return rate_ppm == 0 ? 1 : (double)rate_ppm / 1e6;
+}
 
 /* Tensors follow each other without gaps from offset 0; n_floats is where the last ends. */
 struct ps_manifest {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const struct ps_rule_info ps_rules[] = {
@@ -165,13 +166,44 @@ static double rate_inv_sqrt(const struct ps_schedule *s, double eta, uint64_t t)
     return eta / sqrt(1.0 + s->gamma * (double)t);
 }
 
+static double rate_cosine(const struct ps_schedule *s, double eta, uint64_t t)
+{
+    double part = t < s->total_steps ? (double)t / (double)s->total_steps : 1;
+    return eta * (s->floor + (1 - s->floor) * (1 + cos(acos(-1.0) * part)) / 2);
+}
+
+/* After `drops` of them. */
+static double rate_dropped(const struct ps_schedule *s, double eta, uint32_t drops)
+{
+    for (uint32_t k = 0; k < drops && s->n_factors > 0; k++)
+        eta *= s->factors[k < s->n_factors ? k : s->n_factors - 1];
+    return eta;
+}
+
+static double rate_multi_step(const struct ps_schedule *s, double eta, uint64_t t)
+{
+    uint32_t drops = 0;
+    while (drops < s->n_milestones && s->milestones[drops] <= t)
+        drops++;
+    return rate_dropped(s, eta, drops);
+}
+
+static double rate_plateau(const struct ps_schedule *s, double eta, uint64_t t)
+{
+    (void)t;
+    return rate_dropped(s, eta, s->drops);
+}
+
 static const struct {
     const char *name;
     double (*rate)(const struct ps_schedule *s, double eta, uint64_t t);
-} schedules[] = {
+} schedules[PS_N_SCHEDULES] = {
     [PS_SCHEDULE_CONSTANT] = {"constant", rate_constant},
     [PS_SCHEDULE_STEP] = {"step", rate_step},
     [PS_SCHEDULE_INV_SQRT] = {"inv-sqrt", rate_inv_sqrt},
+    [PS_SCHEDULE_COSINE] = {"cosine", rate_cosine},
+    [PS_SCHEDULE_MULTI_STEP] = {"multi-step", rate_multi_step},
+    [PS_SCHEDULE_PLATEAU] = {"plateau", rate_plateau},
 };
 
 int ps_schedule_parse(const char *name)
@@ -180,6 +212,44 @@ int ps_schedule_parse(const char *name)
         if (strcmp(name, schedules[i].name) == 0)
             return i;
     return -EINVAL;
+}
+
+void ps_schedule_list(char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < PS_N_SCHEDULES && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", schedules[i].name);
+}
+
+static bool rises(const struct ps_schedule *s)
+{
+    for (uint32_t k = 0; k < s->n_milestones; k++)
+        if (s->milestones[k] <= (k > 0 ? s->milestones[k - 1] : 0))
+            return false;
+    return true;
+}
+
+static bool are_factors(const struct ps_schedule *s)
+{
+    for (uint32_t k = 0; k < s->n_factors; k++)
+        if (!(s->factors[k] > 0 && s->factors[k] <= 1))
+            return false;
+    return s->n_factors >= 1 && s->n_factors <= PS_MAX_MILESTONES;
+}
+
+const char *ps_schedule_wants(const struct ps_schedule *s)
+{
+    if (s->kind == PS_SCHEDULE_COSINE && (s->total_steps < 1 || !(s->floor >= 0 && s->floor <= 1)))
+        return "total_steps of at least 1, floor from 0 to 1";
+    if (s->kind == PS_SCHEDULE_MULTI_STEP &&
+        (s->n_milestones < 1 || s->n_milestones > PS_MAX_MILESTONES || !rises(s)))
+        return "milestones, 1 to 16 steps that rise, such as 30000, 60000";
+    if (s->kind == PS_SCHEDULE_MULTI_STEP && (!are_factors(s) || s->n_factors > s->n_milestones))
+        return "factors above 0 up to 1, one for each milestone or fewer, such as 0.2, 0.5";
+    if (s->kind == PS_SCHEDULE_PLATEAU && !are_factors(s))
+        return "factors, 1 to 16 above 0 up to 1, such as 0.2, 0.5";
+    return NULL;
 }
 
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t)

@@ -130,16 +130,40 @@ const struct ps_averaging *ps_averaging_find(const char *name);
 const struct ps_method *ps_method_find(const char *name);
 
 /* Learning-rate schedules: eta(t) for a worker's own step count t. */
-enum ps_schedule_kind { PS_SCHEDULE_CONSTANT, PS_SCHEDULE_STEP, PS_SCHEDULE_INV_SQRT };
+enum ps_schedule_kind {
+    PS_SCHEDULE_CONSTANT,
+    PS_SCHEDULE_STEP,
+    PS_SCHEDULE_INV_SQRT,
+    PS_SCHEDULE_COSINE,
+    PS_SCHEDULE_MULTI_STEP,
+    PS_SCHEDULE_PLATEAU, /* the server finds out when */
+    PS_N_SCHEDULES
+};
+enum { PS_MAX_MILESTONES = 16 };
 
 struct ps_schedule {
     enum ps_schedule_kind kind;
     double gamma; /* step: factor at each step; inv-sqrt: eta / sqrt(1 + gamma t) (Zhang 2015, section 5) */
     uint64_t step_steps;   /* step: worker steps between two factors */
     uint64_t warmup_steps; /* eta grows linearly from eta/warmup_steps over these first steps */
+    /* cosine: eta (floor + (1 - floor) (1 + cos(pi t / total_steps)) / 2), from total_steps on eta floor
+     * (Loshchilov, Hutter 2017, without restarts) */
+    uint64_t total_steps;
+    double floor;
+    /* multi-step: at t = milestones[k] the rate is multiplied by factors[k], or by the last of fewer factors.
+     * plateau: by the first `drops` of the factors */
+    uint64_t milestones[PS_MAX_MILESTONES]; /* rising */
+    uint32_t n_milestones;
+    double factors[PS_MAX_MILESTONES];
+    uint32_t n_factors;
+    uint32_t drops;
 };
 
 int ps_schedule_parse(const char *name); /* kind, or -EINVAL */
+/* "constant, step, ...": all of them. */
+void ps_schedule_list(char *text, size_t size);
+/* Whether total_steps, floor, milestones and factors make sense for the kind: NULL, or what is allowed. */
+const char *ps_schedule_wants(const struct ps_schedule *s);
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
 
 /* What staleness sigma leaves of a gradient's eta: all; 1 / max(sigma, 1) of it; max(sigma, 1)^-power. */

@@ -130,6 +130,8 @@ _psd_candidates() {
     case ${program##*/}:$command in
     psctl: | psbench:) _psd_commands "$program" ;;
     psctl:evict) _psd_ranks "$program" "$@" ;;
+    psctl:set | psctl:unset) _psd_values psd --set "$word" | if [[ $command == unset ]]; then tr -d =; else cat; fi ;;
+    psctl:method) _psd_values psd --method "$word" && _psd_values psd --set "$word" ;;
     psctl:keygen | psctl:merge) _psd_files "$word" ;;
     esac
     if [[ ${program##*/} == psbench && -n $command ]]; then

@@ -101,6 +101,8 @@ static void find_own(struct psd_center *c, const struct psd_config *cfg)
         bool moves = ps_manifest_moving(c->manifest, &c->shard, i, ps_shard_whole(&c->shard)) > 0;
         c->lanes_used += used;
         c->lanes_moving += moves;
+        c->parts_used |= used ? 1u << psd_center_part(c, i) : 0;
+        c->parts_moving |= moves ? 1u << psd_center_part(c, i) : 0;
         c->own_used += used && own;
         c->own_moving += moves && own;
     }

@@ -26,6 +26,7 @@ struct psd_center {
     /* What this psd serves of it, where there are several: the lanes from first_lane on, their range, and
      * those of the lanes above that are among them. */
     uint32_t first_lane, own_lanes, own_used, own_moving;
+    uint32_t parts_used, parts_moving; /* bits of the servers that have some of lanes_used, lanes_moving */
     struct ps_range own;
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
@@ -98,5 +99,11 @@ int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, si
 
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);
+
+/* The server that has the lane. */
+static inline uint32_t psd_center_part(const struct psd_center *c, uint32_t lane)
+{
+    return c->shard.n_parts > 1 ? lane / (c->shard.n_lanes / c->shard.n_parts) : 0;
+}
 
 #endif

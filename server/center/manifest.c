@@ -17,7 +17,8 @@ int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *given, size
             rc = ps_fail(err, -EINVAL, "tensor %zu: %zu dimensions; allowed are 0 to %d", i, t->n_shape,
                          PS_MAX_DIMS);
         else {
-            tensors[i] = (struct ps_tensor){t->name, t->offset, {0}, (uint32_t)t->n_shape, t->role, t->decay};
+            tensors[i] = (struct ps_tensor){t->name, t->offset, {0},        (uint32_t)t->n_shape,
+                                            t->role, t->decay,  t->rate_ppm};
             for (size_t k = 0; k < t->n_shape; k++)
                 tensors[i].shape[k] = t->shape[k];
         }

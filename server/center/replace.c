@@ -96,7 +96,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     s->n_state = c->rule->n_state;
     s->has_average = c->z != NULL;
     s->map = (struct psd_map){c->cut.n_lanes, c->cut.chunk_floats, c->cut.n_parts};
-    s->part = PSD_WHOLE; /* with several servers the method does not change */
+    s->part = old->snapshot.part;
     s->range = c->own;
     c->version = version;
     c->moves = keeps ? moves : 0;

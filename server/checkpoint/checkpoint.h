@@ -4,11 +4,12 @@
  * directory fsynced. Model tensors are F32 entries by manifest name, rule-state vectors are F32 entries
  * "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings): psd.format (1),
  * psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation, psd.saved_at (unix
- * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.clocks, psd.moves and psd.replay (JSON),
- * psd.test_accuracy and psd.evaluated_version (best only), psd.bare (best only: it has the vector that was
- * scored, and nothing that a job could go on from; files of before have none), psd.job (16 hex digits; files
- * of before have none), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header, hex):
- * a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
+ * seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.decay, psd.rates (millionths; of tensors that have
+ * one), psd.clocks, psd.moves and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only),
+ * psd.bare (best only: it has the vector that was scored, and nothing that a job could go on from; files of
+ * before have none), psd.job (16 hex digits; files of before have none), psd.plateau ("DROPS SINCE BEST", of
+ * a schedule that watches for one), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
+ * header, hex): a change of any byte is found. Works on one snapshot at a time; no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -58,6 +59,11 @@ struct psd_snapshot {
     uint64_t *lane_moves; /* [lanes], owned: how often the rule has moved the values, since its state began */
     struct psd_replay_entry *replay;
     size_t n_replay;
+    struct psd_saved_plateau {
+        bool known;
+        uint32_t drops, since;
+        double best;
+    } plateau;                  /* server/job/plateau.h */
     bool bare;                  /* the center alone, with nothing to go on from */
     bool evaluated;             /* saved for its evaluation: the two below are set */
     double test_accuracy;       /* 0 to 1 */

@@ -219,6 +219,7 @@ struct mark {
 static const struct mark marks[] = {
     {"psd.roles", "role", PS_ROLE_FROZEN, offsetof(struct ps_tensor, role), false},
     {"psd.decay", "decay", PS_NO_DECAY, offsetof(struct ps_tensor, decay), true},
+    {"psd.rates", "rate", PS_MAX_RATE_PPM, offsetof(struct ps_tensor, rate_ppm), true},
 };
 
 static int decode_mark(const struct decoder *d, const struct mark *mark, struct ps_tensor *tensors, size_t n)
@@ -581,6 +582,26 @@ static int decode_job(const struct decoder *d)
     return 0;
 }
 
+/* Files of before, and those of other schedules, have none. */
+static int decode_plateau(const struct decoder *d)
+{
+    struct psd_saved_plateau *p = &d->out->plateau;
+    const char *text;
+    int rc, n = 0;
+    if (json_object_get(d->metadata, "psd.plateau") == NULL)
+        return 0;
+    if ((rc = get_text(d, "psd.plateau", &text)) < 0)
+        return rc;
+    char drops[10], since[10];
+    p->known = sscanf(text, "%9[0-9] %9[0-9] %lf%n", drops, since, &p->best, &n) == 3 && text[n] == 0 &&
+               __builtin_isfinite(p->best);
+    p->drops = p->known ? (uint32_t)strtoul(drops, NULL, 10) : 0;
+    p->since = p->known ? (uint32_t)strtoul(since, NULL, 10) : 0;
+    return p->known
+               ? 0
+               : damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
+}
+
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
 {
     struct psd_snapshot *s = d->out;
@@ -597,7 +618,7 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.saved_at", 0, UINT64_MAX, &s->saved_at_s)) < 0 ||
         (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
         (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
-        (rc = decode_parts(d)) < 0 || (rc = decode_job(d)) < 0 ||
+        (rc = decode_parts(d)) < 0 || (rc = decode_job(d)) < 0 || (rc = decode_plateau(d)) < 0 ||
         (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)

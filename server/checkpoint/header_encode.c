@@ -138,6 +138,14 @@ static json_t *marks_to_json(const struct ps_manifest *m, size_t offset)
     return object;
 }
 
+static bool has_rates(const struct ps_manifest *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].rate_ppm != 0)
+            return true;
+    return false;
+}
+
 /* The model whole, of which the file has a part: names and shapes, in order. */
 static json_t *model_to_json(const struct ps_manifest *m)
 {
@@ -220,11 +228,18 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
         json_object_set_new(m, "psd.checksum", json_sprintf("%016" PRIx64, checksum)) < 0 ||
         add_json(m, "psd.roles", marks_to_json(s->manifest, offsetof(struct ps_tensor, role))) < 0 ||
         add_json(m, "psd.decay", marks_to_json(s->manifest, offsetof(struct ps_tensor, decay))) < 0;
+    if (has_rates(s->manifest))
+        bad = bad ||
+              add_json(m, "psd.rates", marks_to_json(s->manifest, offsetof(struct ps_tensor, rate_ppm))) < 0;
     if (s->job != 0)
         bad = bad || json_object_set_new(m, "psd.job", json_sprintf("%016" PRIx64, s->job)) < 0;
     bad = bad || add_parts(m, s) < 0 ||
           add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
           add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;
+    if (s->plateau.known)
+        bad = bad || json_object_set_new(m, "psd.plateau",
+                                         json_sprintf("%u %u %.17g", s->plateau.drops, s->plateau.since,
+                                                      s->plateau.best)) < 0;
     if (s->bare)
         bad = bad || add_number(m, "psd.bare", 1) < 0;
     if (s->evaluated)

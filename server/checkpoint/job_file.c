@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char magic[8] = "psd-job2";
+static const char magic[8] = "psd-job3", magic_before[8] = "psd-job2"; /* that one has no settings */
 
-/* As it lies in the file. */
+/* As it lies in the file. Behind a record of the one before stands its checksum at once. */
 struct copy {
     char magic[sizeof magic];
     uint64_t number;
@@ -22,16 +22,33 @@ struct copy {
 enum { COPY_BYTES = 12288 };
 _Static_assert(sizeof(struct copy) <= COPY_BYTES, "a copy has room for every member");
 _Static_assert(sizeof(struct psd_job_record) == 8 * (4 + PSD_JOB_FORMER + PS_MAX_PARTS) + 4 * 6 +
-                                                    PSD_JOB_MEMBERS * sizeof(struct psd_job_member),
+                                                    PSD_JOB_MEMBERS * sizeof(struct psd_job_member) +
+                                                    PSD_SETTINGS_BYTES,
                "nothing of the record is padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
-static bool is_whole(const struct copy *c)
+/* A copy of the format before becomes one of this. */
+static bool checks(struct copy *c)
+{
+    size_t at = offsetof(struct copy, checksum);
+    uint64_t checksum = c->checksum;
+    bool before = memcmp(c->magic, magic_before, sizeof magic) == 0;
+    if (before) {
+        at = offsetof(struct copy, record) + offsetof(struct psd_job_record, settings);
+        memcpy(&checksum, (const char *)c + at, sizeof checksum);
+    }
+    if ((!before && memcmp(c->magic, magic, sizeof magic) != 0) || checksum != XXH3_64bits(c, at))
+        return false;
+    if (before)
+        memset(c->record.settings, 0, sizeof c->record.settings);
+    return c->record.settings[PSD_SETTINGS_BYTES - 1] == 0;
+}
+
+static bool is_whole(struct copy *c)
 {
     const struct psd_job_record *r = &c->record;
-    return memcmp(c->magic, magic, sizeof magic) == 0 &&
-           c->checksum == XXH3_64bits(c, offsetof(struct copy, checksum)) &&
-           r->n_members <= PSD_JOB_MEMBERS && r->n_active <= r->n_members && r->ended <= 1 && r->blind <= 1;
+    return checks(c) && r->n_members <= PSD_JOB_MEMBERS && r->n_active <= r->n_members && r->ended <= 1 &&
+           r->blind <= 1;
 }
 
 static void read_copies(struct psd_job_file *f, struct psd_job_record *out, bool *found)

@@ -12,6 +12,7 @@
  *   worker is told Begun when it is in the file (server/job/journal.h).
  * - generation, method: a method that psd comes back with is of the next generation when it is another one,
  * so that workers go over to it as in a change while psd runs.
+ * - settings: what was set while the job runs, which is above the configuration that psd is started with.
  * - parts, blind: the record of another server may be older than this one, which has somebody left.
  * - version: of the center, at most a second old. It stays that of the run before until somebody takes part
  * in this one.
@@ -25,6 +26,7 @@
 
 #include "proto/error.h"
 #include "proto/model/shard.h"
+#include "server/config/settings.h"
 
 #define PSD_JOB_FILE    "job"
 #define PSD_JOB_MEMBERS 1088 /* limits.clients at most, and observers */
@@ -48,6 +50,7 @@ struct psd_job_record {
     uint32_t blind;      /* 1: somebody who has left could not tell of every server's part */
     struct psd_job_member members[PSD_JOB_MEMBERS];
     uint64_t parts[PS_MAX_PARTS]; /* of several servers: the version that who left had seen of each one's */
+    char settings[PSD_SETTINGS_BYTES]; /* server/config/settings.h; zero bytes behind it */
 };
 
 struct psd_job_file {

@@ -44,6 +44,7 @@ enum psd_begin {
     PSD_BEGIN_ANEW,   /* without a center */
     PSD_BEGIN_FROM,   /* from the checkpoint of that version */
     PSD_BEGIN_ENLIST, /* not yet: it is to enlist with this head */
+    PSD_BEGIN_TAKE,   /* not yet: it is to take what is set at the head, and enlist again */
 };
 
 /* Another server, as the head sees it. */
@@ -66,8 +67,14 @@ struct psd_server {
     bool reached_exactly;  /* else it may have been more */
     uint64_t saved[PSD_MAX_SAVED]; /* versions, in no order */
     uint32_t n_saved;
-    uint64_t saved_number, saved_version; /* as its last News had them, as is the next */
+    uint64_t saved_number, saved_version; /* as its last News had them, as are the next */
     char unsaved[200];                    /* why that one is not written; "" : it is */
+    uint64_t change;                      /* the last that it has tried */
+    char refused[400];                    /* why not; "" : it may be made */
+    /* [n_slots], while the method changes: exchanges by their names. The newest that has begun there, with
+     * the servers that it goes to; that is whole there, or never will be. */
+    uint64_t *begun, *whole;
+    uint32_t *parts;
 };
 
 struct psd_letter;
@@ -81,6 +88,7 @@ struct psd_team {
     uint64_t deadline_ms;              /* until all have come */
     uint64_t dismissed_ms;             /* when they were told that the job has ended; 0: not yet */
     uint64_t snapshots;                /* ordered so far */
+    uint64_t changes;                  /* of the configuration, tried so far */
     uint64_t places;                   /* given so far */
     uint64_t ticked_ms;
     struct ps_log_limit log_limit;
@@ -112,6 +120,11 @@ bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_b
 /* Whether the others can take a few notes for every client. */
 bool psd_team_keeps_up(const struct psd *d);
 void psd_team_tick(struct psd *d);
+/* Changes of the configuration, as psd_hooks has them. */
+int psd_team_check_here(const struct psd *d, struct ps_error *err);
+int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err);
+void psd_team_drop(struct psd *d);
+void psd_team_make(struct psd *d);
 /* Whether every server that is here has settled the last snapshot. */
 bool psd_team_has_saved(const struct psd *d);
 /* Whether all other servers have written their part of it. -EIO with a sentence: who has not, and why. */
@@ -139,7 +152,10 @@ struct psd_follow {
     struct psd_members members, cut; /* as told; lanes read them */
     uint32_t lanes_released, lanes_filled;
     uint64_t saved_number, ordered;
-    char unsaved[200];    /* why the snapshot of saved_number is not written; "" : it is */
+    char unsaved[200]; /* why the snapshot of saved_number is not written; "" : it is */
+    uint64_t change;   /* the last that was tried */
+    char refused[400]; /* why it may not be made; "" : it may */
+    uint32_t lanes_closed;
     Ps__Snapshot waiting; /* ordered while one is being written: the last of the job */
     bool has_waiting;
     char stop[256]; /* why it was asked to stop; "" : it was not */

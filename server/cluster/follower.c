@@ -57,8 +57,7 @@ static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *messa
     ps_control_send(d->follow.socket, &m.base);
 }
 
-/* nonce: of the head that asks for a credential; NULL: it has not asked. */
-static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
+void psd_follow_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
 {
     struct psd_follow *f = &d->follow;
     Ps__Enlist m = PS__ENLIST__INIT;
@@ -95,6 +94,8 @@ static void enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.job = d->job;
     m.reached = d->loss.parts[m.index].reached;
     m.reached_exactly = d->loss.parts[m.index].exact;
+    m.settings = d->reload.recipe.settings;
+    m.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
@@ -120,6 +121,8 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
     m.saved_version = d->saver.last_version;
+    m.change = f->change;
+    m.refused = f->refused;
     m.stop = f->stop;
     if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
         m.n_lanes = d->n_own;
@@ -128,25 +131,27 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
-static void begin_again(struct psd *d, bool resume, uint64_t version)
+void psd_follow_begin_again(struct psd *d, bool resume, uint64_t version)
 {
     d->again = (struct psd_again){true, resume, version};
     uv_stop(&d->loop);
 }
 
 /* What it was told is no more: it is told all anew. */
-static void leave_place(struct psd_follow *f)
+static void leave_place(struct psd *d)
 {
+    struct psd_follow *f = &d->follow;
     f->placed = false;
-    f->place = f->taken = 0;
+    f->place = f->taken = f->change = 0;
     psd_outbox_empty(&f->notes);
+    psd_swap_drop(d);
 }
 
 static void enter_place(struct psd *d, uint64_t place)
 {
     struct psd_follow *f = &d->follow;
     if (f->place != place) {
-        leave_place(f);
+        leave_place(d);
         f->place = place;
         ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
                d->cfg.servers.index, d->cfg.servers.count);
@@ -159,9 +164,9 @@ static void on_place(struct psd *d, const Ps__Place *m)
     struct psd_follow *f = &d->follow;
     if (m->begin == PSD_BEGIN_ENLIST) {
         if (m->run != f->head_run)
-            leave_place(f);
+            leave_place(d);
         f->head_run = m->run;
-        enlist(d, NULL);
+        psd_follow_enlist(d, NULL);
     } else if (m->run != f->head_run) {
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
@@ -169,13 +174,16 @@ static void on_place(struct psd *d, const Ps__Place *m)
         d->job = m->job;
         psd_journal_wake(d);
         psd_journal_put(d);
+    } else if (m->begin == PSD_BEGIN_TAKE) {
+        leave_place(d);
+        psd_follow_take_settings(d, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
-        begin_again(d, false, UINT64_MAX);
+        psd_follow_begin_again(d, false, UINT64_MAX);
     } else {
         ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
-        begin_again(d, true, m->version);
+        psd_follow_begin_again(d, true, m->version);
     }
 }
 
@@ -190,6 +198,7 @@ static void take_model(struct psd *d, const Ps__Note *n)
         psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
         return;
     }
+    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     d->state = PSD_STATE_OFFERED;
     d->follow.lanes_filled = d->follow.lanes_released = 0;
     psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
@@ -259,7 +268,21 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
                 take_model(d, n);
             return;
         }
+        if (!psd_swap_empty_own(d, n->a))
+            return;
         break;
+    case PSD_NOTE_CLOSE:
+        if (!psd_swap_close_own(d))
+            return;
+        d->follow.lanes_closed = 0;
+        d->swap.closings = n->a;
+        break;
+    case PSD_NOTE_OPEN:
+        psd_swap_drop(d); /* which tells them */
+        return;
+    case PSD_NOTE_BEGAN: /* lanes look there */
+        psd_exchange_remember(&d->shared.begun[n->client], n->a);
+        return;
     case PSD_NOTE_MEMBERS:
     case PSD_NOTE_CUT:
         if (!take_members(d, n, &note))
@@ -313,6 +336,8 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
         return;
     if (m->note != NULL && !again)
         take_note(d, m->note, m->snapshot);
+    if (m->change != NULL && !again)
+        psd_follow_take_change(d, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
         d->state = PSD_STATE_STOPPING;
@@ -363,7 +388,7 @@ static bool receive_one(struct psd *d)
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
         on_error(d, m->error);
     else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
-        enlist(d, &m->challenge->nonce);
+        psd_follow_enlist(d, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
@@ -401,7 +426,7 @@ static void on_timer(struct psd_timer *timer)
         send_news(d, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
         look_for_head(d);
-        enlist(d, NULL);
+        psd_follow_enlist(d, NULL);
     }
 }
 
@@ -457,8 +482,25 @@ void psd_follow_stop(struct psd *d, const char *why)
     psd_follow_tick(d);
 }
 
+void psd_follow_report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+{
+    struct psd_follow *f = &d->follow;
+    struct psd_note_parcel p;
+    if (f->place == 0)
+        return;
+    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER &&
+                         note->kind != PSD_NOTE_BEGAN && note->kind != PSD_NOTE_WHOLE;
+    psd_note_pack(note, lane->index, &p); /* a lane's notes have nothing to allocate */
+    if (psd_outbox_put(&f->notes, &p.note.base, psd_loop_now_ms(&d->loop)) < 0) {
+        ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
+        leave_place(d);
+    } else if (f->placed) {
+        send_news(d, &p.note, f->notes.sent, with_counters);
+    }
+}
+
 /* Its own part of what the note means to the loop. */
-static void heed(struct psd *d, const struct psd_note *note)
+static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
 {
     struct psd_follow *f = &d->follow;
     if (note->kind == PSD_NOTE_SNAPPED) {
@@ -467,6 +509,11 @@ static void heed(struct psd *d, const struct psd_note *note)
                ++f->lanes_filled == d->center->own_used) {
         d->state = PSD_STATE_READY;
         d->center_whole = true;
+    } else if (note->kind == PSD_NOTE_CLOSED && note->a == d->swap.closings &&
+               ++f->lanes_closed == d->n_own) {
+        psd_follow_report_exchanges(d, lane);
+    } else if (note->kind == PSD_NOTE_RELEASED && d->swap.phase == PSD_SWAP_EMPTYING) {
+        psd_swap_released_own(d);
     } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
         psd_center_destroy(d->center);
         d->center = NULL;
@@ -475,29 +522,14 @@ static void heed(struct psd *d, const struct psd_note *note)
     }
 }
 
-/* The head hears of it, now or when the road is there again. */
-static void report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
-{
-    struct psd_follow *f = &d->follow;
-    struct psd_note_parcel p;
-    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER;
-    psd_note_pack(note, lane->index, &p); /* a lane's notes have nothing to allocate */
-    if (psd_outbox_put(&f->notes, &p.note.base, psd_loop_now_ms(&d->loop)) < 0) {
-        ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
-        leave_place(f);
-    } else if (f->placed) {
-        send_news(d, &p.note, f->notes.sent, with_counters);
-    }
-}
-
 void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
 {
     struct psd_note note;
     psd_ring_calm(lane->out);
     while (psd_ring_take(lane->out, &note)) {
-        heed(d, &note);
-        if (note.kind != PSD_NOTE_SNAPPED && d->follow.place != 0)
-            report(d, lane, &note);
+        heed(d, lane, &note);
+        if (note.kind != PSD_NOTE_SNAPPED)
+            psd_follow_report(d, lane, &note);
     }
 }
 

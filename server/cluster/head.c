@@ -26,6 +26,16 @@ struct psd_letter {
     unsigned char bytes[];
 };
 
+static int make_server(const struct psd *d, struct psd_server *s)
+{
+    uint32_t n = d->sessions.n_slots;
+    s->urls = calloc((size_t)PSD_MAX_ROADS * d->n_own, sizeof *s->urls);
+    s->begun = calloc(n, sizeof *s->begun);
+    s->whole = calloc(n, sizeof *s->whole);
+    s->parts = calloc(n, sizeof *s->parts);
+    return s->urls != NULL && s->begun != NULL && s->whole != NULL && s->parts != NULL ? 0 : -ENOMEM;
+}
+
 int psd_team_open(struct psd *d)
 {
     struct psd_team *t = &d->team;
@@ -37,8 +47,7 @@ int psd_team_open(struct psd *d)
     t->deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.servers.wait_s * 1000;
     t->servers = calloc(d->cfg.servers.count, sizeof *t->servers);
     for (uint32_t i = 1; t->servers != NULL && i < d->cfg.servers.count; i++)
-        if ((t->servers[i].urls = calloc((size_t)PSD_MAX_ROADS * d->n_own, sizeof *t->servers[i].urls)) ==
-            NULL)
+        if (make_server(d, &t->servers[i]) < 0)
             return -ENOMEM;
     return t->servers != NULL ? 0 : -ENOMEM;
 }
@@ -59,6 +68,9 @@ void psd_team_close(struct psd *d)
     drop_letters(&d->team);
     for (uint32_t i = 1; d->team.servers != NULL && i < d->cfg.servers.count; i++) {
         free(d->team.servers[i].urls);
+        free(d->team.servers[i].begun);
+        free(d->team.servers[i].whole);
+        free(d->team.servers[i].parts);
         psd_outbox_empty(&d->team.servers[i].orders);
     }
     free(d->team.servers);
@@ -105,7 +117,7 @@ static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o
     psd_team_send(d, s, &m);
 }
 
-static void order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+void psd_team_order(struct psd *d, struct psd_server *s, Ps__Orders *o)
 {
     if (!s->here || s->lost != NULL)
         return; /* it is told all anew when it is back */
@@ -134,7 +146,7 @@ void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_n
     Ps__Orders o = PS__ORDERS__INIT;
     if (psd_note_pack(note, lane, &p) == 0) {
         o.note = &p.note;
-        order(d, s, &o);
+        psd_team_order(d, s, &o);
     } else {
         ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
                psd_team_index(d, s));
@@ -164,8 +176,9 @@ void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_
         return; /* those have Orders of their own */
     if (note->kind == PSD_NOTE_KEEP && note->p != NULL)
         return; /* so has this */
-    if (note->kind == PSD_NOTE_SLICE && note->p != NULL && d->center->resumed != NULL)
-        return; /* they have resumed theirs */
+    if (note->kind == PSD_NOTE_SLICE && note->p != NULL &&
+        (d->center->resumed != NULL || d->state == PSD_STATE_READY))
+        return; /* they have resumed theirs, or have taken the next method's */
     if (note->kind == PSD_NOTE_ADMIT && note->b == 0)
         forget_counters(d, note->client);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
@@ -186,7 +199,7 @@ void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
         psd_note_pack(&note, UINT32_MAX, &p);
         o.note = &p.note;
         o.snapshot = &s;
-        order(d, &d->team.servers[i], &o);
+        psd_team_order(d, &d->team.servers[i], &o);
     }
 }
 
@@ -235,7 +248,7 @@ bool psd_team_dismiss(struct psd *d)
     for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.stop = true;
-        order(d, &t->servers[i], &o);
+        psd_team_order(d, &t->servers[i], &o);
         if (t->servers[i].enlisted)
             psd_team_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
     }
@@ -319,6 +332,7 @@ static void post_letters(struct psd *d)
 
 void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
 {
+    char who[100];
     s->here = false;
     s->lost = NULL;
     s->n_lost++;
@@ -329,6 +343,8 @@ void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
         psd_job_fail(d, PSD_EXIT_SERVERS,
                      "a server was lost before its part of the first parameters had come");
     psd_membership_away(d, psd_team_lanes(d, s), true);
+    snprintf(who, sizeof who, "server %u (%s)", psd_team_index(d, s), s->name);
+    psd_swap_server_lost(d, psd_team_lanes(d, s), who);
     post_letters(d); /* nobody waits for what it has not taken */
 }
 
@@ -342,7 +358,7 @@ static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
     bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
     bool known = n->kind == PSD_NOTE_FILLED || n->kind == PSD_NOTE_UNFILLED || n->kind == PSD_NOTE_RELEASED ||
                  n->kind == PSD_NOTE_HELD || n->kind == PSD_NOTE_BEGUN || n->kind == PSD_NOTE_LANDED ||
-                 n->kind == PSD_NOTE_OVER ||
+                 n->kind == PSD_NOTE_OVER || n->kind == PSD_NOTE_CLOSED ||
                  (n->kind == PSD_NOTE_FAULT && n->a < PSD_N_CODES &&
                   protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
     if (lanes_own && known && n->client < d->sessions.n_slots)
@@ -362,6 +378,8 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     s->heard_ms = psd_loop_now_ms(&d->loop);
     psd_outbox_taken(&s->orders, m->taken, s->heard_ms);
     s->version = m->version;
+    s->change = m->change;
+    snprintf(s->refused, sizeof s->refused, "%s", m->refused);
     s->saved_number = m->saved_number;
     snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
@@ -371,8 +389,13 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     }
     if (m->note != NULL && m->number == s->notes + 1) { /* others come again, or have come */
         s->notes++;
-        take_note(d, m->index, m->note);
+        if (m->note->kind == PSD_NOTE_BEGAN || m->note->kind == PSD_NOTE_WHOLE)
+            psd_team_take_exchange(d, s, m->note);
+        else
+            take_note(d, m->index, m->note);
     }
+    psd_team_weigh_change(d);
+    psd_swap_check(d); /* what was open may be whole now */
     for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
         psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
     post_letters(d);

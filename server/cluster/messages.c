@@ -21,6 +21,7 @@ static int pack_tensors(const struct ps_manifest *m, struct psd_note_parcel *p)
         p->tensors[i].shape = (uint64_t *)(uintptr_t)t->shape;
         p->tensors[i].role = t->role;
         p->tensors[i].decay = t->decay;
+        p->tensors[i].rate_ppm = t->rate_ppm;
         p->list[i] = &p->tensors[i];
     }
     p->note.n_tensors = m->n_tensors;

@@ -257,11 +257,30 @@ static void consider(struct psd *d)
         }
 }
 
+/* What is set is the head's: a server that has missed it takes it first. */
+static bool has_settings(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+{
+    Ps__Place p = PS__PLACE__INIT;
+    Ps__ToClient to = PS__TO_CLIENT__INIT;
+    uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
+    if (m->generation == generation && strcmp(m->settings, d->reload.recipe.settings) == 0)
+        return true;
+    p.run = d->team.run;
+    p.begin = PSD_BEGIN_TAKE;
+    p.settings = d->reload.recipe.settings;
+    p.generation = generation;
+    to.what_case = PS__TO_CLIENT__WHAT_PLACE;
+    to.place = &p;
+    psd_control_send_now(d, peer->id, peer->id_bytes, &to);
+    return false;
+}
+
 /* Whether a server may enlist; else it is told why not. */
 static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     char sentence[400] = "";
     uint32_t code = PS__CODE__MALFORMED;
+    bool wanted = true;
     char *own = psd_config_json(&d->cfg);
     const char *own_road = d->roads.road[0].transport->name;
     if (m->protocol != PS_PROTOCOL_VERSION) {
@@ -283,13 +302,15 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
         snprintf(sentence, sizeof sentence,
                  "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
                  m->transport, d->n_own, own_road);
-    } else if (own != NULL) {
+    } else if (own != NULL && m->head == d->team.run && has_settings(d, peer, m)) {
         psd_team_compare(own, m->configuration, sentence, sizeof sentence);
+    } else {
+        wanted = m->head != d->team.run; /* it is told which head this is */
     }
     free(own);
     if (sentence[0] != 0)
         psd_control_refuse(d, peer, code, sentence);
-    return sentence[0] == 0;
+    return wanted && sentence[0] == 0;
 }
 
 /* A process that was killed may be followed by the next before its silence is noticed; two that live are one
@@ -337,6 +358,8 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
     s->notes = 0;
     s->saved_number = d->team.snapshots; /* of what was ordered before, it owes nothing */
     s->unsaved[0] = 0;
+    s->change = 0;
+    s->refused[0] = 0;
     s->has_center = m->has_center;
     s->untouched = m->untouched;
     s->manifest_hash = m->manifest_hash;
@@ -390,6 +413,8 @@ void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlis
     if (s->here)
         psd_team_lose(d, s,
                       s->run != m->run ? "another process has taken its place" : "it has lost its place");
+    if (psd_swap_is_closing(d) || !has_settings(d, peer, m))
+        return; /* what is set may have changed with its loss, or will: it asks again */
     take_in(d, s, peer, m);
     s->enlisted = true;
     if (is_new)

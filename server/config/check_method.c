@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/config/keys.h"
@@ -442,6 +443,69 @@ static int check_workers(const struct psd_config *cfg, const struct ps_rule_info
     return 0;
 }
 
+/* "0.2, 0.5" into numbers; how many, or -EINVAL: one is none, or there are more than PS_MAX_MILESTONES. */
+static int read_list(const char *text, double *out)
+{
+    int n = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        at += strspn(at, " ");
+        if (n == PS_MAX_MILESTONES || strspn(at, "0123456789.") == 0)
+            return -EINVAL;
+        out[n++] = strtod(at, &end);
+        at = end + strspn(end, " ");
+        if (*at == 0)
+            return n;
+        if (*at != ',')
+            return -EINVAL;
+    }
+}
+
+/* Beyond what a uint64_t or a list's place takes are no steps. */
+static int read_milestones(const char *text, struct ps_schedule *s)
+{
+    double steps[PS_MAX_MILESTONES];
+    int n = read_list(text, steps);
+    for (int k = 0; k < n; k++) {
+        if (!(steps[k] <= 1e12 && steps[k] == floor(steps[k])))
+            return -EINVAL;
+        s->milestones[k] = (uint64_t)steps[k];
+    }
+    s->n_milestones = n > 0 ? (uint32_t)n : 0;
+    return n < 0 ? n : 0;
+}
+
+static int read_factors(const char *text, struct ps_schedule *s)
+{
+    int n = read_list(text, s->factors);
+    s->n_factors = n > 0 ? (uint32_t)n : 0;
+    return n < 0 ? n : 0;
+}
+
+static int check_schedule(struct psd_config *cfg, struct ps_error *err)
+{
+    struct ps_schedule *s = &cfg->hyper.schedule;
+    const char *milestones = cfg->schedule.milestones, *factors = cfg->schedule.factors;
+    s->n_milestones = s->n_factors = 0;
+    bool none = strcmp(factors, "none") == 0;
+    int rc = strcmp(milestones, "none") == 0 ? 0 : read_milestones(milestones, s);
+    if (rc == 0)
+        rc = read_factors(!none ? factors : s->kind == PS_SCHEDULE_PLATEAU ? "0.2, 0.5" : "0.1", s);
+    bool one_clique = ps_method_is_one_clique(ps_rule_find(cfg->rule), cfg->clique.mode);
+    if (s->kind == PS_SCHEDULE_PLATEAU && (one_clique || cfg->servers.count > 1))
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.schedule.kind: found plateau %s, and parameters do not change there while the job "
+            "runs; allowed are the other kinds",
+            one_clique ? "in a job whose workers are one clique" : "with several servers");
+    const char *wants = rc == 0 ? ps_schedule_wants(s) : "numbers with commas, at most 16";
+    if (wants == NULL)
+        return 0;
+    return ps_fail(err, -EINVAL,
+                   "parameters.schedule: found milestones '%.60s', factors '%.60s'; allowed are %s",
+                   milestones, factors, wants);
+}
+
 int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
 {
     int rc;
@@ -452,7 +516,7 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     const struct ps_rule_info *rule = ps_rule_find(cfg->rule);
     const struct ps_optimizer_info *optimizer = ps_optimizer_find(cfg->optimizer);
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
-        (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
+        (rc = check_schedule(cfg, err)) < 0 || (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
         (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_decay(cfg, optimizer, err)) < 0 ||
         (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_dynamic(cfg, err)) < 0 ||
         (rc = check_fragments(cfg, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||

@@ -150,14 +150,19 @@ int psd_config_gather(const struct psd_config_source *source, struct psd_config 
     return 0;
 }
 
+int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)
+{
+    int rc = psd_config_check(cfg, err, warning);
+    if (rc == 0)
+        psd_config_clique_settle(cfg);
+    return rc;
+}
+
 int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
                     struct ps_error *warning)
 {
     int rc = psd_config_gather(source, cfg, err);
-    if (rc < 0 || (rc = psd_config_check(cfg, err, warning)) < 0)
-        return rc;
-    psd_config_clique_settle(cfg);
-    return 0;
+    return rc < 0 ? rc : psd_config_settle(cfg, err, warning);
 }
 
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)

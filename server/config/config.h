@@ -15,13 +15,23 @@
 #define PSD_MAX_LANES        64
 #define PSD_MAX_CHUNK_FLOATS 1048576
 
-#define PSD_CONFIG_MAX_KEYS 96 /* rows of the key table */
+#define PSD_CONFIG_MAX_KEYS 128 /* rows of the key table */
+
+/* Whose loss a plateau is of: evaluators', or the workers' own. */
+enum psd_watch { PSD_WATCH_TEST, PSD_WATCH_TRAIN };
 
 struct psd_config {
     char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
                         one */
     char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
+    struct {
+        char milestones[256], factors[128]; /* as given; psd_config_check reads them into hyper.schedule */
+        enum psd_watch watch;               /* of plateau, as the rest */
+        uint32_t patience;
+        double threshold;
+        uint32_t every_s;
+    } schedule;
     struct {
         enum ps_clique_mode mode;
         char codec[16]; /* of ps_codec_rows */
@@ -104,7 +114,9 @@ int psd_config_check_file(const struct psd_config_source *source, struct ps_erro
 
 /* Defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
-/* The same, then psd_config_check. */
+/* Of what was gathered: psd_config_check, and what only holds among cliques. */
+int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
+/* Both. */
 int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
                     struct ps_error *warning);
 

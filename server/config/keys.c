@@ -10,7 +10,11 @@ static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL}
 static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
                                              [PS_SCHEDULE_STEP] = "step",
                                              [PS_SCHEDULE_INV_SQRT] = "inv-sqrt",
+                                             [PS_SCHEDULE_COSINE] = "cosine",
+                                             [PS_SCHEDULE_MULTI_STEP] = "multi-step",
+                                             [PS_SCHEDULE_PLATEAU] = "plateau",
                                              NULL};
+static const char *const watches[] = {[PSD_WATCH_TEST] = "test_loss", [PSD_WATCH_TRAIN] = "train_loss", NULL};
 static const char *const weight_kinds[] = {
     [PS_WEIGHT_CONST] = "const", [PS_WEIGHT_INVERSE] = "inverse", [PS_WEIGHT_POWER] = "power", NULL};
 static const char *const merge_kinds[] = {[PS_MERGE_MEAN] = "mean",
@@ -21,6 +25,7 @@ static const char *const clique_modes[] = {
     [PS_CLIQUE_GRADIENTS] = "gradients", [PS_CLIQUE_VECTORS] = "vectors", NULL};
 _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
                    sizeof(enum ps_schedule_kind) == sizeof(unsigned) &&
+                   sizeof(enum psd_watch) == sizeof(unsigned) &&
                    sizeof(enum ps_weight_kind) == sizeof(unsigned) &&
                    sizeof(enum ps_merge_kind) == sizeof(unsigned),
                "PSD_CONFIG_CHOICE stores an unsigned");
@@ -150,6 +155,36 @@ const struct psd_config_key psd_config_keys[] = {
     {"parameters.schedule.step_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.step_steps), .min = 1,
      .max = 1e12, .value = "preset", .fallback = "10000", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_STEP, .help = "step: worker's steps between two factors"},
+    {"parameters.schedule.total_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.total_steps), .min = 1,
+     .max = 1e12, .value = "preset", .fallback = "10000", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: worker's steps to its end"},
+    {"parameters.schedule.floor", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.schedule.floor), .min = 0, .max = 1,
+     .value = "preset", .fallback = "0", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: the part of the rate that is left at its end"},
+    {"parameters.schedule.milestones", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.milestones),
+     .value = "preset", .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
+     .chosen = 1u << PS_SCHEDULE_MULTI_STEP,
+     .help = "multi-step: worker's steps at which the rate drops, rising, with commas"},
+    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors), .value = "preset",
+     .fallback = "none", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_MULTI_STEP | 1u << PS_SCHEDULE_PLATEAU, .off = true,
+     .help = "what the rate is multiplied by at each drop, with commas; under multi-step the last also at "
+             "later ones, under plateau there are no later ones"},
+    {"parameters.schedule.watch", PSD_CONFIG_CHOICE, RELOAD, AT(schedule.watch), .choices = watches,
+     .value = "preset", .fallback = "test_loss", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_PLATEAU,
+     .help = "plateau: the loss that stagnates, evaluators' or the mean of workers'"},
+    {"parameters.schedule.patience", PSD_CONFIG_U32, RELOAD, AT(schedule.patience), .min = 1, .max = 1000000,
+     .value = "preset", .fallback = "5", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_PLATEAU,
+     .help = "plateau: observations in a row that are no better, after which the rate drops"},
+    {"parameters.schedule.threshold", PSD_CONFIG_DOUBLE, RELOAD, AT(schedule.threshold), .min = 0, .max = 1,
+     .value = "preset", .fallback = "0.001", .chooser = "parameters.schedule.kind",
+     .chosen = 1u << PS_SCHEDULE_PLATEAU, .help = "plateau: by what part of the best a better loss is less"},
+    {"parameters.schedule.every_s", PSD_CONFIG_U32, RELOAD, AT(schedule.every_s), .min = 1, .max = 86400,
+     .value = "preset", .fallback = "60", .chooser = "parameters.schedule.watch",
+     .chosen = 1u << PSD_WATCH_TRAIN,
+     .help = "plateau of train_loss: seconds that an observation is the mean of"},
     {"parameters.schedule.warmup_steps", PSD_CONFIG_U64, RELOAD, AT(hyper.schedule.warmup_steps), .min = 0,
      .max = 1e12, .value = "preset", .fallback = "0",
      .help = "first steps over which the rate grows linearly"},
@@ -271,6 +306,17 @@ const char *psd_config_key_leaf(const struct psd_config_key *key)
 {
     const char *dot = strrchr(key->name, '.');
     return dot != NULL ? dot + 1 : key->name;
+}
+
+const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
+{
+    const struct psd_config_key *found = psd_config_key_find(name, len);
+    for (const struct psd_config_key *k = psd_config_keys; found == NULL && k->name != NULL; k++) {
+        const char *leaf = psd_config_key_leaf(k);
+        if (strlen(leaf) == len && memcmp(leaf, name, len) == 0)
+            found = k;
+    }
+    return found;
 }
 
 bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)

@@ -55,6 +55,9 @@ extern const struct psd_config_key psd_config_keys[];
 /* The row of this name, or NULL. `len` bytes of name are compared. */
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len);
 
+/* The row of this name, or the first whose last part it is: "period". NULL: there is none. */
+const struct psd_config_key *psd_config_key_short(const char *name, size_t len);
+
 /* The last part of the row's name: "kind". */
 const char *psd_config_key_leaf(const struct psd_config_key *key);
 
@@ -70,6 +73,10 @@ size_t psd_config_distance(const char *a, const char *b);
 /* The key that somebody who wrote `leaf` into the group may have meant: the same word in another group, that
  * for which other programs have this word, or the nearest word in this one. NULL: none is near. */
 const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf);
+
+/* psd_config_set, with errors that start with "PLACE: ". */
+int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment,
+                      struct ps_error *err);
 
 /* Reads a scalar's text into the row's member of cfg. `quoted`: it stood in quotes, so it is a string
  * whatever it looks like. -EINVAL: "found …; allowed is …", without the place and the key. */

@@ -270,30 +270,23 @@ close_file:
     return rc;
 }
 
-/* The row named so, or the only one that ends in ".name". */
-static const struct psd_config_key *find_short(const char *name, size_t len)
-{
-    const struct psd_config_key *found = psd_config_key_find(name, len);
-    for (const struct psd_config_key *k = psd_config_keys; found == NULL && k->name != NULL; k++) {
-        const char *leaf = psd_config_key_leaf(k);
-        if (strlen(leaf) == len && memcmp(leaf, name, len) == 0)
-            found = k;
-    }
-    return found;
-}
-
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err)
 {
-    struct reader r = {.place = "--set", .lines = false, .cfg = cfg, .err = err};
+    return psd_config_set_as("--set", cfg, assignment, err);
+}
+
+int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment, struct ps_error *err)
+{
+    struct reader r = {.place = place, .lines = false, .cfg = cfg, .err = err};
     const yaml_mark_t nowhere = {0};
     const char *equals = strchr(assignment, '=');
     char name[128], group[128] = "";
 
     if (equals == NULL || equals == assignment)
-        return ps_fail(err, -EINVAL, "--set: found '%.100s'; allowed is KEY=VALUE", assignment);
+        return ps_fail(err, -EINVAL, "%s: found '%.100s'; allowed is KEY=VALUE", place, assignment);
     if (strlen(equals) > MAX_FILE_BYTES)
-        return ps_fail(err, -EFBIG, "--set: a value of more than %d bytes", MAX_FILE_BYTES);
-    const struct psd_config_key *row = find_short(assignment, (size_t)(equals - assignment));
+        return ps_fail(err, -EFBIG, "%s: a value of more than %d bytes", place, MAX_FILE_BYTES);
+    const struct psd_config_key *row = psd_config_key_short(assignment, (size_t)(equals - assignment));
     if (row == NULL) {
         snprintf(name, sizeof name, "%.*s", (int)(equals - assignment < 120 ? equals - assignment : 120),
                  assignment);

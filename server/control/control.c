@@ -98,6 +98,8 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
+    if (!s->observer)
+        psd_plateau_reported(d, r->loss);
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
@@ -116,6 +118,7 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
                                             .client = s->client,
                                             .incarnation = s->incarnation};
     psd_saver_evaluated(d, &d->evaluation);
+    psd_plateau_evaluated(d, &d->evaluation);
     psd_stop_check(d);
 }
 
@@ -130,6 +133,7 @@ static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)peer;
+    s->clock = m->leave->clock > s->clock ? m->leave->clock : s->clock;
     psd_loss_left(d, s, m->leave);
     psd_job_end(d, s, PS__CODE__OK, "left");
 }
@@ -275,6 +279,12 @@ static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size
         snprintf(text, size, "%s", address != NULL ? address : "unknown address");
 }
 
+static bool comes_early(const struct psd *d, const Ps__ToServer *m)
+{
+    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_team_is_complete(d) &&
+           !d->again.due;
+}
+
 static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
 {
     char address[64];
@@ -287,8 +297,21 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
         psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
         return;
     }
-    dispatch(d, &peer, m);
+    if (comes_early(d, m))
+        psd_early_keep(&d->control.early, id, body, m->hello->token, d->sessions.n_slots,
+                       psd_loop_now_ms(&d->loop));
+    else
+        dispatch(d, &peer, m);
     ps_control_free_to_server(m);
+}
+
+void psd_control_take_early(struct psd *d)
+{
+    struct psd_early all = psd_early_take(&d->control.early);
+    for (uint32_t i = 0; i < all.n; i++)
+        if (psd_early_is_fresh(&all.first[i], psd_loop_now_ms(&d->loop)))
+            receive_one(d, &all.first[i].id, &all.first[i].body);
+    psd_early_finish(&all);
 }
 
 /* Takes what is there, a batch at most: whoever floods the control road must not keep the loop from the rest.
@@ -408,6 +431,7 @@ void psd_control_close(struct psd *d)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
     psd_meetings_finish(&d->meetings);
+    psd_early_finish(&d->control.early);
     d->munge.on = false; /* what munged still says comes too late */
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);

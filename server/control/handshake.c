@@ -30,6 +30,10 @@ static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer
     memcpy(s->peer, peer->id, s->peer_bytes);
     s->last_heard_ms = psd_loop_now_ms(&d->loop);
     ps_text_copy(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
+    ps_text_copy(s->net, sizeof s->net, m->net);
+    ps_text_copy(s->data, sizeof s->data, m->data);
+    s->heartbeat_ms = m->heartbeat_ms;
+    s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
     psd_auth_bind(s, peer);
@@ -62,6 +66,13 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     schedule->gamma = h->schedule.gamma;
     schedule->step_steps = h->schedule.step_steps;
     schedule->warmup_steps = h->schedule.warmup_steps;
+    schedule->total_steps = h->schedule.total_steps;
+    schedule->floor = h->schedule.floor;
+    schedule->milestones = (uint64_t *)(uintptr_t)h->schedule.milestones;
+    schedule->n_milestones = h->schedule.n_milestones;
+    schedule->factors = (double *)(uintptr_t)h->schedule.factors;
+    schedule->n_factors = h->schedule.n_factors;
+    schedule->drops = h->schedule.drops;
     m->schedule = schedule;
     m->message_codec = (char *)(uintptr_t)d->cfg.codec.message;
     m->answer_codec = (char *)(uintptr_t)d->cfg.codec.answer;

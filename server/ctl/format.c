@@ -14,6 +14,22 @@ void ctl_copy_printable(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
+int ctl_width(const char *text)
+{
+    int n = 0;
+    for (; *text != 0; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+size_t ctl_bytes_of_width(const char *text, int width)
+{
+    const char *at = text;
+    while (*at != 0 && (((unsigned char)*at & 0xc0) == 0x80 || width-- > 0))
+        at++;
+    return (size_t)(at - text);
+}
+
 struct ctl_text ctl_text_of(const json_t *value)
 {
     struct ctl_text t = {"-"};
@@ -72,18 +88,23 @@ bool ctl_is_known(const json_t *object, const char *key)
     return value != NULL && !json_is_null(value);
 }
 
+int ctl_column_width(const struct ctl_column *column, const json_t *list)
+{
+    int width = ctl_width(column->title);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        int w = ctl_width(ctl_get(json_array_get(list, i), column->key).s);
+        width = w > width ? w : width;
+    }
+    return width;
+}
+
 void ctl_print_table(FILE *out, const struct ctl_column *columns, size_t n_columns, const json_t *list)
 {
     size_t n = json_array_size(list);
     int width[CTL_MAX_COLUMNS];
 
-    for (size_t c = 0; c < n_columns; c++) {
-        width[c] = (int)strlen(columns[c].title);
-        for (size_t i = 0; i < n; i++) {
-            int w = (int)strlen(ctl_get(json_array_get(list, i), columns[c].key).s);
-            width[c] = w > width[c] ? w : width[c];
-        }
-    }
+    for (size_t c = 0; c < n_columns; c++)
+        width[c] = ctl_column_width(&columns[c], list);
     for (size_t row = 0; row <= n; row++) { /* row 0 has the titles */
         for (size_t c = 0; c < n_columns; c++) {
             struct ctl_text t;
@@ -92,10 +113,11 @@ void ctl_print_table(FILE *out, const struct ctl_column *columns, size_t n_colum
             else
                 t = ctl_get(json_array_get(list, row - 1), columns[c].key);
             bool last = c == n_columns - 1;
+            int field = width[c] + (int)strlen(t.s) - ctl_width(t.s); /* printf counts bytes */
             fprintf(out, "%s%*s", c > 0 ? "  " : "",
                     last && columns[c].left ? 0
-                    : columns[c].left       ? -width[c]
-                                            : width[c],
+                    : columns[c].left       ? -field
+                                            : field,
                     t.s);
         }
         fprintf(out, "\n");

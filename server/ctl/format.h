@@ -21,6 +21,10 @@ struct ctl_text ctl_get_bytes(const json_t *object, const char *key); /* "1.6 Mi
 struct ctl_text ctl_duration(double seconds);                         /* "5 min 03 s" */
 bool ctl_is_known(const json_t *object, const char *key);             /* there, and not null */
 
+/* Characters of UTF-8, each taken to be one column of a terminal; bytes of the first `width` of them. */
+int ctl_width(const char *text);
+size_t ctl_bytes_of_width(const char *text, int width);
+
 #define CTL_MAX_COLUMNS 24
 
 struct ctl_column {
@@ -28,6 +32,8 @@ struct ctl_column {
     bool left; /* aligned */
 };
 
+/* Of its title and its values in the list's objects. */
+int ctl_column_width(const struct ctl_column *column, const json_t *list);
 /* The list's objects, one a line under a line of titles, each column as wide as its widest value. */
 void ctl_print_table(FILE *out, const struct ctl_column *columns, size_t n_columns, const json_t *list);
 

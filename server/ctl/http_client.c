@@ -81,25 +81,33 @@ static int shorten(const char *path, char at[PS_UNIX_PATH_MAX + 1], int *folder)
     return -ENAMETOOLONG;
 }
 
+/* What is asked, and where; the answer goes to *r. timeout_ms 0: none. */
+static void prepare(CURL *curl, const char *socket_path, const char *path, uint32_t timeout_ms,
+                    struct ctl_reply *r)
+{
+    char url[256];
+    snprintf(url, sizeof url, "http://psd%s", path);
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
+    curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever the environment says */
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
+}
+
 static int ask(struct ctl_client *c, const char *socket_path, const char *method, const char *path,
                uint32_t timeout_ms, struct ctl_reply *reply, struct ps_error *err)
 {
     struct ctl_reply r = {.body = calloc(1, 1)};
-    char url[256], why[CURL_ERROR_SIZE] = "";
+    char why[CURL_ERROR_SIZE] = "";
     long status = 0;
 
     if (r.body == NULL)
         return ps_fail(err, -ENOMEM, "no memory for an answer");
-    snprintf(url, sizeof url, "http://psd%s", path);
-    curl_easy_reset(c->curl);
-    curl_easy_setopt(c->curl, CURLOPT_URL, url);
-    curl_easy_setopt(c->curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
-    curl_easy_setopt(c->curl, CURLOPT_PROXY, ""); /* whatever the environment says */
-    curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    prepare(c->curl, socket_path, path, timeout_ms, &r);
     curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, why);
-    curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take);
-    curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &r);
     if (strcmp(method, "POST") == 0)
         curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, "");
     CURLcode rc = curl_easy_perform(c->curl);
@@ -132,4 +140,67 @@ int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, u
     if (folder >= 0)
         close(folder);
     return rc;
+}
+
+enum { MOST_STEPS = 20 }; /* of a look, in which an answer comes by pieces */
+
+struct ctl_question {
+    CURLM *multi;
+    CURL *curl;
+    int folder; /* of a long path, open as long as the question */
+    struct ctl_reply reply;
+};
+
+int ctl_question_create(const struct ctl_client *c, const char *path, struct ctl_question **out)
+{
+    char at[PS_UNIX_PATH_MAX + 1];
+    struct ctl_question *q = calloc(1, sizeof *q);
+    if (q == NULL)
+        return -ENOMEM;
+    q->folder = -1;
+    int rc = shorten(c->socket_path, at, &q->folder);
+    q->reply.body = calloc(1, 1);
+    if (rc < 0 || q->reply.body == NULL || (q->curl = curl_easy_init()) == NULL ||
+        (q->multi = curl_multi_init()) == NULL) {
+        ctl_question_destroy(q);
+        return rc < 0 ? rc : -ENOMEM;
+    }
+    prepare(q->curl, at, path, 0, &q->reply);
+    curl_multi_add_handle(q->multi, q->curl);
+    *out = q;
+    return 0;
+}
+
+int ctl_question_look(struct ctl_question *q, uint32_t wait_ms, const struct ctl_reply **out)
+{
+    int running = 1, ready = 1, left;
+    long status = 0;
+    for (int i = 0; q->reply.status == 0 && running > 0 && ready > 0 && i < MOST_STEPS; i++) {
+        curl_multi_perform(q->multi, &running);
+        if (running > 0)
+            curl_multi_poll(q->multi, NULL, 0, (int)wait_ms, &ready);
+    }
+    if (q->reply.status == 0 && running > 0)
+        return 0;
+    const CURLMsg *m = curl_multi_info_read(q->multi, &left);
+    if (q->reply.status == 0 && (m == NULL || m->data.result != CURLE_OK))
+        return -EIO;
+    curl_easy_getinfo(q->curl, CURLINFO_RESPONSE_CODE, &status);
+    q->reply.status = (int)status;
+    *out = &q->reply;
+    return 1;
+}
+
+void ctl_question_destroy(struct ctl_question *q)
+{
+    if (q == NULL)
+        return;
+    if (q->multi != NULL && q->curl != NULL)
+        curl_multi_remove_handle(q->multi, q->curl);
+    curl_easy_cleanup(q->curl);
+    curl_multi_cleanup(q->multi);
+    if (q->folder >= 0)
+        close(q->folder);
+    free(q->reply.body);
+    free(q);
 }

@@ -24,4 +24,11 @@ void ctl_client_destroy(struct ctl_client *c);
 int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, uint32_t timeout_ms,
                    struct ctl_reply *reply, struct ps_error *err);
 
+/* A GET whose answer may take as long as psd runs, on a connection of its own; nothing of it waits, but for
+ * wait_ms. look: 0: no answer yet; 1: *out is it, the question's; -EIO: the connection broke off. */
+struct ctl_question;
+int ctl_question_create(const struct ctl_client *c, const char *path, struct ctl_question **out);
+int ctl_question_look(struct ctl_question *q, uint32_t wait_ms, const struct ctl_reply **out);
+void ctl_question_destroy(struct ctl_question *q);
+
 #endif

@@ -1,5 +1,6 @@
 /* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint,
- * drain and reload then wait until what they asked for is done. top looks again and again.
+ * drain, reload, set, method and unset then wait until what they asked for is done. top looks again and
+ * again.
  *
  * Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage, 6 psd cannot be reached.
  */
@@ -19,6 +20,7 @@
 #include "proto/clock.h"
 #include "proto/security/curve.h"
 #include "server/checkpoint/join_shards.h"
+#include "server/config/settings.h"
 #include "server/ctl/format.h"
 #include "server/ctl/http_client.h"
 #include "server/ctl/keygen.h"
@@ -50,8 +52,10 @@ struct command {
     const char *query;    /* how the request names it; NULL: it does not travel */
     int (*check)(const struct command *command, const char *argument); /* 0, or the exit status */
     bool is_local;                                                     /* it needs no psd */
-    bool takes_more; /* words after its argument, one at least */
-    bool is_text;    /* the answer is text for people already, and has no JSON */
+    bool takes_more;   /* words after its argument, one at least */
+    bool takes_lines;  /* any number of words like its argument, which travel as lines */
+    const char *first; /* what the first line begins with; NULL: nothing */
+    bool is_text;      /* the answer is text for people already, and has no JSON */
     void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
     int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
     /* No answer came: exit status; NULL: psd cannot be reached. */
@@ -178,28 +182,50 @@ static int drain_unanswered(const struct call *call, int rc, const struct ps_err
                                   "says, and what it holds, its state directory");
 }
 
-/* Done when the method that was asked for is in force. */
+/* What was done, and what stands above the file whatever that says. */
+static void print_change(const struct call *call, const json_t *answer, const char *how)
+{
+    static const char *const done[][2] = {
+        {"reload", "reloaded"}, {"set", "set"}, {"method", "set"}, {"unset", "unset"}};
+    const char *method = json_string_value(json_object_get(answer, "method"));
+    const char *set = json_string_value(json_object_get(answer, "set_above_file"));
+    const char *word = "done";
+    char text[4096];
+    for (size_t i = 0; i < sizeof done / sizeof *done; i++)
+        if (strcmp(done[i][0], call->command->name) == 0)
+            word = done[i][1];
+    printf("%s: method %s, generation %lld\n", how != NULL && strcmp(how, "unchanged") == 0 ? how : word,
+           method != NULL ? method : "?",
+           (long long)json_integer_value(json_object_get(answer, "generation")));
+    if (set == NULL || set[0] == 0)
+        return;
+    ctl_copy_printable(text, sizeof text, set);
+    printf("set above the file: %s\n", text);
+}
+
+/* Done when the method that was asked for is in force, and psd's state directory has what was set. */
 static int wait_reload(struct call *call, const json_t *answer)
 {
-    const char *method = json_string_value(json_object_get(answer, "method"));
-    const char *started = json_string_value(json_object_get(answer, "reload"));
+    const char *how = json_string_value(
+        json_object_get(answer, strcmp(call->command->name, "method") == 0 ? "set" : call->command->name));
     json_int_t generation = json_integer_value(json_object_get(answer, "generation"));
+    bool is_set = strcmp(call->command->name, "reload") != 0;
     json_t *status = NULL;
 
     while (left_ms(call) > 0) {
         int rc = ask_status(call, &status);
         if (rc != EXIT_DONE)
             return rc;
-        const char *failure =
-            json_string_value(json_object_get(json_object_get(status, "reload"), "last_error"));
-        bool done = json_integer_value(json_object_get(status, "generation")) >= generation;
-        if (!done && failure != NULL)
-            rc = complain(EXIT_REFUSED, "the method stays as it was: %s", failure);
+        const json_t *reload = json_object_get(status, "reload");
+        const char *failure = json_string_value(json_object_get(reload, "last_error"));
+        bool in_force = json_integer_value(json_object_get(status, "generation")) >= generation;
+        bool done = in_force && !json_is_false(json_object_get(reload, "set_recorded"));
+        if (failure != NULL && (is_set || !in_force))
+            rc = complain(EXIT_REFUSED, "%s: %s",
+                          is_set ? "nothing has changed" : "the method stays as it was", failure);
         json_decref(status);
-        if (done && !call->json)
-            printf("%s: method %s, generation %lld\n",
-                   started != NULL && strcmp(started, "unchanged") == 0 ? "unchanged" : "reloaded",
-                   method != NULL ? method : "?", (long long)generation);
+        if (done && rc == 0 && !call->json)
+            print_change(call, answer, how);
         if (done || rc != 0)
             return rc;
         pause_between_polls();
@@ -264,6 +290,26 @@ static int check_name(const struct command *command, const char *argument)
                           argument);
 }
 
+static int check_assignment(const struct command *command, const char *argument)
+{
+    return strchr(argument, '=') != NULL && argument[0] != '='
+               ? 0
+               : complain(EXIT_USAGE,
+                          "%s: found '%.80s'; allowed is KEY=VALUE, such as learning_rate=0.01; what keys "
+                          "there are psd.yaml(5) says",
+                          command->name, argument);
+}
+
+static int check_word(const struct command *command, const char *argument)
+{
+    return argument[0] != 0 && strpbrk(argument, "= \n") == NULL
+               ? 0
+               : complain(EXIT_USAGE, "%s: found '%.80s'; allowed is %s", command->name, argument,
+                          command->first != NULL
+                              ? "the name of a method first, such as eamsgd"
+                              : "the name of a key that is set, such as learning_rate, or all");
+}
+
 static int check_path(const struct command *command, const char *argument)
 {
     return argument[0] != 0 ? 0 : complain(EXIT_USAGE, "%s: found an empty path", command->name);
@@ -286,6 +332,15 @@ static const struct command commands[] = {
      .help = "ends the job in good order; waits until the center is saved and psd is gone"},
     {"reload", "POST", "/reload", .wait = wait_reload, .timeout_s = 60,
      .help = "reads the configuration again; waits until its method is in force"},
+    {"set", "POST", "/set", .argument = "KEY=VALUE...", .query = "lines", .check = check_assignment,
+     .takes_lines = true, .wait = wait_reload, .timeout_s = 60,
+     .help = "changes keys of the running job, above its file, and keeps them for a resume"},
+    {"method", "POST", "/set", .argument = "NAME [KEY=VALUE...]", .query = "lines", .check = check_word,
+     .takes_lines = true, .first = "method=", .wait = wait_reload, .timeout_s = 60,
+     .help = "another method, with these keys: set method=NAME KEY=VALUE..."},
+    {"unset", "POST", "/unset", .argument = "KEY...", .query = "keys", .check = check_word,
+     .takes_lines = true, .wait = wait_reload, .timeout_s = 60,
+     .help = "takes back what was set, or all: the file has the word again"},
     {"evict", "POST", "/evict", .argument = "RANK", .query = "rank", .check = check_rank,
      .print = ctl_print_evicted, .timeout_s = 10,
      .help = "ends that worker's session; a new one may join, unless psd has auth.key: see allow"},
@@ -327,14 +382,14 @@ static void print_help(void)
     for (const struct command *c = commands; c->name != NULL; c++) {
         char name[40];
         snprintf(name, sizeof name, "%s %s", c->name, c->argument != NULL ? c->argument : "");
-        printf("  %-16s %s\n", name, c->help);
+        bool is_long = strlen(name) > 16;
+        printf("  %-16s%s%*s %s\n", name, is_long ? "\n" : "", is_long ? 18 : 0, "", c->help);
     }
     printf(
         "\n  --socket PATH  psd's status socket (psd-state/psd.sock here if it is there, else PSD_SOCKET)\n"
         "  --json         print psd's answer as it came\n"
-        "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain and reload: 60; top: 2, "
-        "of\n"
-        "                 each look)\n"
+        "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
+        "                 method and unset: 60; top: 2, of each look)\n"
         "  --once         top: print one frame as text and end\n"
         "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
         "  --name NAME    keygen: whose pair it is (this user at this host)\n"
@@ -376,16 +431,18 @@ static int parse_command(int n, char **words, struct call *call)
     }
     call->command = c;
     int takes = c->argument != NULL;
-    if (n > 1 + takes && !c->takes_more)
+    if (n > 1 + takes && !c->takes_more && !c->takes_lines)
         return complain(EXIT_USAGE, "'%.40s' after %s; allowed is one command", words[1 + takes], c->name);
     if (n < 1 + takes + c->takes_more)
         return complain(EXIT_USAGE, "%s needs %s%s", c->name, c->argument,
-                        c->is_local ? "" : ", as psctl workers lists it");
+                        c->is_local || c->takes_lines ? "" : ", as psctl workers lists it");
     if (takes) {
         int status = c->check(c, words[1]);
         call->argument = words[1];
         call->more = words + 2;
         call->n_more = (size_t)n - 2;
+        for (size_t i = 0; c->takes_lines && status == 0 && i < call->n_more; i++)
+            status = (c->first != NULL ? check_assignment : c->check)(c, call->more[i]);
         if (status != 0)
             return status;
     }
@@ -473,20 +530,57 @@ static int parse_arguments(int argc, char **argv, struct call *call)
     return -1;
 }
 
+enum { LONGEST_PATH = 3 * PSD_SETTINGS_BYTES + 128 };
+
+/* Into the path, which has room, as a URL has it. */
+static void append_encoded(char *path, const char *text)
+{
+    size_t used = strlen(path);
+    for (; *text != 0 && used + 4 < LONGEST_PATH; text++) {
+        bool plain =
+            strchr("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-", *text) != NULL;
+        used +=
+            (size_t)snprintf(path + used, LONGEST_PATH - used, plain ? "%c" : "%%%02X", (unsigned char)*text);
+    }
+}
+
+/* What is asked for. False: it is too long. */
+static bool make_path(const struct call *call, char path[LONGEST_PATH])
+{
+    const struct command *c = call->command;
+    size_t bytes = 0;
+    snprintf(path, LONGEST_PATH, "%s", c->path);
+    if (call->argument == NULL)
+        return true;
+    bytes = strlen(call->argument);
+    for (size_t i = 0; c->takes_lines && i < call->n_more; i++)
+        bytes += 1 + strlen(call->more[i]);
+    if (bytes >= PSD_SETTINGS_BYTES)
+        return false;
+    snprintf(path, LONGEST_PATH, "%s?%s=", c->path, c->query);
+    append_encoded(path, c->first != NULL ? c->first : "");
+    append_encoded(path, call->argument);
+    for (size_t i = 0; c->takes_lines && i < call->n_more; i++) {
+        append_encoded(path, "\n");
+        append_encoded(path, call->more[i]);
+    }
+    return true;
+}
+
 static int run(struct call *call)
 {
     const struct command *command = call->command;
     struct ctl_reply reply;
     struct ps_error err;
-    char path[128];
+    char path[LONGEST_PATH];
     int status = EXIT_DONE;
 
     if (command->run != NULL)
         return command->run(call);
     call->started_s = ps_now_s();
-    snprintf(path, sizeof path, "%s%s%s%s%s", command->path, call->argument != NULL ? "?" : "",
-             call->argument != NULL ? command->query : "", call->argument != NULL ? "=" : "",
-             call->argument != NULL ? call->argument : "");
+    if (!make_path(call, path))
+        return complain(EXIT_USAGE, "%s: found too much; allowed are %d bytes in all", command->name,
+                        PSD_SETTINGS_BYTES - 1);
     int rc = ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err);
     if (rc < 0)
         return command->unanswered != NULL ? command->unanswered(call, rc, &err)

@@ -88,10 +88,35 @@ static void print_auth(FILE *out, const json_t *status)
     fprintf(out, "\n");
 }
 
+/* "lenet, mlp on digits; 1200 of 4000 steps", where workers say it. */
+static void print_training(FILE *out, const json_t *status)
+{
+    static const char *const lists[] = {"nets", "data"};
+    const json_t *t = json_object_get(status, "training"), *name;
+    const char *before = "training    ";
+    size_t i;
+    for (int k = 0; k < 2; k++) {
+        json_array_foreach(json_object_get(t, lists[k]), i, name)
+        {
+            fprintf(out, "%s%s", before, ctl_text_of(name).s);
+            before = ", ";
+        }
+        before = strcmp(before, ", ") == 0 ? " on " : before;
+    }
+    if (ctl_is_known(t, "steps_wanted"))
+        fprintf(out, "%s%s of %s steps", before[0] == 't' ? before : "; ", ctl_get(t, "steps_done").s,
+                ctl_get(t, "steps_wanted").s);
+    if (before[0] != 't' || ctl_is_known(t, "steps_wanted"))
+        fprintf(out, "\n");
+}
+
 static void print_workers_line(FILE *out, const json_t *status)
 {
     const json_t *w = json_object_get(status, "workers"), *e = json_object_get(status, "evaluation");
-    fprintf(out, "workers     %s active, %s observers\n", ctl_get(w, "active").s, ctl_get(w, "observers").s);
+    fprintf(out, "workers     %s active", ctl_get(w, "active").s);
+    if (json_integer_value(json_object_get(w, "silent")) > 0)
+        fprintf(out, ", %s silent", ctl_get(w, "silent").s);
+    fprintf(out, ", %s observers\n", ctl_get(w, "observers").s);
     if (ctl_is_known(e, "test_accuracy") || ctl_is_known(e, "test_loss"))
         fprintf(out, "evaluation  accuracy %s, loss %s at version %s\n", ctl_get(e, "test_accuracy").s,
                 ctl_get(e, "test_loss").s, ctl_get(e, "center_version").s);
@@ -201,6 +226,7 @@ void ctl_print_status(FILE *out, const json_t *status)
     print_auth(out, status);
     print_servers(out, status);
     print_center(out, status);
+    print_training(out, status);
     print_workers_line(out, status);
     print_memory(out, status);
     print_checkpoint(out, status);
@@ -216,6 +242,7 @@ static const struct ctl_column worker_columns[] = {
     {"identity", "identity", true}, /* where peers prove one */
     {"state", "state", true},
     {"clock", "clock", false},
+    {"of", "steps", false},
     {"seen_s", "last_seen_s", false},
     {"exchanges", "exchanges", false},
     {"stale", "staleness", false},
@@ -225,6 +252,8 @@ static const struct ctl_column worker_columns[] = {
     {"samples/s", "samples_per_s", false},
     {"steps/s", "steps_per_s", false},
     {"period", "period", false},
+    {"net", "net", true},
+    {"data", "data", true},
     {"inc", "incarnation", false},
     {"address", "address", true},
 };

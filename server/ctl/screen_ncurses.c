@@ -41,7 +41,7 @@ static int attributes_of(enum ctl_style style)
 
 static void draw(struct ctl_top *top)
 {
-    const struct ctl_frame *f = ctl_top_frame(top, LINES > 1 ? LINES - 1 : 1);
+    const struct ctl_frame *f = ctl_top_frame(top, LINES > 1 ? LINES - 1 : 1, COLS);
     erase();
     for (int i = 0; f != NULL && i < f->n; i++) {
         attrset(attributes_of(f->lines[i].style));

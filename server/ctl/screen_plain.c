@@ -8,7 +8,7 @@ int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err)
 {
     for (;;) {
         ctl_top_look(top, err);
-        const struct ctl_frame *f = ctl_top_frame(top, 0);
+        const struct ctl_frame *f = ctl_top_frame(top, 0, ctl_top_width(stdout));
         for (int i = 0; f != NULL && i < f->n; i++)
             printf("%s\n", f->lines[i].text);
         printf("\n");

@@ -2,13 +2,17 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "proto/clock.h"
 #include "server/ctl/format.h"
 
+#define END_MS        100 /* the end has been answered when psd is gone: so long to read it */
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
 
 struct look {
@@ -29,19 +33,34 @@ static const struct sorting sortings[] = {
 };
 #define N_SORTINGS (sizeof sortings / sizeof *sortings)
 
-static const struct ctl_column columns[] = {
-    {"rank", "rank", false},         {"name", "name", true},
-    {"state", "state", true},        {"t", "clock", false},
-    {"updates/s", "rate", false},    {"stale", "staleness", false},
-    {"loss", "loss_text", false},    {"images/s", "speed", false},
-    {"distance", "distance", false}, {"|update|", "update_norm", false},
-    {"seen", "seen", false},
+/* `need`: where there is no room for all, those of 0 are shown, and those of 1, 2 and so on that fit. */
+static const struct {
+    struct ctl_column column;
+    int need;
+} columns[] = {
+    {{"rank", "rank", false}, 0},         {{"name", "shown_name", true}, 0},
+    {{"state", "state", true}, 0},        {{"t", "steps_text", false}, 0},
+    {{"updates/s", "rate", false}, 1},    {{"stale", "staleness", false}, 5},
+    {{"loss", "loss_text", false}, 2},    {{"images/s", "speed", false}, 3},
+    {{"distance", "distance", false}, 6}, {{"|update|", "update_norm", false}, 7},
+    {{"seen", "seen", false}, 4},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns, MOST_NEED = 7, LEAST_NAME = 12, GAP = 2 };
+
+/* One frame on its way: text wrapped to a width. */
+struct sheet {
+    struct ctl_top *top;
+    int width; /* of the terminal; 0: as wide as it gets */
+    int rc;    /* -ENOMEM: lines are missing */
 };
 
 struct ctl_top {
     struct ctl_client *client;
     uint32_t timeout_ms;
     struct look now, before;
+    struct ctl_question *end; /* how psd ended, which it answers then; NULL: not asked */
+    bool ended_well;
+    char how[900];       /* it ended; "": it has not, or did not say */
     double gone_since_s; /* 0: psd answered at the last look */
     char trouble[400];
     size_t sorting;
@@ -76,6 +95,7 @@ void ctl_top_destroy(struct ctl_top *top)
         return;
     look_finish(&top->now);
     look_finish(&top->before);
+    ctl_question_destroy(top->end);
     free(top->frame.lines);
     free(top);
 }
@@ -118,6 +138,11 @@ static void set_text(json_t *worker, const char *key, const char *format, double
     json_object_set_new(worker, key, isfinite(value) ? json_string(text) : json_null());
 }
 
+static bool is_silent(const json_t *worker)
+{
+    return strcmp(ctl_get(worker, "state").s, "silent") == 0;
+}
+
 /* What the table shows and psd does not say itself. */
 static void add_derived(const struct look *before, struct look *now)
 {
@@ -131,12 +156,63 @@ static void add_derived(const struct look *before, struct look *now)
                           : NAN;
         if (isfinite(rate))
             json_object_set_new(w, "updates_per_s", json_real(rate));
-        set_text(w, "rate", "%.1f", rate);
-        set_text(w, "speed", "%.0f", number(w, "samples_per_s"));
+        set_text(w, "rate", "%.1f", is_silent(w) ? NAN : rate);
+        set_text(w, "speed", "%.0f", is_silent(w) ? NAN : number(w, "samples_per_s"));
         set_text(w, "loss_text", "%.4f", number(w, "loss"));
         set_text(w, "seen", "%.1f s", number(w, "last_seen_s"));
+        json_object_set_new(w, "steps_text",
+                            ctl_is_known(w, "steps")
+                                ? json_sprintf("%.40s/%.40s", ctl_get(w, "clock").s, ctl_get(w, "steps").s)
+                                : json_string(ctl_get(w, "clock").s));
         if (json_is_null(json_object_get(w, "rank")))
             json_object_set_new(w, "rank", json_string("obs"));
+    }
+}
+
+/* Nobody is in a job that has ended. */
+static void end_workers(json_t *workers)
+{
+    json_t *w;
+    size_t i;
+    json_array_foreach(workers, i, w)
+    {
+        json_object_set_new(w, "state", json_string("ended"));
+    }
+}
+
+/* {"drain": "done", ...}, or {"error": sentence}. */
+static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
+{
+    json_t *said = json_loadb(reply->body, reply->len_bytes, 0, NULL);
+    top->ended_well = reply->status == 200;
+    if (top->ended_well)
+        snprintf(top->how, sizeof top->how,
+                 "the job has ended in good order (%s); its center: version %s, %s",
+                 ctl_get(said, "reason").s, ctl_get(said, "version").s, ctl_get(said, "checkpoint").s);
+    else if (reply->status == 500)
+        snprintf(top->how, sizeof top->how, "psd has ended: %s", ctl_get(said, "error").s);
+    json_decref(said);
+    if (top->how[0] != 0)
+        end_workers(top->now.workers);
+}
+
+/* While psd answers, asks it to say how it ends; when it does no more, hears what it said. */
+static void follow_end(struct ctl_top *top, bool gone)
+{
+    const struct ctl_reply *reply;
+    if (!gone) {
+        top->how[0] = 0;
+        top->ended_well = false;
+        if (top->end == NULL && ctl_question_create(top->client, "/end", &top->end) < 0)
+            top->end = NULL;
+    }
+    int rc = top->end != NULL ? ctl_question_look(top->end, gone ? END_MS : 0, &reply) : 0;
+    if (rc > 0 && gone)
+        take_end(top, reply);
+    bool unknown = rc > 0 && !gone && reply->status == 404; /* to a psd of an older version */
+    if (rc != 0 && !unknown) {
+        ctl_question_destroy(top->end);
+        top->end = NULL;
     }
 }
 
@@ -153,6 +229,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
             top->gone_since_s = ps_now_s();
         ctl_copy_printable(top->trouble, sizeof top->trouble, err->text);
         look_finish(&l);
+        follow_end(top, true);
         return rc;
     }
     look_finish(&top->before);
@@ -164,6 +241,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
     add_derived(&top->before, &l);
     top->now = l;
     top->gone_since_s = 0;
+    follow_end(top, false);
     return 0;
 }
 
@@ -207,129 +285,338 @@ static json_t *sorted_workers(const struct ctl_top *top)
     return out;
 }
 
-static void print_job(const struct ctl_top *top, FILE *out)
+static void add_line(struct sheet *sheet, enum ctl_style style, const char *text)
 {
-    const json_t *s = top->now.status;
-    const json_t *center = json_object_get(s, "center"), *e = json_object_get(s, "evaluation");
-    const json_t *c = json_object_get(s, "checkpoint");
-    double rate =
-        (number(center, "version") - number(json_object_get(top->before.status, "center"), "version")) /
-        (top->now.at_s - top->before.at_s);
-    double stale = 0, n = 0;
-    const json_t *w;
-    size_t i;
-
-    json_array_foreach(top->now.workers, i, w)
-    {
-        if (strcmp(ctl_get(w, "kind").s, "worker") == 0) {
-            stale += number(w, "staleness");
-            n++;
-        }
-    }
-    fprintf(out, "method      %s   version %s   ", ctl_get(json_object_get(s, "method"), "name").s,
-            ctl_get(center, "version").s);
-    fprintf(out, isfinite(rate) ? "%.1f updates/s" : "- updates/s", rate);
-    fprintf(out, n > 0 && isfinite(stale) ? "   staleness %.1f\n" : "   staleness -\n", stale / n);
-    fprintf(out, "center      accuracy %s   loss %s   at version %s   norm %s\n",
-            ctl_get(e, "test_accuracy").s, ctl_get(e, "test_loss").s, ctl_get(e, "center_version").s,
-            ctl_get(s, "center_norm").s);
-    if (ctl_is_known(c, "last_path")) {
-        double age = 1e-6 * (double)ps_wall_us() - number(c, "last_unix_s");
-        fprintf(out, "checkpoint  version %s, %s ago%s\n", ctl_get(c, "last_version").s,
-                ctl_duration(age > 0 ? age : 0).s,
-                ctl_is_known(c, "last_error") ? "; the next one FAILED" : "");
-    } else {
-        fprintf(out, "checkpoint  none yet\n");
-    }
-}
-
-static void print_frame(const struct ctl_top *top, FILE *out)
-{
-    const json_t *s = top->now.status;
-    if (s == NULL) {
-        fprintf(out, "psctl top: waiting for psd, for %s\n", ctl_duration(ps_now_s() - top->gone_since_s).s);
-        fprintf(out, "%s\n", top->trouble);
-        return;
-    }
-    fprintf(out, "psd %s   %s   up %s   pid %s   %s\n", ctl_get(s, "version").s,
-            top->gone_since_s == 0 ? ctl_get(s, "state").s : "GONE", ctl_duration(number(s, "uptime_s")).s,
-            ctl_get(s, "pid").s, ctl_get(s, "listen").s);
-    print_job(top, out);
-    if (top->gone_since_s != 0)
-        fprintf(out, "no answer for %s: %s; looking again\n", ctl_duration(ps_now_s() - top->gone_since_s).s,
-                top->trouble);
-    else
-        fprintf(out, "workers     %s active, %s observers   sorted by %s\n",
-                ctl_get(json_object_get(s, "workers"), "active").s,
-                ctl_get(json_object_get(s, "workers"), "observers").s, sortings[top->sorting].name);
-    json_t *list = sorted_workers(top);
-    fprintf(out, "\n");
-    ctl_print_table(out, columns, sizeof columns / sizeof *columns, list);
-    json_decref(list);
-}
-
-static bool is_in_trouble(int line, const char *text)
-{
-    return strstr(text, "FAILED") != NULL ||
-           (line > 6 && (strstr(text, " silent ") != NULL || strstr(text, " stalled ") != NULL));
-}
-
-static enum ctl_style style_of(const struct ctl_top *top, int line, const char *text)
-{
-    if (line == 0)
-        return top->gone_since_s == 0 ? CTL_BOLD : CTL_ALARM;
-    if (top->now.status == NULL || (top->gone_since_s != 0 && line == 4))
-        return CTL_ALARM;
-    if (line == 6)
-        return CTL_TITLES;
-    if (top->gone_since_s != 0)
-        return CTL_FAINT;
-    return is_in_trouble(line, text) ? CTL_ALARM : CTL_PLAIN;
-}
-
-static int add_line(struct ctl_top *top, enum ctl_style style, const char *text, size_t len)
-{
+    struct ctl_top *top = sheet->top;
     struct ctl_frame *f = &top->frame;
     if (f->n == top->room) {
         int room = top->room * 2 + 32;
         struct ctl_line *more = realloc(f->lines, (size_t)room * sizeof *more);
-        if (more == NULL)
-            return -ENOMEM;
+        if (more == NULL) {
+            sheet->rc = -ENOMEM;
+            return;
+        }
         f->lines = more;
         top->room = room;
     }
+    size_t len = sheet->width > 0 ? ctl_bytes_of_width(text, sheet->width) : strlen(text);
     f->lines[f->n].style = style;
     snprintf(f->lines[f->n++].text, sizeof f->lines->text, "%.*s", (int)len, text);
-    return 0;
 }
 
-const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines)
+#define LABEL "            " /* the room of one */
+
+/* Words of one subject, in lines that are as full as they can be. */
+struct words {
+    struct sheet *sheet;
+    enum ctl_style style;
+    const char *between;
+    size_t indent; /* of its second line and those after it */
+    char line[sizeof((struct ctl_line *)NULL)->text];
+    bool any; /* the line has a word */
+};
+
+static struct words words_begin(struct sheet *sheet, enum ctl_style style, const char *label)
 {
-    char *text = NULL;
-    size_t size = 0;
-    int rc = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return NULL;
-    print_frame(top, out);
-    if (fclose(out) != 0) {
-        free(text);
-        return NULL;
+    struct words w = {sheet, style, "   ", strlen(label) > 0 ? sizeof LABEL - 1 : 0, "", false};
+    snprintf(w.line, sizeof w.line, "%-*s", (int)w.indent, label);
+    return w;
+}
+
+static void words_add(struct words *w, const char *word)
+{
+    const char *between = w->any ? w->between : "";
+    int wide = ctl_width(w->line) + ctl_width(between) + ctl_width(word);
+    if (w->any && w->sheet->width > 0 && wide > w->sheet->width) {
+        add_line(w->sheet, w->style, w->line);
+        snprintf(w->line, sizeof w->line, "%*s", (int)w->indent, "");
+        between = "";
     }
-    top->frame.n = 0;
-    for (const char *at = text; rc == 0 && *at != 0;) {
-        size_t len = strcspn(at, "\n");
-        rc = add_line(top, style_of(top, top->frame.n, at), at, len);
-        at += len + (at[len] == '\n');
+    size_t used = strlen(w->line);
+    snprintf(w->line + used, sizeof w->line - used, "%s%s", between, word);
+    w->any = true;
+}
+
+static void words_addf(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void words_addf(struct words *w, const char *format, ...)
+{
+    char word[sizeof w->line];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(word, sizeof word, format, ap);
+    va_end(ap);
+    words_add(w, word);
+}
+
+static void words_end(struct words *w)
+{
+    if (w->any)
+        add_line(w->sheet, w->style, w->line);
+}
+
+static void add_sentence(struct sheet *sheet, enum ctl_style style, const char *sentence)
+{
+    struct words w = words_begin(sheet, style, "");
+    char word[sizeof w.line];
+    w.between = " ";
+    for (const char *at = sentence; *at != 0; at += strspn(at, " ")) {
+        size_t len = strcspn(at, " ");
+        snprintf(word, sizeof word, "%.*s", (int)len, at);
+        words_add(&w, word);
+        at += len;
+    }
+    words_end(&w);
+}
+
+/* Of the workers that are heard; NaN: of none. */
+static double mean_staleness(const json_t *workers)
+{
+    double sum = 0, n = 0;
+    const json_t *w;
+    size_t i;
+    json_array_foreach(workers, i, w)
+    {
+        if (strcmp(ctl_get(w, "kind").s, "worker") == 0 && !is_silent(w)) {
+            sum += number(w, "staleness");
+            n++;
+        }
+    }
+    return n > 0 ? sum / n : NAN;
+}
+
+static void show_method(struct sheet *sheet, enum ctl_style style)
+{
+    const struct ctl_top *top = sheet->top;
+    const json_t *s = top->now.status, *center = json_object_get(s, "center");
+    double rate =
+        (number(center, "version") - number(json_object_get(top->before.status, "center"), "version")) /
+        (top->now.at_s - top->before.at_s);
+    double stale = mean_staleness(top->now.workers);
+    struct words w = words_begin(sheet, style, "method");
+    words_add(&w, ctl_get(json_object_get(s, "method"), "name").s);
+    words_addf(&w, "version %s", ctl_get(center, "version").s);
+    words_addf(&w, isfinite(rate) ? "%.1f updates/s" : "- updates/s", rate);
+    words_addf(&w, isfinite(stale) ? "staleness %.1f" : "staleness -", stale);
+    words_end(&w);
+}
+
+/* "lenet, mlp" */
+static void join(char *text, size_t size, const json_t *names)
+{
+    const json_t *name;
+    size_t i, used = 0;
+    text[0] = 0;
+    json_array_foreach(names, i, name)
+    {
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", ctl_text_of(name).s);
+        used = used < size ? used : size - 1;
+    }
+}
+
+/* Each worker has its own where it is dynamic. */
+static void add_period(struct words *out, const struct look *l)
+{
+    double least = INFINITY, most = -INFINITY;
+    const json_t *w;
+    size_t i;
+    json_array_foreach(l->workers, i, w)
+    {
+        double period = is_silent(w) ? NAN : number(w, "period");
+        least = fmin(least, period);
+        most = fmax(most, period);
+    }
+    const json_t *p = json_object_get(l->status, "parameters");
+    if (least < most)
+        words_addf(out, "period %.0f to %.0f", least, most);
+    else if (ctl_is_known(p, "period"))
+        words_addf(out, "period %s", ctl_get(p, "period").s);
+}
+
+static void show_training(struct sheet *sheet, enum ctl_style style)
+{
+    const struct look *l = &sheet->top->now;
+    const json_t *t = json_object_get(l->status, "training"), *p = json_object_get(l->status, "parameters");
+    struct words w = words_begin(sheet, style, "training");
+    char nets[200], data[200];
+    join(nets, sizeof nets, json_object_get(t, "nets"));
+    join(data, sizeof data, json_object_get(t, "data"));
+    if (nets[0] != 0 || data[0] != 0)
+        words_addf(&w, "%s%s%s", nets, nets[0] != 0 && data[0] != 0 ? " on " : "", data);
+    if (number(t, "steps_wanted") > 0)
+        words_addf(&w, "%s of %s steps, %.0f %%", ctl_get(t, "steps_done").s, ctl_get(t, "steps_wanted").s,
+                   floor(100 * number(t, "steps_done") / number(t, "steps_wanted")));
+    if (ctl_is_known(p, "learning_rate_now"))
+        words_addf(&w, "learning rate %s", ctl_get(p, "learning_rate_now").s);
+    add_period(&w, l);
+    words_end(&w);
+}
+
+static void show_center(struct sheet *sheet, enum ctl_style style)
+{
+    const json_t *s = sheet->top->now.status, *e = json_object_get(s, "evaluation");
+    struct words w = words_begin(sheet, style, "center");
+    words_addf(&w, "accuracy %s", ctl_get(e, "test_accuracy").s);
+    words_addf(&w, "loss %s", ctl_get(e, "test_loss").s);
+    words_addf(&w, "at version %s", ctl_get(e, "center_version").s);
+    words_addf(&w, "norm %s", ctl_get(s, "center_norm").s);
+    words_end(&w);
+}
+
+static void show_checkpoint(struct sheet *sheet, enum ctl_style style)
+{
+    const json_t *c = json_object_get(sheet->top->now.status, "checkpoint");
+    bool failed = ctl_is_known(c, "last_error");
+    struct words w = words_begin(sheet, failed && style == CTL_PLAIN ? CTL_ALARM : style, "checkpoint");
+    if (ctl_is_known(c, "last_path")) {
+        double age = 1e-6 * (double)ps_wall_us() - number(c, "last_unix_s");
+        words_addf(&w, "version %s, %s ago%s", ctl_get(c, "last_version").s,
+                   ctl_duration(age > 0 ? age : 0).s, failed ? "; the next one FAILED" : "");
+    } else {
+        words_add(&w, failed ? "none yet; the first one FAILED" : "none yet");
+    }
+    words_end(&w);
+}
+
+static void show_workers_line(struct sheet *sheet)
+{
+    const struct ctl_top *top = sheet->top;
+    const json_t *n = json_object_get(top->now.status, "workers");
+    struct words w = words_begin(sheet, CTL_PLAIN, "workers");
+    char silent[300] = "";
+    if (number(n, "silent") > 0)
+        snprintf(silent, sizeof silent, ", %s silent", ctl_get(n, "silent").s);
+    words_addf(&w, "%s active%s, %s observers", ctl_get(n, "active").s, silent, ctl_get(n, "observers").s);
+    words_addf(&w, "sorted by %s", sortings[top->sorting].name);
+    words_end(&w);
+}
+
+static enum ctl_style style_of(const struct ctl_top *top, const json_t *worker)
+{
+    if (top->gone_since_s != 0 || is_silent(worker))
+        return CTL_FAINT;
+    return strcmp(ctl_get(worker, "state").s, "stalled") == 0 ? CTL_ALARM : CTL_PLAIN;
+}
+
+/* Names no wider than that; a longer one ends with "…". */
+static void shorten_names(json_t *list, int width)
+{
+    json_t *w;
+    size_t i;
+    json_array_foreach(list, i, w)
+    {
+        struct ctl_text name = ctl_get(w, "name");
+        bool fits = ctl_width(name.s) <= width;
+        size_t len = ctl_bytes_of_width(name.s, fits ? width : width - 1);
+        json_object_set_new(w, "shown_name", json_sprintf("%.*s%s", (int)len, name.s, fits ? "" : "…"));
+    }
+}
+
+/* What has room beside a name of LEAST_NAME or less, into out: how many. What is left of the room is for the
+ * names. */
+static size_t choose_columns(json_t *list, int width, struct ctl_column *out)
+{
+    int wide[N_COLUMNS], name = 0, least, used = 0;
+    bool chosen[N_COLUMNS] = {false};
+    size_t n = 0;
+    shorten_names(list, INT_MAX);
+    for (int c = 0; c < N_COLUMNS; c++) {
+        wide[c] = ctl_column_width(&columns[c].column, list) + (c > 0 ? GAP : 0);
+        name = strcmp(columns[c].column.key, "shown_name") == 0 ? wide[c] - GAP : name;
+    }
+    least = name < LEAST_NAME ? name : LEAST_NAME;
+    used = least - name;
+    for (int need = 0; need <= MOST_NEED; need++)
+        for (int c = 0; c < N_COLUMNS; c++)
+            if (columns[c].need == need && (need == 0 || width == 0 || used + wide[c] <= width)) {
+                chosen[c] = true;
+                used += wide[c];
+            }
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (chosen[c])
+            out[n++] = columns[c].column;
+    if (width > 0 && least + width - used < name)
+        shorten_names(list, used < width ? least + width - used : least);
+    return n;
+}
+
+static void show_table(struct sheet *sheet)
+{
+    struct ctl_column chosen[N_COLUMNS];
+    char *text = NULL;
+    size_t size = 0, row = 0;
+    json_t *list = sorted_workers(sheet->top);
+    size_t n = choose_columns(list, sheet->width, chosen);
+    FILE *out = open_memstream(&text, &size);
+    if (out != NULL)
+        ctl_print_table(out, chosen, n, list);
+    if (out == NULL || fclose(out) != 0)
+        sheet->rc = -ENOMEM;
+    for (char *at = text, *end; sheet->rc == 0 && (end = strchr(at, '\n')) != NULL; at = end + 1, row++) {
+        *end = 0;
+        add_line(sheet, row == 0 ? CTL_TITLES : style_of(sheet->top, json_array_get(list, row - 1)), at);
     }
     free(text);
+    json_decref(list);
+}
+
+static void show_trouble(struct sheet *sheet, const char *format)
+{
+    const struct ctl_top *top = sheet->top;
+    char sentence[600];
+    snprintf(sentence, sizeof sentence, format, ctl_duration(ps_now_s() - top->gone_since_s).s, top->trouble);
+    add_sentence(sheet, CTL_ALARM, sentence);
+}
+
+static void show_frame(struct sheet *sheet)
+{
+    const struct ctl_top *top = sheet->top;
+    const json_t *s = top->now.status;
+    bool gone = top->gone_since_s != 0;
+    enum ctl_style style = gone ? CTL_FAINT : CTL_PLAIN;
+    if (s == NULL) {
+        show_trouble(sheet, "psctl top: waiting for psd, for %s: %s");
+        return;
+    }
+    struct words w = words_begin(sheet, gone && !top->ended_well ? CTL_ALARM : CTL_BOLD, "");
+    words_addf(&w, "psd %s", ctl_get(s, "version").s);
+    words_add(&w, top->ended_well ? "ended" : gone ? "GONE" : ctl_get(s, "state").s);
+    words_addf(&w, "up %s", ctl_duration(number(s, "uptime_s")).s);
+    words_addf(&w, "pid %s", ctl_get(s, "pid").s);
+    words_add(&w, ctl_get(s, "listen").s);
+    words_end(&w);
+    show_method(sheet, style);
+    show_training(sheet, style);
+    show_center(sheet, style);
+    show_checkpoint(sheet, style);
+    if (gone && top->how[0] != 0)
+        add_sentence(sheet, top->ended_well ? CTL_BOLD : CTL_ALARM, top->how);
+    else if (gone)
+        show_trouble(sheet, "no answer for %s: %s; looking again");
+    else
+        show_workers_line(sheet);
+    add_line(sheet, CTL_PLAIN, "");
+    show_table(sheet);
+}
+
+const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines, int width)
+{
+    struct sheet sheet = {top, width, 0};
+    top->frame.n = 0;
+    show_frame(&sheet);
     if (max_lines > 0 && top->frame.n > max_lines) {
         struct ctl_line *last = &top->frame.lines[max_lines - 1];
         snprintf(last->text, sizeof last->text, "… %d more (arrows scroll)", top->frame.n - max_lines + 1);
         last->style = CTL_FAINT;
         top->frame.n = max_lines;
     }
-    return rc == 0 ? &top->frame : NULL;
+    return sheet.rc == 0 ? &top->frame : NULL;
+}
+
+int ctl_top_width(FILE *out)
+{
+    struct winsize size;
+    return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 int ctl_top_once(struct ctl_top *top, FILE *out, struct ps_error *err)
@@ -340,7 +627,7 @@ int ctl_top_once(struct ctl_top *top, FILE *out, struct ps_error *err)
     ps_sleep_us(ONCE_PAUSE_MS * 1000);
     if ((rc = ctl_top_look(top, err)) < 0)
         return rc;
-    const struct ctl_frame *f = ctl_top_frame(top, 0);
+    const struct ctl_frame *f = ctl_top_frame(top, 0, ctl_top_width(out));
     if (f == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the view");
     for (int i = 0; i < f->n; i++)

@@ -34,9 +34,12 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err);
 void ctl_top_sort_next(struct ctl_top *top);
 /* Moves the table by so many workers. */
 void ctl_top_scroll(struct ctl_top *top, int by);
-/* What to show in max_lines lines, 0: as many as there are. The frame is top's, until the next call. NULL: no
+/* What to show in max_lines lines of `width` columns, 0: as many as there are. Where a terminal is narrow,
+ * text is wrapped and the table lacks what is needed least. The frame is top's, until the next call. NULL: no
  * memory. */
-const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines);
+const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines, int width);
+/* Columns of the terminal; 0: it is none. */
+int ctl_top_width(FILE *out);
 
 /* Two looks, because rates need two; then the frame as text. */
 int ctl_top_once(struct ctl_top *top, FILE *out, struct ps_error *err);

@@ -33,12 +33,20 @@ static uint32_t how_many_stay(const struct psd *d)
     return in_common && keep < 2 ? 2 : keep;
 }
 
+/* Lanes copy at once then, before they hear of the first members. */
+static bool nobody_takes_part(const struct psd *d)
+{
+    return d->center->admission->rounds &&
+           (psd_is_head(d) ? !d->membership.started : d->follow.members.n == 0);
+}
+
 static void prepare(struct psd *d, unsigned what)
 {
     struct psd_saver *v = &d->saver;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
     v->lacks = false;
+    v->still = nobody_takes_part(d);
     v->is_last = v->last == PSD_LAST_DUE && (what & PSD_SAVE_NEWEST) != 0;
     v->keep = how_many_stay(d);
     v->what = what;
@@ -49,6 +57,10 @@ static void prepare(struct psd *d, unsigned what)
     s->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     s->incarnation = d->sessions.incarnation;
     s->job = d->job;
+    s->plateau = (struct psd_saved_plateau){.known = isfinite(d->plateau.best),
+                                            .drops = d->plateau.drops,
+                                            .since = d->plateau.since,
+                                            .best = d->plateau.best};
     s->saved_at_s = ps_wall_us() / 1000000;
 }
 
@@ -105,7 +117,7 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
     }
     v->again |= what & PSD_SAVE_BEST;
     prepare(d, PSD_SAVE_NEWEST);
-    if (d->center->admission->rounds) {
+    if (d->center->admission->rounds && !v->still) {
         psd_membership_save(d);
         return 0;
     }
@@ -340,7 +352,7 @@ void psd_saver_snapped(struct psd *d, bool lacks)
         return;
     }
     bool newest = (v->what & PSD_SAVE_NEWEST) != 0;
-    if (newest && d->center->admission->rounds)
+    if (newest && d->center->admission->rounds && !v->still)
         d->center->snapshot.version = version_of_round(d);
     v->work.data = d;
     if ((newest && gather_replay(d) < 0) || uv_queue_work(&d->loop, &v->work, write_it, written) != 0) {
@@ -388,6 +400,15 @@ int psd_saver_check_end(const struct psd *d, struct ps_error *err)
                        v->last == PSD_LAST_DUE ? "psd was told to end before it was" : v->error.text, newest);
     }
     return 0;
+}
+
+/* So that --resume finds a center from the beginning: before anybody takes part in a round, which may be
+ * long. */
+void psd_saver_begin(struct psd *d)
+{
+    d->saver.last_ms = psd_loop_now_ms(&d->loop);
+    if (d->cfg.checkpoint.every_s > 0)
+        psd_saver_start(d, NULL);
 }
 
 void psd_saver_check_due(struct psd *d)

@@ -29,6 +29,7 @@ int psd_history_open(struct psd *d, struct ps_error *err)
         return ps_fail(err, -errno, "%s: %s", path, strerror(errno));
     d->history.records = calloc(MAX_RECORDS, sizeof *d->history.records);
     d->history.max = MAX_RECORDS;
+    d->history.last_ms = psd_loop_now_ms(&d->loop);
     d->history.lines = malloc(LINES_BYTES);
     d->history.written = malloc(LINES_BYTES);
     return d->history.records != NULL && d->history.lines != NULL && d->history.written != NULL
@@ -112,7 +113,7 @@ static double mean_loss(const struct psd *d)
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
         const struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_ACTIVE && isfinite(s->metrics.loss)) {
+        if (s->state == PSD_SESSION_ACTIVE && isfinite(s->metrics.loss) && !psd_job_is_silent(d, s)) {
             sum += s->metrics.loss;
             n++;
         }
@@ -210,9 +211,12 @@ static void append(struct psd *d, const struct psd_record *r)
 static double largest_distance(const struct psd *d)
 {
     double largest = NAN, distance, update;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE && psd_stats_norms(d, i, &distance, &update))
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        if (s->state == PSD_SESSION_ACTIVE && !psd_job_is_silent(d, s) &&
+            psd_stats_norms(d, i, &distance, &update))
             largest = fmax(largest, distance); /* the other one, when one is NaN */
+    }
     return largest;
 }
 
@@ -252,7 +256,7 @@ static void add(struct psd *d, enum psd_event kind, char *event)
     struct psd_record r = {
         .t_s = next_t_s(d),
         .version = version,
-        .workers = psd_sessions_count(&d->sessions, false),
+        .workers = psd_sessions_count(&d->sessions, false) - psd_job_count_silent(d, false),
         .updates_per_s =
             long_enough ? (double)(version - h->last_version) * 1e3 / (double)(now_ms - h->last_ms) : NAN,
         .staleness = recent_staleness(d),

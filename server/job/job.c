@@ -125,6 +125,7 @@ static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest 
         psd_job_end(d, s, PS__CODE__LIMIT, err.text);
         return;
     }
+    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     d->state = PSD_STATE_OFFERED;
     s->state = PSD_SESSION_OFFERING;
     hand_out(d);
@@ -205,7 +206,7 @@ void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
 }
 
 /* Those whose Begin waited: as if it came now. */
-static void unpark(struct psd *d)
+void psd_job_unpark(struct psd *d)
 {
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         struct psd_session *s = &d->sessions.slots[i];
@@ -222,13 +223,14 @@ static void become_ready(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     d->center_whole = true;
+    psd_saver_begin(d);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
-    d->saver.last_ms = d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
+    d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
-    unpark(d);
+    psd_job_unpark(d);
 }
 
 void psd_job_resume(struct psd *d)
@@ -280,13 +282,13 @@ void psd_job_swapped(struct psd *d)
         s->took_part = s->state == PSD_SESSION_ACTIVE && !s->observer;
     }
     hand_out(d);
-    unpark(d);
+    psd_job_unpark(d);
 }
 
-static void released(struct psd *d)
+static void released(struct psd *d, const struct psd_lane *lane)
 {
     if (psd_swap_is_closing(d)) {
-        psd_swap_released(d);
+        psd_swap_released(d, lane);
         return;
     }
     if (++d->lanes_released < d->n_lanes)
@@ -299,7 +301,7 @@ static void released(struct psd *d)
     d->state = PSD_STATE_WAITING;
     ps_log(PS_LOG_WARN, "job.withdrawn",
            "the first worker went before its parameters had come; the next one's are taken");
-    unpark(d);
+    psd_job_unpark(d);
 }
 
 /* Every lane says once whether it has its part of the offer, when that has come or when who offered has
@@ -343,7 +345,7 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
         weigh_offer(d);
         break;
     case PSD_NOTE_RELEASED:
-        released(d);
+        released(d, lane);
         break;
     case PSD_NOTE_SNAPPED:
         psd_saver_snapped(d, note->a != 0);
@@ -359,9 +361,11 @@ void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_no
         psd_cuts_over(d, lane, note->a);
         break;
     case PSD_NOTE_CLOSED:
-        psd_swap_closed(d);
+        psd_swap_closed(d, note->a);
         break;
     case PSD_NOTE_WHOLE:
+        if (note->b != 0)
+            psd_swap_give_up(d, note->client, note->a);
         psd_swap_check(d);
         break;
     default:
@@ -411,6 +415,25 @@ static void forgive_own_sleep(struct psd *d, uint64_t now)
         forgive(&d->sessions.slots[i].last_heard_ms, slept_ms, now);
         forgive(&d->sessions.slots[i].step.since_ms, slept_ms, now);
     }
+}
+
+enum { SILENT_BEATS = 5, SILENT_MS = 5000 };
+
+bool psd_job_is_silent(const struct psd *d, const struct psd_session *s)
+{
+    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms, half_ms = 500ull * d->cfg.limits.silence_s;
+    uint64_t after_ms = beats_ms > SILENT_MS ? beats_ms : SILENT_MS;
+    return psd_loop_now_ms(&d->loop) > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
+}
+
+uint32_t psd_job_count_silent(const struct psd *d, bool observer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        n += s->observer == observer && s->state != PSD_SESSION_VACANT && psd_job_is_silent(d, s);
+    }
+    return n;
 }
 
 void psd_job_check_silence(struct psd *d)

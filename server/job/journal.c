@@ -1,6 +1,7 @@
 #include "server/psd.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ static void keep_places_of_checkpoint(struct psd *d)
 
 /* Whether the record is of the job that is resumed. A checkpoint that was copied to another directory begins
  * a job of its own there: the one that it is of may still run. */
-static bool goes_on_with(const struct psd *d, bool from_checkpoint)
+bool psd_journal_goes_on(const struct psd *d, bool from_checkpoint)
 {
     const struct psd_job_record *b = &d->journal.before;
     return d->journal.has_before && b->job != 0 &&
@@ -97,9 +98,9 @@ uint32_t psd_journal_generation(const struct psd *d)
 {
     const struct psd_job_record *b = &d->journal.before;
     uint32_t saved = d->resumed.generation;
-    if (d->cfg.servers.count > 1)
-        return saved; /* all of them have to agree */
-    if (!goes_on_with(d, true))
+    if (!psd_is_head(d)) /* what the head has told; it is asked again when this server enlists */
+        return psd_journal_goes_on(d, true) ? b->generation : saved;
+    if (!psd_journal_goes_on(d, true))
         return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
     uint32_t told = b->generation > saved ? b->generation : saved;
     return told + (b->method != psd_config_method_hash(&d->cfg));
@@ -109,22 +110,24 @@ static void take_method(const struct psd *d, struct psd_job_record *r, uint32_t 
 {
     r->generation = generation;
     r->method = psd_config_method_hash(&d->cfg);
+    memset(r->settings, 0, sizeof r->settings);
+    snprintf(r->settings, sizeof r->settings, "%s", d->reload.recipe.settings);
 }
 
-void psd_journal_put_method(struct psd *d)
+uint64_t psd_journal_put_method(struct psd *d)
 {
     struct psd_journal *j = &d->journal;
     pthread_mutex_lock(&j->lock);
     take_method(d, &j->wanted, atomic_load(&d->shared.generation));
     pthread_mutex_unlock(&j->lock);
-    psd_journal_put(d);
+    return psd_journal_put(d);
 }
 
 int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
 {
     struct psd_journal *j = &d->journal;
     bool from_checkpoint = d->resumed_from[0] != 0;
-    bool same = resume && goes_on_with(d, from_checkpoint);
+    bool same = resume && psd_journal_goes_on(d, from_checkpoint);
     d->job = same ? j->before.job : psd_is_head(d) ? draw() : 0; /* a follower learns it from the head */
     d->names_before = d->sessions.incarnation = first_name(d, resume, from_checkpoint);
     if (d->names_before == UINT32_MAX)

@@ -49,8 +49,10 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err);
 int psd_journal_start(struct psd *d, struct ps_error *err);
 /* Who is in the job has changed, or what the job is. Returns the change that psd_journal_has knows. */
 uint64_t psd_journal_put(struct psd *d);
-/* The method has changed. */
-void psd_journal_put_method(struct psd *d);
+/* The method has changed, or what is set. Returns the change, as psd_journal_put. */
+uint64_t psd_journal_put_method(struct psd *d);
+/* Whether what the run before left is of the job that is resumed. */
+bool psd_journal_goes_on(const struct psd *d, bool from_checkpoint);
 /* The generation that the job goes on with, from d->resumed. */
 uint32_t psd_journal_generation(const struct psd *d);
 /* Somebody takes part in this run: from now on the record is about it. */

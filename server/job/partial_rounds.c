@@ -208,8 +208,7 @@ static void look(struct psd *d)
         left--;
         count_dropped(d, client);
         /* Nothing more of it will land: a swap does not wait for it. */
-        psd_exchange_remember(&d->shared.whole[client],
-                              psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
+        psd_swap_give_up(d, client, psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
         say_late(d, client, k->cut.seqs[i], k->lanes_under_way);
     }
 }

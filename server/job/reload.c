@@ -1,4 +1,8 @@
-/* The configuration, read again by SIGHUP or POST /reload. It is checked whole before anything changes. */
+/* The configuration, read again by SIGHUP or POST /reload, and what POST /set and /unset change above it. It
+ * is checked whole before anything changes.
+ *
+ * The file is read at the start and by a reload alone. What is set stands above it and above the options,
+ * until it is set otherwise or unset: a reload and a resume keep it. */
 #include "server/psd.h"
 
 #include <errno.h>
@@ -34,39 +38,87 @@ static int check_ranks(const struct psd *d, const struct psd_config *next, struc
     return 0;
 }
 
-static int put_in_force(struct psd *d, struct ps_error *err)
+void psd_recipe_take(struct psd *d, const struct psd_recipe *recipe, const struct psd_config *next)
 {
-    struct psd_config next;
+    take_others(d, next);
+    d->reload.recipe = *recipe;
+    d->reload.recorded = psd_journal_put_method(d);
+}
+
+int psd_recipe_cook(struct psd *d, const struct psd_recipe *recipe, struct psd_config *next, bool *method,
+                    bool *others, struct ps_error *err)
+{
     struct ps_error warning;
-    bool method, others;
-    int rc = psd_config_check_file(&d->reload.source, err);
-    if (rc < 0 || (rc = psd_config_load(&d->reload.source, &next, err, &warning)) < 0)
+    *next = recipe->base;
+    int rc = psd_settings_apply(recipe->settings, next, err);
+    if (rc < 0 || (rc = psd_config_settle(next, err, &warning)) < 0)
         return rc;
-    if (next.lanes == 0)
-        next.lanes = d->cfg.lanes; /* auto is what it was */
+    if (next->lanes == 0)
+        next->lanes = d->cfg.lanes; /* auto is what it was */
+    if (next->hyper.schedule.kind == PS_SCHEDULE_PLATEAU)
+        next->hyper.schedule.drops = psd_plateau_drops(d, next->hyper.schedule.n_factors);
     if (d->state >= PSD_STATE_DRAINING)
         return ps_fail(err, -EINVAL, "psd is draining: its configuration stays as it is");
-    if ((rc = psd_config_change(&d->cfg, &next, &method, &others, err)) < 0 ||
-        (method &&
-         ((rc = psd_config_clique_change(&d->cfg, &next, err)) < 0 || (rc = check_ranks(d, &next, err)) < 0)))
+    if ((rc = psd_config_change(&d->cfg, next, method, others, err)) < 0 ||
+        (*method &&
+         ((rc = psd_config_clique_change(&d->cfg, next, err)) < 0 || (rc = check_ranks(d, next, err)) < 0)))
         return rc;
-    if (method && d->cfg.servers.count > 1)
-        return ps_fail(
-            err, -EINVAL,
-            "the method: with %u servers it cannot change while the job runs; allowed is a checkpoint "
-            "and a restart of all of them with --resume",
-            d->cfg.servers.count);
     if (warning.text[0] != 0)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);
-    if (method && (rc = psd_swap_begin(d, &next, err)) < 0)
+    return 0;
+}
+
+/* The method that a file gives is one server's; what is set, the head gives to all. */
+static int check_file_of_one(const struct psd *d, bool method, struct ps_error *err)
+{
+    return !method || d->cfg.servers.count == 1
+               ? 0
+               : ps_fail(err, -EINVAL,
+                         "the method: of %u servers each has a file of its own, so that a reload does not "
+                         "change it; allowed is psctl set, or psctl method, at the head, or a restart of all "
+                         "of them with --resume",
+                         d->cfg.servers.count);
+}
+
+/* What is made of the recipe, whose settings are new or whose file; nothing changes unless it is valid. */
+static int put_in_force(struct psd *d, const struct psd_recipe *recipe, bool is_set, struct ps_error *err)
+{
+    struct psd_config next;
+    bool method, others;
+    int rc = psd_recipe_cook(d, recipe, &next, &method, &others, err);
+    if (rc < 0 || (!is_set && (rc = check_file_of_one(d, method, err)) < 0))
         return rc;
-    if (!method && !psd_swap_is_closing(d))
-        psd_swap_cancel(d); /* back to the method in force before another had begun */
-    else if (!method)
+    if (is_set && psd_has_team(d)) {
+        rc = psd_swap_begin_all(d, &next, recipe, method, err);
+        return rc < 0 ? rc : method || others;
+    }
+    if (method && (rc = psd_swap_begin(d, &next, recipe, err)) < 0)
+        return rc;
+    if (!method && psd_swap_is_closing(d)) {
         d->swap.again = true;
-    if (others)
+    } else if (!method) {
+        psd_swap_cancel(d); /* back to the method in force before another had begun */
+        psd_recipe_take(d, recipe, &next);
+    } else {
         take_others(d, &next);
+    }
     return method || others;
+}
+
+const char *psd_settings_now(const struct psd *d)
+{
+    return d->swap.phase != PSD_SWAP_NONE ? d->swap.recipe.settings : d->reload.recipe.settings;
+}
+
+/* The file and the options as they are now, under what is set. */
+static int read_again(struct psd *d, struct ps_error *err)
+{
+    struct psd_recipe recipe;
+    int rc = psd_config_check_file(&d->reload.source, err);
+    if (rc < 0 || (rc = psd_config_gather(&d->reload.source, &recipe.base, err)) < 0)
+        return rc;
+    memcpy(recipe.settings, psd_settings_now(d), sizeof recipe.settings);
+    return put_in_force(d, &recipe, false, err);
 }
 
 /* The sessions of those who are not in the list any more, or may not have their rank, end. */
@@ -91,7 +143,7 @@ static int put_all_in_force(struct psd *d, struct ps_error *err)
     int rc = psd_auth_reread(d, &list, err);
     if (rc < 0)
         return rc;
-    if ((rc = put_in_force(d, err)) < 0) {
+    if ((rc = read_again(d, err)) < 0) {
         psd_allow_finish(&list);
         return rc;
     }
@@ -101,20 +153,98 @@ static int put_all_in_force(struct psd *d, struct ps_error *err)
     return 1;
 }
 
-int psd_reload(struct psd *d, struct ps_error *err)
+/* Counts, keeps and logs how it went. */
+static int conclude(struct psd *d, int rc, const struct ps_error *err)
 {
-    psd_notify_reloading(&d->notify); /* READY again when the method has changed: server/psd.c */
-    int rc = put_all_in_force(d, err);
-    d->reload.last.text[0] = 0;
+    char list[PSD_SETTINGS_BYTES + 400];
     if (rc < 0) {
         d->reload.last = *err;
         d->reload.n_refused++;
         ps_log(PS_LOG_ERROR, "reload.refused", "%s; nothing has changed", err->text);
-    } else if (rc == 0) {
+        return rc;
+    }
+    psd_settings_list(psd_settings_now(d), list, sizeof list);
+    if (rc == 0) {
         d->reload.n_unchanged++;
         ps_log(PS_LOG_INFO, "reload.unchanged", "the configuration is what it was");
     } else {
         d->reload.n_applied++;
     }
+    if (list[0] != 0)
+        ps_log(PS_LOG_INFO, "reload.set", "set while the job runs, above file and options: %s", list);
     return rc;
+}
+
+int psd_reload(struct psd *d, struct ps_error *err)
+{
+    psd_notify_reloading(&d->notify); /* READY again when the method has changed: server/psd.c */
+    d->reload.last.text[0] = 0;
+    return conclude(d, put_all_in_force(d, err), err);
+}
+
+/* One line for the history: what was asked for. */
+static void tell(struct psd *d, const char *what, const char *lines)
+{
+    char text[300];
+    psd_settings_list(lines, text, sizeof text);
+    psd_history_tell(d, PSD_EVENT_METHOD, "%s %s", what, text);
+}
+
+static int change_settings(struct psd *d,
+                           int (*change)(const char *now, const char *lines, char *next,
+                                         struct ps_error *err),
+                           const char *lines, struct ps_error *err)
+{
+    struct psd_recipe recipe = d->swap.phase != PSD_SWAP_NONE ? d->swap.recipe : d->reload.recipe;
+    char next[PSD_SETTINGS_BYTES];
+    if (psd_swap_is_closing(d))
+        return ps_fail(err, -EBUSY, "the method is changing to %s just now: ask again when it has",
+                       d->swap.next.method);
+    int rc = change(recipe.settings, lines, next, err);
+    if (rc < 0)
+        return rc;
+    memcpy(recipe.settings, next, sizeof recipe.settings);
+    psd_notify_reloading(&d->notify);
+    d->reload.last.text[0] = 0;
+    return put_in_force(d, &recipe, true, err);
+}
+
+int psd_set(struct psd *d, const char *lines, struct ps_error *err)
+{
+    int rc = conclude(d, change_settings(d, psd_settings_add, lines, err), err);
+    if (rc >= 0)
+        tell(d, "set", lines);
+    return rc;
+}
+
+int psd_unset(struct psd *d, const char *keys, struct ps_error *err)
+{
+    int rc = conclude(d, change_settings(d, psd_settings_remove, keys, err), err);
+    if (rc >= 0)
+        tell(d, "unset", keys);
+    return rc;
+}
+
+int psd_settings_resume(struct psd *d, bool from_checkpoint, struct ps_error *err)
+{
+    const char *kept = d->journal.before.settings;
+    struct psd_config next = d->reload.recipe.base;
+    struct ps_error why, warning;
+    char list[400];
+    psd_settings_list(kept, list, sizeof list);
+    if (!psd_journal_goes_on(d, from_checkpoint) || kept[0] == 0)
+        return 0;
+    if (psd_settings_apply(kept, &next, &why) < 0 || psd_config_settle(&next, &why, &warning) < 0)
+        return ps_fail(err, -EINVAL,
+                       "%.300s: this job goes on with what was set while it ran (%.200s), above the "
+                       "configuration; allowed is a configuration that goes with it, or --unset to go on "
+                       "without it",
+                       why.text, list);
+    if (next.lanes == 0)
+        next.lanes = d->cfg.lanes;
+    d->cfg = next;
+    memcpy(d->reload.recipe.settings, kept, sizeof d->reload.recipe.settings);
+    ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(d->cfg.log_level));
+    ps_log(PS_LOG_INFO, "resume.set", "set while the job ran, above file and options: %s", list);
+    return 0;
 }

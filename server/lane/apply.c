@@ -27,15 +27,48 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
         !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
-    if ((now & 0xff) != n_lanes)
-        return false;
-    psd_exchange_remember(&lane->shared->whole[client], psd_exchange_name(incarnation, seq));
-    return true;
+    return (now & 0xff) == n_lanes;
 }
 
-void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
 {
-    psd_exchange_remember(&lane->shared->begun[client], psd_exchange_name(incarnation, seq));
+    psd_exchange_remember(&lane->shared->whole[client], psd_exchange_name(incarnation, seq));
+}
+
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
+                    uint32_t parts)
+{
+    uint64_t name = psd_exchange_name(incarnation, seq);
+    if (psd_exchange_remember(&lane->shared->begun[client], name) && lane->center->shard.n_parts > 1)
+        atomic_store_explicit(&lane->shared->parts[client], name << 32 | parts, memory_order_release);
+}
+
+/* Bits of the servers that the transfer goes to. */
+static uint32_t parts_of(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    const struct psd_center *c = lane->center;
+    if (c->shard.n_parts <= 1)
+        return 1;
+    if ((f->flags & PS_FLAG_FRAGMENT) != 0)
+        return lane->fragments[f->code].parts;
+    if ((f->flags & PS_FLAG_TENSOR) == 0)
+        return f->kind == PS_FRAME_SET ? c->parts_used : c->parts_moving;
+    uint32_t parts = 0;
+    struct ps_range tensor = ps_tensor_range(&c->manifest->tensors[f->code]);
+    for (uint32_t i = 0; i < c->shard.n_parts; i++)
+        parts |= ps_range_meet(tensor, ps_shard_part(&c->shard, i)).count > 0 ? 1u << i : 0;
+    return parts;
+}
+
+/* For the loop, which waits for what has begun. */
+static void say_whole(struct psd_lane *lane, const struct ps_frame *f, bool never)
+{
+    if (lane->closing)
+        psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE,
+                                                    .client = f->client,
+                                                    .incarnation = f->incarnation,
+                                                    .a = psd_exchange_name(f->incarnation, f->seq),
+                                                    .b = never});
 }
 
 /* What the exchange measured, for the loop to read. */
@@ -54,7 +87,7 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     bool merged = lane->center->admission->merges && f->kind != PS_FRAME_SET;
     bool by_rule = f->kind == PS_FRAME_EXCHANGE || f->kind == PS_FRAME_PUSH;
     c->landed[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
-    psd_lane_begin(lane, f->client, f->incarnation, f->seq);
+    psd_lane_begin(lane, f->client, f->incarnation, f->seq, parts_of(lane, f));
     psd_count(&lane->stats.chunks, 1);
     if (++c->n_landed != a->n_pieces)
         return;
@@ -65,8 +98,8 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule, memory_order_relaxed);
-        if (lane->closing)
-            psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE});
+        psd_lane_remember_whole(lane, f->client, f->incarnation, f->seq);
+        say_whole(lane, f, false);
     }
 }
 
@@ -93,6 +126,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .delay = h->delay,
                              .share = h->workers > 0 ? 1.0f / (float)h->workers : 1,
                              .kappa = (float)((pull - 1) / (pull + 1)),
+                             .pull = pull,
                              .n_moves = 1,
                              .t = t,
                              .follow = follow};
@@ -116,6 +150,18 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
     r->n -= n;
 }
 
+/* The step at the tensor's own rate. */
+static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
+{
+    struct psd_move own = *move;
+    double rate = ps_rate_of(rate_ppm), pull = move->pull * rate;
+    if (rate_ppm == 0)
+        return own;
+    own.eta = (float)((double)move->eta * rate);
+    own.kappa = (float)((pull - 1) / (pull + 1));
+    return own;
+}
+
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
 static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
@@ -123,6 +169,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
 {
     enum { BLOCK = 4096 };
     bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->owed;
+    const struct psd_move own = at_rate(move, r.rate_ppm);
     size_t n_bad = 0;
     while (r.n > 0) {
         struct psd_run block = r;
@@ -131,7 +178,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
             takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
         norms->center_squares += lane->vec->squares(r.center, block.n);
         psd_lane_follow(lane, move, &block);
-        n_bad += move->rule->apply(move, r.center, r.state, r.m, block.n);
+        n_bad += own.rule->apply(&own, r.center, r.state, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
@@ -179,6 +226,7 @@ static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segmen
     const struct psd_center *center = lane->center;
     struct ps_range part = ps_range_meet(s->range, piece);
     struct psd_run r = {.role = (uint8_t)s->role,
+                        .rate_ppm = s->rate_ppm,
                         .at = part.begin,
                         .center = center->x + part.begin,
                         .m = m,
@@ -227,8 +275,7 @@ static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, cons
 static void give_up(struct psd_lane *lane, const struct ps_frame *f)
 {
     psd_exchange_remember(&lane->shared->whole[f->client], psd_exchange_name(f->incarnation, f->seq));
-    if (lane->closing)
-        psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE});
+    say_whole(lane, f, true);
 }
 
 /* The library leaves it to the lane to look at what is exchanged in place, which it does in the pass that

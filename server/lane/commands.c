@@ -85,10 +85,10 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
         if (c->n_landed > 0)
-            psd_lane_begin(lane, e->client, e->incarnation, e->seq);
+            psd_lane_begin(lane, e->client, e->incarnation, e->seq, lane->center->parts_moving);
         uint32_t n_lanes = psd_lane_landed_whole(lane, c);
-        if (n_lanes > 0)
-            psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes);
+        if (n_lanes > 0 && psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes))
+            psd_lane_remember_whole(lane, e->client, e->incarnation, e->seq);
     }
     if (lane->index >= s->map.lanes)
         return;
@@ -278,7 +278,10 @@ void psd_lane_take_notes(struct psd_lane *lane)
         case PSD_NOTE_CLOSE:
             lane->closing = true;
             psd_rounds_close(lane);
-            tell(lane, PSD_NOTE_CLOSED);
+            psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_CLOSED, .a = note.a});
+            break;
+        case PSD_NOTE_OPEN:
+            lane->closing = false;
             break;
         default:
             lane->stop = true;

@@ -11,10 +11,11 @@ static void measure(const struct psd_lane *lane, struct psd_fragment *f)
 {
     const struct psd_center *c = lane->center;
     f->n_pieces = ps_manifest_moving(c->manifest, &c->shard, lane->row, f->range);
-    f->n_lanes = 0;
+    f->n_lanes = f->parts = 0;
     for (uint32_t i = 0; i < c->shard.n_lanes; i++) {
         bool moves = ps_manifest_moving(c->manifest, &c->shard, i, f->range) > 0;
         f->moves = f->moves || moves;
+        f->parts |= moves ? 1u << psd_center_part(c, i) : 0;
         f->n_lanes += moves && i >= c->first_lane && i < c->first_lane + c->own_lanes;
     }
 }

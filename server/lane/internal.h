@@ -87,7 +87,8 @@ bool psd_lane_claim(struct psd_arrival *a);
 /* Applies the arrival and lands it; at room_of is the answer then. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole of it is to be finished. */
-void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
+                    uint32_t parts);
 /* The chunk has landed: notes it, and when it was the last of the transfer here, lets the clocks go on. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 /* Answers an exchange or a push that has been applied. */
@@ -95,8 +96,9 @@ void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float r
 
 /* A run of values of one role within a piece; state[k] and z are aligned with center. */
 struct psd_run {
-    uint8_t role; /* enum ps_role */
-    uint64_t at;  /* of its first value in the vector */
+    uint8_t role;      /* enum ps_role */
+    uint32_t rate_ppm; /* of the learning rate */
+    uint64_t at;       /* of its first value in the vector */
     float *center, *m;
     float *state[PSD_MAX_STATE]; /* of the rule, and behind it what the client last saw */
     float *z;                    /* NULL: no average */

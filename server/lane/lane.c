@@ -19,7 +19,8 @@ static void free_tables(struct psd_shared *s)
     free(s->clocks);
     free(s->begun);
     free(s->whole);
-    s->lanes_done = s->exchanges = s->clocks = s->begun = s->whole = NULL;
+    free(s->parts);
+    s->lanes_done = s->exchanges = s->clocks = s->begun = s->whole = s->parts = NULL;
 }
 
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
@@ -30,8 +31,9 @@ int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
     s->clocks = calloc(n_slots, sizeof *s->clocks);
     s->begun = calloc(n_slots, sizeof *s->begun);
     s->whole = calloc(n_slots, sizeof *s->whole);
+    s->parts = calloc(n_slots, sizeof *s->parts);
     if (s->lanes_done != NULL && s->exchanges != NULL && s->clocks != NULL && s->begun != NULL &&
-        s->whole != NULL && pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
+        s->whole != NULL && s->parts != NULL && pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
         return 0;
     free_tables(s);
     return -ENOMEM;

@@ -58,6 +58,9 @@ struct psd_shared {
      * in every lane that it goes to, or never will, since a lane has refused a chunk of it.
      * psd_exchange_name; 0: none */
     _Atomic uint64_t *begun, *whole;
+    /* [n_slots], of several servers: those that the exchange in `begun` goes to, as bits below the lower half
+     * of its name; see psd_exchange_parts. */
+    _Atomic uint64_t *parts;
 };
 
 /* Tells exchanges of one slot apart, over sessions: the incarnation, and of seq what is left, which is
@@ -84,14 +87,22 @@ static inline bool psd_exchange_is_later(uint64_t name, uint64_t than)
 }
 
 /* Makes it the client's newest of `begun` or `whole`; a lane may be behind with what another has remembered.
- * Any thread. */
-static inline void psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
+ * Whether it was not. Any thread. */
+static inline bool psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
 {
     uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
-    while (psd_exchange_is_later(name, was) &&
-           !atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
+    while (psd_exchange_is_later(name, was))
+        if (atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
                                                   memory_order_relaxed))
-        ;
+            return true;
+    return false;
+}
+
+/* Bits of the servers that the exchange of this name goes to, from its slot of shared->parts. Where a lane
+ * has written there of another one meanwhile it is not known: all of them. */
+static inline uint32_t psd_exchange_parts(uint64_t kept, uint64_t name)
+{
+    return (uint32_t)(kept >> 32) == (uint32_t)name ? (uint32_t)kept : UINT32_MAX;
 }
 
 /* The seq in a name of this session, which is near another of its; near 0: its lower 32 bits. 0: the name is
@@ -173,6 +184,7 @@ struct psd_fragment {
     struct ps_range range;
     uint32_t n_pieces; /* in this lane */
     uint32_t n_lanes;
+    uint32_t parts; /* bits of the servers whose lanes it goes to */
 };
 
 struct psd_lane {
@@ -272,6 +284,8 @@ bool psd_lane_copy_more(struct psd_lane *lane);
 /* The transfer has landed in this lane: whether it now has in all n_lanes that it goes to. Lane's thread. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes);
+/* Then, when it has been counted: whoever sees it in shared->whole sees the version that it has made. */
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 
 /* Whether the exchange was begun in some lane: then it is to be finished in all of them. Any thread. */
 static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,

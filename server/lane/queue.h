@@ -27,8 +27,9 @@ enum psd_note_kind {
     PSD_NOTE_LATE,  /* client, a: exchange that is in no round, or no longer in the one that is under way, b:
                        the center after so many rounds is its answer. Settles a BEGUN, or takes back what a CUT
                        said of one */
-    PSD_NOTE_CLOSE, /* the method is about to change: only exchanges that have begun go on; answered by CLOSED
-                     */
+    PSD_NOTE_CLOSE, /* a: a number. The method is about to change: only exchanges that have begun go on;
+                       answered by CLOSED */
+    PSD_NOTE_OPEN,  /* it does not change after all: what CLOSE has said no longer holds */
     PSD_NOTE_STOP,
     /* lane to loop */
     PSD_NOTE_FILLED,   /* every chunk of the slice was offered */
@@ -41,8 +42,11 @@ enum psd_note_kind {
                        settled this one */
     PSD_NOTE_LANDED, /* the same of one that has landed here, before psd was restarted */
     PSD_NOTE_OVER,   /* a: the round of the CUT that is over here */
-    PSD_NOTE_CLOSED,
-    PSD_NOTE_WHOLE, /* after CLOSE: an exchange has landed in every lane that it goes to */
+    PSD_NOTE_CLOSED, /* a: the number of the CLOSE */
+    PSD_NOTE_WHOLE, /* after CLOSE: client, incarnation, a: name of the exchange that has landed in every lane
+                       of this psd that it goes to; b: 1 when it never will, wherever it goes to */
+    PSD_NOTE_BEGAN, /* between servers, both ways, after CLOSE: client, a: name of its newest exchange that
+                       has begun; b: bits of the servers that it goes to */
     PSD_NOTE_FAULT, /* client, incarnation, a: Ps__Code, b: float of PS__CODE__VALUE: the lane ended this
                        session. One for each ADMIT at most */
 };

@@ -26,6 +26,7 @@ struct psd_move {
     uint32_t delay;   /* delayed-nesterov's N */
     float share;      /* 1/p, of rules with fixed workers */
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
+    double pull;      /* eta rho */
     uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
     uint64_t t;       /* updates of these values before this one */
     float follow;     /* the rate of the average z at t; 0 when there is none */

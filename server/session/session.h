@@ -11,7 +11,8 @@
 
 struct psd_grant;
 
-#define PSD_MAX_MEMBERS 1024 /* of a clique */
+#define PSD_MAX_MEMBERS 1024                /* of a clique */
+#define PSD_MAX_STEPS   (UINT64_C(1) << 48) /* that a worker may mean to take */
 
 enum psd_session_state {
     PSD_SESSION_VACANT,
@@ -52,6 +53,10 @@ struct psd_session {
     char road[16];                           /* as it last said of its data road; "": not yet */
     char road_why[160];                      /* and why not a faster one; "": there is none */
     char name[64];
+    char net[64];   /* what it trains, as it says; "": it does not */
+    char data[128]; /* and on what */
+    uint64_t steps; /* that it means to take; 0: it does not say */
+    uint32_t heartbeat_ms;
     char address[64];
     char identity[64];       /* who it has proved to be; "": nobody, peers prove nothing */
     uint64_t identity_id;    /* its number (server/auth/auth.h); 0: none */
@@ -59,7 +64,7 @@ struct psd_session {
     size_t peer_bytes;
     uint64_t last_heard_ms; /* loop's clock */
     uint64_t joined_ms, ended_ms;
-    char end[96]; /* why the last session here ended; incarnation, name, address and metrics are still its */
+    char end[96]; /* why the last session here ended; incarnation, name, address, metrics and so on are its */
     uint64_t
         reserved_until_ms; /* after a restart: the slot of a client in the checkpoint, which may come back */
     uint32_t awaited;     /* while it is vacant: the session of a run before whose place it is; 0: nobody's */

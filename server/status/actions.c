@@ -36,20 +36,50 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
                         json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)version));
 }
 
+/* How a change of the configuration went. */
+static void answer_change(const struct psd *d, const char *what, int rc, const struct ps_error *err,
+                          struct psd_http_answer *answer)
+{
+    char list[PSD_SETTINGS_BYTES + 400];
+    bool changes = d->swap.phase != PSD_SWAP_NONE;
+    if (rc < 0) {
+        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err->text)));
+        return;
+    }
+    psd_settings_list(psd_settings_now(d), list, sizeof list);
+    psd_answer_json(answer, 202,
+                    json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
+                              changes ? d->swap.next.method : d->cfg.method, "generation",
+                              (json_int_t)d->shared.generation + (changes && d->swap.method),
+                              "set_above_file", psd_json_text(list)));
+}
+
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
     struct ps_error err;
-    int rc = psd_reload(d, &err);
+    int rc = psd_reload(arg, &err);
     (void)query;
-    if (rc < 0)
-        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err.text)));
-    else
-        psd_answer_json(answer, 202,
-                        json_pack("{s:s, s:s, s:I}", "reload", rc > 0 ? "started" : "unchanged", "method",
-                                  d->swap.phase != PSD_SWAP_NONE ? d->swap.next.method : d->cfg.method,
-                                  "generation",
-                                  (json_int_t)d->shared.generation + (d->swap.phase != PSD_SWAP_NONE)));
+    answer_change(arg, "reload", rc, &err, answer);
+}
+
+/* Lines of KEY=VALUE. */
+void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct ps_error err;
+    if (!is_heads(arg, answer))
+        return;
+    int rc = psd_set(arg, query != NULL ? query : "", &err);
+    answer_change(arg, "set", rc, &err, answer);
+}
+
+/* Lines of keys, or "all". */
+void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    struct ps_error err;
+    if (!is_heads(arg, answer))
+        return;
+    int rc = psd_unset(arg, query != NULL ? query : "", &err);
+    answer_change(arg, "unset", rc, &err, answer);
 }
 
 /* ?wait=end: answered when psd ends, with how; see psd_tell_end. */
@@ -68,15 +98,34 @@ void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer
         psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
 }
 
+/* Answered when psd ends, with how: what a page cannot see by asking again and again. */
+void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
+{
+    (void)arg;
+    (void)query;
+    answer->held = true;
+}
+
+/* Why this is no good end of the job, or "". */
+static const char *trouble_of(const struct psd *d)
+{
+    return d->end.text[0] != 0 ? d->end.text
+           : d->again.due      ? "psd begins again with the other servers: the job has not ended"
+           : d->exit_code != 0 ? "psd ends before the job does: its log says why"
+                               : "";
+}
+
 void psd_tell_end(struct psd *d)
 {
     const struct psd_saver *v = &d->saver;
-    bool well = d->end.text[0] == 0;
-    json_t *o = well ? json_pack("{s:s, s:I, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
-                                 "checkpoint", psd_json_text(v->last_path))
-                     : json_pack("{s:o}", "error", psd_json_text(d->end.text));
+    const char *trouble = trouble_of(d);
+    bool well = trouble[0] == 0;
+    json_t *o =
+        well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
+                         "checkpoint", psd_json_text(v->last_path), "reason", psd_json_text(d->drain_reason))
+             : json_pack("{s:s}", "error", trouble);
     char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-    psd_http_release(d->http, well ? 200 : 500, body != NULL ? body : "{}");
+    psd_http_release(d->http, well ? 200 : d->again.due ? 503 : 500, body != NULL ? body : "{}");
     free(body);
     json_decref(o);
 }

@@ -79,6 +79,7 @@ static int listen_on_loopback(const char *text, int *fd_out, char *address, size
 
 struct face {
     struct psd_http *http;
+    int n_held;
     struct MHD_Daemon *daemon;
     bool read_only;
     uv_poll_t poll;
@@ -94,7 +95,6 @@ struct psd_http {
     int n_faces;
     int n_open; /* uv handles that are not closed yet */
     struct request *held;
-    int n_held;
     int held_status; /* what they are answered; 0: nothing yet */
     char *held_body;
 };
@@ -103,7 +103,7 @@ struct psd_http {
 struct request {
     size_t body_bytes;
     struct MHD_Connection *connection;
-    struct psd_http *holder; /* NULL: it is not held */
+    struct face *holder; /* NULL: it is not held */
     struct request *next, **at;
 };
 
@@ -204,25 +204,26 @@ static enum MHD_Result answer_held(const struct psd_http *h, struct MHD_Connecti
 }
 
 /* libmicrohttpd leaves the connection alone until it is resumed, and asks again then. */
-static enum MHD_Result hold(struct psd_http *h, struct request *r, struct MHD_Connection *c)
+static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c)
 {
+    struct psd_http *h = f->http;
     if (h->held_status != 0)
         return answer_held(h, c);
-    if (h->n_held == PSD_HTTP_MOST_HELD)
+    if (f->n_held == PSD_HTTP_MOST_HELD)
         return answer_json(
             c, MHD_HTTP_SERVICE_UNAVAILABLE,
-            json_pack("{s:o}", "error", json_sprintf("%d requests wait for the end already", h->n_held)),
+            json_pack("{s:o}", "error", json_sprintf("%d requests wait for the end already", f->n_held)),
             NULL);
-    *r = (struct request){.connection = c, .holder = h, .next = h->held, .at = &h->held};
+    *r = (struct request){.connection = c, .holder = f, .next = h->held, .at = &h->held};
     if (r->next != NULL)
         r->next->at = &r->next;
     h->held = r;
-    h->n_held++;
+    f->n_held++;
     MHD_suspend_connection(c);
     return MHD_YES;
 }
 
-static enum MHD_Result answer_request(const struct face *f, struct MHD_Connection *c, const char *path,
+static enum MHD_Result answer_request(struct face *f, struct MHD_Connection *c, const char *path,
                                       const char *method, struct request *request)
 {
     const char *wanted =
@@ -241,7 +242,7 @@ static enum MHD_Result answer_request(const struct face *f, struct MHD_Connectio
             MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, r->argument != NULL ? r->argument : "arg"),
             &a);
         if (a.held)
-            return hold(f->http, request, c);
+            return hold(f, request, c);
         return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
     }
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
@@ -303,7 +304,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         return r->body_bytes <= MAX_BODY_BYTES ? MHD_YES
                                                : MHD_NO; /* a chunked one: no answer is due, close */
     }
-    return r->holder != NULL ? answer_held(r->holder, c) : answer_request(arg, c, path, method, r);
+    return r->holder != NULL ? answer_held(r->holder->http, c) : answer_request(arg, c, path, method, r);
 }
 
 static void on_completed(void *arg, struct MHD_Connection *c, void **state,
@@ -423,6 +424,14 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
     return 0;
 }
 
+unsigned psd_http_n_held(const struct psd_http *h)
+{
+    unsigned n = 0;
+    for (const struct request *r = h->held; r != NULL; r = r->next)
+        n++;
+    return n;
+}
+
 const char *psd_http_address(const struct psd_http *h)
 {
     return h->address;
@@ -438,7 +447,7 @@ void psd_http_release(struct psd_http *h, int status, const char *body)
     h->held_body = strdup(body);
     for (struct request *r = h->held; r != NULL; r = r->next)
         MHD_resume_connection(r->connection);
-    for (int k = 0; k < MOST_RUNS && h->n_held > 0; k++)
+    for (int k = 0; k < MOST_RUNS && h->held != NULL; k++)
         for (int i = 0; i < h->n_faces; i++)
             MHD_run(h->faces[i].daemon);
 }

@@ -4,8 +4,8 @@
  * What is answered without a handler: 404 with the list of endpoints, 405 with Allow, 403 for a POST on TCP
  * and for a Host there that is not loopback, 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is
  * GET without the body. Every answer forbids a browser to load or run anything that psd did not serve itself.
- * Connections, their idle time and their memory are bounded; PSD_HTTP_MOST_HELD of them may wait for an
- * answer without such a limit, the next is answered 503. */
+ * Connections, their idle time and their memory are bounded; PSD_HTTP_MOST_HELD of each socket's may wait for
+ * an answer without such a limit, the next is answered 503. */
 #ifndef PSD_STATUS_HTTP_H
 #define PSD_STATUS_HTTP_H
 
@@ -47,6 +47,9 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
 
 /* "tcp://127.0.0.1:PORT" with the port that was bound, or "" without TCP. Valid as long as h. */
 const char *psd_http_address(const struct psd_http *h);
+
+/* Requests that are held. */
+unsigned psd_http_n_held(const struct psd_http *h);
 
 /* What the requests that are held are answered, and all that come from now on and would be: JSON. Sends it as
  * far as their connections take it at once. */

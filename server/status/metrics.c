@@ -38,6 +38,8 @@ static void staleness(FILE *f, const struct psd_totals *t)
             t->staleness_sum, sum);
 }
 
+enum { N_STATES = PSD_SESSION_ACTIVE + 1 };
+
 static void workers(FILE *f, const struct psd *d)
 {
     static const struct {
@@ -52,10 +54,20 @@ static void workers(FILE *f, const struct psd *d)
     } kinds[] = {{"psd_workers", "Workers' sessions by state."},
                  {"psd_observers", "Observers' sessions, such as an evaluator's, by state."}};
     for (int kind = 0; kind < 2; kind++) {
+        uint32_t n[N_STATES] = {0}, silent = 0;
+        for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
+            const struct psd_session *s = &d->sessions.slots[i];
+            if (s->observer != (kind == 1) || s->state == PSD_SESSION_VACANT)
+                continue;
+            if (psd_job_is_silent(d, s))
+                silent++;
+            else
+                n[s->state]++;
+        }
         head(f, kinds[kind].name, "gauge", kinds[kind].help);
         for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-            fprintf(f, "%s{state=\"%s\"} %u\n", kinds[kind].name, states[i].name,
-                    psd_sessions_count_in(&d->sessions, kind == 1, states[i].state));
+            fprintf(f, "%s{state=\"%s\"} %u\n", kinds[kind].name, states[i].name, n[states[i].state]);
+        fprintf(f, "%s{state=\"silent\"} %u\n", kinds[kind].name, silent);
     }
 }
 

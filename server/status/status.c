@@ -166,16 +166,19 @@ static json_t *parameters_json(const struct psd *d)
     if (o == NULL)
         o = json_object();
     json_object_set_new(o, "alpha_now", psd_json_number((double)d->shared.alpha));
+    json_object_set_new(o, "learning_rate_now", psd_json_number(psd_training_rate(d)));
     json_decref(config);
     free(text);
     return o;
 }
 
-/* What became of reloads, and of the method that the last one asked for. */
+/* What became of reloads, and of the method that the last one asked for; what is set above the file. */
 static json_t *reload_json(const struct psd *d)
 {
+    char list[PSD_SETTINGS_BYTES + 400];
     static const char *const phases[] = {[PSD_SWAP_NONE] = "done",
                                          [PSD_SWAP_DUE] = "waiting",
+                                         [PSD_SWAP_ASKING] = "asking",
                                          [PSD_SWAP_CLOSING] = "closing",
                                          [PSD_SWAP_EMPTYING] = "changing"};
     const struct psd_reload *r = &d->reload;
@@ -183,6 +186,10 @@ static json_t *reload_json(const struct psd *d)
                           (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
                           (json_int_t)d->swap.n_swaps, "swap", phases[d->swap.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
+    psd_settings_list(r->recipe.settings, list, sizeof list);
+    json_object_set_new(o, "set", psd_json_text(list));
+    json_object_set_new(o, "set_recorded",
+                        json_boolean(d->swap.phase == PSD_SWAP_NONE && psd_journal_has(d, r->recorded)));
     return o;
 }
 
@@ -232,6 +239,16 @@ static json_t *roads_json(const struct psd *d)
     return o;
 }
 
+/* Active are those whose heart beats; who is silent is neither active nor an observer. */
+static json_t *workers_json(const struct psd *d)
+{
+    uint32_t silent = psd_job_count_silent(d, false), blind = psd_job_count_silent(d, true);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I}", "active", (json_int_t)(psd_sessions_count(&d->sessions, false) - silent),
+        "silent", (json_int_t)silent, "observers",
+        (json_int_t)(psd_sessions_count(&d->sessions, true) - blind), "silent_observers", (json_int_t)blind);
+}
+
 static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
@@ -251,6 +268,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));
     json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
+    json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(d->http)));
     json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
     json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
     json_object_set_new(o, "barred", barred_json(&d->auth));
@@ -263,9 +281,8 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "model", model_json(d));
     json_object_set_new(o, "center", center_json(d, &t));
     json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(d)));
-    json_object_set_new(o, "workers",
-                        json_pack("{s:I, s:I}", "active", (json_int_t)psd_sessions_count(&d->sessions, false),
-                                  "observers", (json_int_t)psd_sessions_count(&d->sessions, true)));
+    json_object_set_new(o, "training", psd_training_json(d));
+    json_object_set_new(o, "workers", workers_json(d));
     json_t *evaluation = json_object();
     json_object_set_new(evaluation, "test_accuracy", psd_json_number(d->evaluation.accuracy));
     json_object_set_new(evaluation, "test_loss", psd_json_number(d->evaluation.loss));
@@ -289,26 +306,23 @@ static void get_status(void *arg, const char *query, struct psd_http_answer *ans
     psd_answer_json(answer, 200, status_json(arg));
 }
 
-static void client_counters(const struct psd *d, uint32_t client, uint64_t *clock, uint64_t *staleness)
+static uint64_t staleness_of(const struct psd *d, uint32_t client)
 {
-    *clock = *staleness = 0;
+    uint64_t staleness = 0;
     for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
-        struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if (!psd_lane_serves(d->lanes[i], d->center, client))
-            continue;
-        if (c->clock > *clock)
-            *clock = c->clock;
-        if (c->staleness > *staleness)
-            *staleness = c->staleness;
+        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+        if (psd_lane_serves(d->lanes[i], d->center, client) && c->staleness > staleness)
+            staleness = c->staleness;
     }
+    return staleness;
 }
 
-static const char *state_of(const struct psd *d, const struct psd_session *s, uint64_t silent_ms)
+static const char *state_of(const struct psd *d, const struct psd_session *s)
 {
     uint64_t seq;
     if (s->state == PSD_SESSION_VACANT)
         return "ended";
-    if (silent_ms > 500ull * d->cfg.limits.silence_s)
+    if (psd_job_is_silent(d, s))
         return "silent";
     if (psd_steps_awaited_ms(d, s) >
         500ull * (d->cfg.limits.step_s > 0 ? d->cfg.limits.step_s : d->cfg.limits.silence_s))
@@ -330,10 +344,9 @@ static void add_road(json_t *o, const struct psd *d, const struct psd_session *s
 
 static json_t *worker_json(const struct psd *d, const struct psd_session *s)
 {
-    uint64_t clock, staleness, now_ms = psd_loop_now_ms(&d->loop);
+    uint64_t now_ms = psd_loop_now_ms(&d->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     double distance, update;
-    client_counters(d, s->client, &clock, &staleness);
     psd_stats_norms(d, s->client, &distance, &update);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));
@@ -342,16 +355,20 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "name", json_string(s->name));
     json_object_set_new(o, "identity", psd_json_text(s->identity));
     json_object_set_new(o, "members", integer(s->members > 1 ? s->members : 1));
+    json_object_set_new(o, "net", psd_json_text(s->net));
+    json_object_set_new(o, "data", psd_json_text(s->data));
     json_object_set_new(o, "incarnation", integer(s->incarnation));
-    json_object_set_new(o, "state", json_string(state_of(d, s, silent_ms)));
+    json_object_set_new(o, "state", json_string(state_of(d, s)));
     json_object_set_new(o, "address", json_string(s->address));
-    json_object_set_new(o, "clock", integer(clock > s->clock ? clock : s->clock));
+    json_object_set_new(o, "clock", integer(psd_training_clock(d, s)));
+    json_object_set_new(o, "steps", s->steps > 0 ? integer(s->steps) : json_null());
+    json_object_set_new(o, "learning_rate", psd_json_number(psd_training_rate_of(d, s)));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
     json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(d, s) / 1e3));
     json_object_set_new(o, "exchanges",
                         integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
     json_object_set_new(o, "dropped", integer(psd_cuts_dropped(d, s->client)));
-    json_object_set_new(o, "staleness", integer(staleness));
+    json_object_set_new(o, "staleness", integer(staleness_of(d, s->client)));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
     json_object_set_new(o, "samples_per_s", psd_json_number(s->metrics.samples_per_second));
@@ -470,6 +487,7 @@ const struct psd_http_route psd_routes[] = {
     {"GET", "/history", get_history, "since"},
     {"GET", "/healthz", get_healthz, NULL},
     {"GET", "/readyz", get_readyz, NULL},
+    {"GET", "/end", psd_get_end, NULL},
     {"GET", "/", psd_page_index, NULL},
     {"GET", "/page.css", psd_page_style, NULL},
     {"GET", "/page.js", psd_page_script, NULL},
@@ -480,5 +498,7 @@ const struct psd_http_route psd_routes[] = {
     {"POST", "/evict", psd_post_evict, "rank"},
     {"POST", "/allow", psd_post_allow, "name"},
     {"POST", "/reload", psd_post_reload, NULL},
+    {"POST", "/set", psd_post_set, "lines"},
+    {"POST", "/unset", psd_post_unset, "keys"},
     {.method = NULL},
 };

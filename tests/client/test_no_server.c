@@ -110,6 +110,36 @@ static void check_close(const char *what, const float *found, const double *want
             ck_abort_msg("%s[%d] is %.9g; expected %.9g", what, i, (double)found[i], want[i] + ahead * v[i]);
 }
 
+/* The rate of each step is the schedule's formula. */
+START_TEST(rates_follow_the_schedule)
+{
+    struct psc_local local = local_of("sgd");
+    struct psc_info info = {.size = sizeof info};
+    local.schedule = _i == 0 ? "cosine" : "multi-step";
+    local.total_steps = 8;
+    local.floor = 0.25;
+    local.gamma = 0.5;
+    local.milestones[0] = 3;
+    local.milestones[1] = 5;
+    local.n_milestones = 2;
+    roll_start();
+    struct psc *c = begin(&local, x);
+    for (int t = 0; t < 10; t++) {
+        double part = t < 8 ? t / 8.0 : 1, cosine = 0.25 + 0.75 * (1 + cos(M_PI * part)) / 2;
+        psc_info(c, &info);
+        ck_assert_double_eq_tol(info.learning_rate,
+                                0.1 * (_i == 0 ? cosine
+                                       : t < 3 ? 1
+                                       : t < 5 ? 0.5
+                                               : 0.25),
+                                1e-15);
+        gradient(x, (uint64_t)t);
+        assert_ok(c, psc_step(c, x, g, 1));
+    }
+    psc_close(c);
+}
+END_TEST
+
 START_TEST(steps_follow_their_equations)
 {
     static struct reference ref;
@@ -246,7 +276,11 @@ START_TEST(options_out_of_range_are_refused)
     REFUSED(momentum, 1, "momentum 1; allowed: 0 to below 1");
     REFUSED(averaging_rate, 0, "averaging_rate 0");
     REFUSED(weight_decay, -1, "weight_decay -1");
-    REFUSED(schedule, "cosine", "schedule 'cosine'; allowed: constant, step, inv-sqrt");
+    REFUSED(schedule, "triangle",
+            "schedule 'triangle'; allowed: constant, step, inv-sqrt, cosine, multi-step");
+    REFUSED(schedule, "plateau", "schedule 'plateau' needs a server");
+    REFUSED(schedule, "multi-step", "schedule multi-step; allowed: milestones");
+    REFUSED(n_milestones, 17, "n_milestones 17; allowed: at most 16");
     REFUSED(step_steps, 0, "step_steps 0; allowed: at least 1");
     REFUSED(size, 3, "psc_local_init first");
     local = local_of("sgd");
@@ -317,6 +351,7 @@ int main(void)
     Suite *suite = suite_create("client-local");
     TCase *tc = tcase_create("local");
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, ROWS(methods));
+    tcase_add_loop_test(tc, rates_follow_the_schedule, 0, 2);
     tcase_add_loop_test(tc, going_on_from_a_file_is_going_on, 0, ROWS(methods));
     tcase_add_test(tc, what_needs_a_server_is_refused);
     tcase_add_test(tc, options_out_of_range_are_refused);

@@ -35,8 +35,12 @@ offers 'psd --st' --status --state-dir
 offers 'psworker --every 3 --e' --epochs --every --evaluate
 offers 'psctl --socket x ch' checkpoint
 mapfile -t options < <(psctl --help | grep -oE -- '--[a-z]+' | sort -u)
-offers 'psctl --timeout 3 ' allow checkpoint config drain evict history keygen merge metrics reload status top workers "${options[@]}"
+offers 'psctl --timeout 3 ' allow checkpoint config drain evict history keygen merge method metrics reload set status top unset workers "${options[@]}"
 offers 'psctl top --o' --once
+offers 'psctl set parameters.per' parameters.period=
+offers 'psctl unset parameters.per' parameters.period
+offers 'psctl method eam' eamsgd
+offers 'psctl --socket x method eamsgd parameters.per' parameters.period=
 offers 'psbench ex' exchange
 offers 'psbench exchange --tr' --transport
 offers 'psbench exchange --transport ' tcp ipc
@@ -60,7 +64,7 @@ offers 'psworker --net len' lenet
 offers 'psworker --method ' sgd msgd asgd mvasgd d-sync pipe-sgd
 offers 'psworker --clique ' ring mpi
 offers 'psworker --data mn' mnist:
-offers 'psworker --data ' digits mnist: synthetic: cifar10:
+offers 'psworker --data ' digits mnist: synthetic: cifar10: cifar100: images:
 offers 'psworker --steps '
 offers 'psrun --work' --workers
 offers 'psrun --ke' --key --keep-going

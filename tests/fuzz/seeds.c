@@ -1,6 +1,6 @@
 /* Makes the seeds that are bytes rather than text, with the packers themselves, so that they stay valid when
  * a format changes: DIR/frame, DIR/codec, DIR/control, DIR/checkpoint, DIR/idx, DIR/state,
- * DIR/cifar, DIR/lane, DIR/rounds, DIR/ring and DIR/shm. */
+ * DIR/cifar, DIR/safetensors, DIR/lane, DIR/rounds, DIR/ring, DIR/shm, and those of image_seeds.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include "proto/wire/frame.h"
 #include "server/checkpoint/checkpoint.h"
 #include "tests/fuzz/lane_record.h"
+#include "tests/fuzz/seeds.h"
 
 static void fail(const char *what)
 {
@@ -27,8 +28,7 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* In folder DIR/target, the current directory being DIR. */
-static void write_seed(const char *target, const char *name, const void *bytes, size_t len)
+void write_seed(const char *target, const char *name, const void *bytes, size_t len)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", target, name);
@@ -220,13 +220,29 @@ static void make_idx(void)
     write_seed("idx", "packed", packed, n + 1);
 }
 
+/* The target's first byte is the choice of ten classes (even) or a hundred. */
 static void make_cifar(void)
 {
-    static uint8_t records[2 * CNN_CIFAR_RECORD];
-    records[0] = 3;
-    records[CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
-    write_seed("cifar", "one", records, CNN_CIFAR_RECORD);
-    write_seed("cifar", "two", records, sizeof records);
+    static uint8_t records[1 + 2 * (CNN_CIFAR_RECORD + 1)];
+    records[1] = 3;
+    records[1 + CNN_CIFAR_RECORD] = CNN_CIFAR_CLASSES - 1;
+    write_seed("cifar", "one", records, 1 + CNN_CIFAR_RECORD);
+    write_seed("cifar", "two", records, 1 + 2 * CNN_CIFAR_RECORD);
+    memset(records, 0, sizeof records);
+    records[0] = 1;
+    records[2] = records[3 + CNN_CIFAR_RECORD] = 99;
+    write_seed("cifar", "fine", records, 1 + 2 * (CNN_CIFAR_RECORD + 1));
+}
+
+static void make_safetensors(void)
+{
+    static const char header[] = "{\"b\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[16,22]},"
+                                 "\"__metadata__\":{\"format\":\"pt\"},"
+                                 "\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}";
+    uint8_t file[8 + sizeof header - 1 + 22] = {sizeof header - 1};
+    memcpy(file + 8, header, sizeof header - 1);
+    write_seed("safetensors", "two", file, sizeof file);
+    write_seed("safetensors", "cut", file, sizeof file - 4);
 }
 
 /* A request of every kind, and one exchange once more, for both chunks of lane 0 by each client. */
@@ -405,8 +421,9 @@ static void make_shm(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const targets[] = {"frame", "codec",  "control", "checkpoint", "idx", "cifar",
-                                          "lane",  "rounds", "state",   "ring",       "shm"};
+    static const char *const targets[] = {"frame", "codec", "control", "checkpoint", "idx",
+                                          "cifar", "lane",  "rounds",  "state",      "ring",
+                                          "shm",   "tar",   "picture", "cache",      "safetensors"};
     if (argc != 2 || (mkdir(argv[1], 0777) < 0 && errno != EEXIST) || chdir(argv[1]) < 0)
         fail(argc == 2 ? argv[1] : "usage: seeds DIR");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -420,10 +437,12 @@ int main(int argc, char **argv)
     make_checkpoint(2, 2, 2);
     make_idx();
     make_cifar();
+    make_safetensors();
     make_lane();
     make_rounds();
     make_state();
     make_ring();
     make_shm();
+    make_image_seeds();
     return 0;
 }

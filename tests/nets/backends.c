@@ -128,6 +128,145 @@ START_TEST(gradients_are_finite_differences)
 }
 END_TEST
 
+/* The softmax of each image: its parts sum to 1, the largest is the class, and what is left of the label's is
+ * the loss. */
+static void check_predictions(struct cnn_net *net, const struct bed *b, uint32_t n)
+{
+    uint32_t classes = b->model->classes, n_correct = 0;
+    uint16_t *predicted = malloc(n * sizeof *predicted);
+    float *p = malloc((size_t)n * classes * sizeof *p);
+    const struct cnn_batch batch = {.images = b->images, .labels = b->labels, .n = n};
+    const struct cnn_predictions out = {predicted, p};
+    struct cnn_score score, plain;
+    double loss = 0;
+
+    ck_assert_int_eq(cnn_net_predict(net, b->x, &batch, &out, &score), 0);
+    ck_assert_int_eq(cnn_net_score_of(net, b->x, &batch, &plain), 0);
+    ck_assert(score.loss == plain.loss && score.n_correct == plain.n_correct);
+    for (uint32_t i = 0; i < n; i++) {
+        const float *row = p + (size_t)i * classes;
+        double sum = 0;
+        for (uint32_t k = 0; k < classes; k++) {
+            sum += (double)row[k];
+            ck_assert(row[k] >= 0 && row[k] <= row[predicted[i]]);
+        }
+        ck_assert_double_eq_tol(sum, 1, 1e-6 * classes); /* each is rounded to a float */
+        loss -= log((double)row[b->labels[i]]) / n;
+        n_correct += predicted[i] == b->labels[i];
+    }
+    ck_assert_uint_eq(n_correct, score.n_correct);
+    ck_assert_double_eq_tol(loss, score.loss, 1e-6 * (1 + score.loss));
+    free(p);
+    free(predicted);
+}
+
+static struct cnn_net *smooth_net(const struct cnn_model *model, const char *backend, uint32_t batch,
+                                  double smoothing)
+{
+    struct cnn_net_options opt = {
+        .model = model, .backend = backend, .batch = batch, .threads = 1, .label_smoothing = smoothing};
+    struct ps_error err = {""};
+    struct cnn_net *net = NULL;
+    ck_assert_msg(cnn_net_create(&opt, &net, &err) == 0, "%s", err.text);
+    return net;
+}
+
+/* What a gradient says of its loss, always with the same draws. */
+static double smooth_loss(struct cnn_net *net, const struct bed *b, float *g)
+{
+    struct cnn_score score;
+    cnn_net_seed(net, SEED, STEP_NUMBER);
+    ck_assert_int_eq(cnn_net_gradient(net, b->x, b->images, b->labels, g, &score), 0);
+    return score.loss;
+}
+
+/* Label smoothing: every backend's gradient is the differences' of ref's loss, and scores are without. */
+static void check_smoothing(const struct cnn_model *model, double smoothing)
+{
+    struct bed b;
+    bed_create(&b, model, 2);
+    float *g = malloc(b.n_floats * sizeof *g), *other = malloc(b.n_floats * sizeof *g);
+    struct cnn_net *ref = smooth_net(model, "ref", 2, smoothing);
+    for (size_t i = 0; cnn_backend_name(i) != NULL; i++) {
+        const char *backend = cnn_backend_name(i);
+        struct cnn_net *net = smooth_net(model, backend, 2, smoothing), *plain = net_of(model, backend, 2, 1);
+        struct cnn_score smooth, without;
+        smooth_loss(net, &b, g);
+        for (size_t k = 0; k < b.n_params; k++) {
+            const struct cnn_param *p = &b.params[k];
+            size_t at = p->offset + param_floats(p) / 2;
+            float x = b.x[at], up = x + STEP, down = x - STEP;
+            if (p->role != CNN_PARAM)
+                continue;
+            b.x[at] = up;
+            double above = smooth_loss(ref, &b, other);
+            b.x[at] = down;
+            double below = smooth_loss(ref, &b, other);
+            b.x[at] = x;
+            double fd = (above - below) / ((double)up - (double)down);
+            ck_assert_msg(fabs(fd - (double)g[at]) <= tolerance_of(backend) * scale_of(&b, g, p),
+                          "%s, %s, %s: gradient %.9g, difference %.9g", backend, model->name, p->name,
+                          (double)g[at], fd);
+        }
+        ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 2, &smooth), 0);
+        ck_assert_int_eq(cnn_net_score(plain, b.x, b.images, b.labels, 2, &without), 0);
+        ck_assert(smooth.loss == without.loss);
+        cnn_net_destroy(net);
+        cnn_net_destroy(plain);
+    }
+    cnn_net_destroy(ref);
+    free(g);
+    free(other);
+    bed_destroy(&b);
+}
+
+START_TEST(smoothed_labels_have_their_gradient)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        if (cnn_model_n_floats(*m) < 100000)
+            check_smoothing(*m, 0.1);
+}
+END_TEST
+
+/* (1 - s) the cross-entropy of the label and s the mean of all classes'. */
+START_TEST(smoothed_loss_is_its_formula)
+{
+    const struct cnn_model *model = cnn_model_find("linear");
+    enum { BATCH = 5 };
+    uint16_t predicted[BATCH];
+    float p[BATCH * 10];
+    struct bed b;
+    struct cnn_score score;
+    bed_create(&b, model, BATCH);
+    float *g = malloc(b.n_floats * sizeof *g);
+    struct cnn_net *net = smooth_net(model, cnn_backend_name((size_t)_i), BATCH, 0.25);
+    const struct cnn_batch batch = {.images = b.images, .labels = b.labels, .n = BATCH};
+    ck_assert_int_eq(cnn_net_predict(net, b.x, &batch, &(struct cnn_predictions){predicted, p}, &score), 0);
+    double wanted = 0;
+    for (int i = 0; i < BATCH; i++)
+        for (int k = 0; k < 10; k++)
+            wanted -= ((k == b.labels[i] ? 0.75 : 0) + 0.025) * log((double)p[i * 10 + k]) / BATCH;
+    ck_assert_double_eq_tol(smooth_loss(net, &b, g), wanted, 1e-6 * wanted); /* p are floats */
+    cnn_net_destroy(net);
+    free(g);
+    bed_destroy(&b);
+}
+END_TEST
+
+START_TEST(smoothing_has_its_bounds)
+{
+    const double bad[] = {-0.1, 1, NAN};
+    for (size_t i = 0; i < ROWS(bad); i++) {
+        struct cnn_net_options opt = {
+            .model = cnn_model_find("linear"), .batch = 1, .threads = 1, .label_smoothing = bad[i]};
+        struct ps_error err = {""};
+        struct cnn_net *net = NULL;
+        ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, "allowed are 0 to below 1") != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
 static void check_agreement(const char *backend, const struct cnn_model *model, uint32_t batch,
                             uint32_t threads)
 {
@@ -153,6 +292,8 @@ static void check_agreement(const char *backend, const struct cnn_model *model, 
     ck_assert_int_eq(cnn_net_score(ref, b.x, b.images, b.labels, batch, &expected_alone), 0);
     ck_assert_double_eq_tol(alone.loss, expected_alone.loss, 1e-5 * expected_alone.loss);
     ck_assert(alone.loss == score.loss || !scores_as_it_trains(model));
+    check_predictions(net, &b, batch);
+    check_predictions(net, &b, 1);
     cnn_net_destroy(net);
     cnn_net_destroy(ref);
     free(g);
@@ -498,6 +639,12 @@ int main(void)
     while (cnn_backend_name((size_t)n) != NULL)
         n++;
     tcase_add_test(t, gradients_are_finite_differences);
+    int n_backends = 0;
+    while (cnn_backend_name((size_t)n_backends) != NULL)
+        n_backends++;
+    tcase_add_test(t, smoothed_labels_have_their_gradient);
+    tcase_add_loop_test(t, smoothed_loss_is_its_formula, 0, n_backends);
+    tcase_add_test(t, smoothing_has_its_bounds);
     tcase_add_loop_test(t, agrees_with_ref_on_every_case, 0, n);
     /* ref is the last row; what is large is not compared with itself. */
     tcase_add_loop_test(t, agrees_with_ref_on_wide_cases, 0, n - 1);

@@ -16,14 +16,16 @@ struct field {
 #member, offsetof(struct type, member), sizeof(((struct type *)NULL)->member)                        \
     }
 
-static const struct field psc_tensor_fields[] = {FIELD(psc_tensor, name),  FIELD(psc_tensor, offset),
-                                                 FIELD(psc_tensor, shape), FIELD(psc_tensor, n_dims),
-                                                 FIELD(psc_tensor, role),  FIELD(psc_tensor, decay)};
+static const struct field psc_tensor_fields[] = {
+    FIELD(psc_tensor, name), FIELD(psc_tensor, offset), FIELD(psc_tensor, shape), FIELD(psc_tensor, n_dims),
+    FIELD(psc_tensor, role), FIELD(psc_tensor, decay),  FIELD(psc_tensor, rate)};
 static const struct field psc_local_fields[] = {
     FIELD(psc_local, size),         FIELD(psc_local, method),          FIELD(psc_local, learning_rate),
     FIELD(psc_local, momentum),     FIELD(psc_local, averaging_rate),  FIELD(psc_local, weight_decay),
     FIELD(psc_local, schedule),     FIELD(psc_local, gamma),           FIELD(psc_local, step_steps),
-    FIELD(psc_local, warmup_steps), FIELD(psc_local, pipeline_warmup), FIELD(psc_local, codec)};
+    FIELD(psc_local, warmup_steps), FIELD(psc_local, pipeline_warmup), FIELD(psc_local, codec),
+    FIELD(psc_local, total_steps),  FIELD(psc_local, floor),           FIELD(psc_local, milestones),
+    FIELD(psc_local, n_milestones)};
 static const struct field psc_options_fields[] = {
     FIELD(psc_options, size),         FIELD(psc_options, server),       FIELD(psc_options, kind),
     FIELD(psc_options, rank),         FIELD(psc_options, name),         FIELD(psc_options, timeout_ms),
@@ -31,7 +33,8 @@ static const struct field psc_options_fields[] = {
     FIELD(psc_options, log_arg),      FIELD(psc_options, local),        FIELD(psc_options, clique),
     FIELD(psc_options, key_file),     FIELD(psc_options, server_key),   FIELD(psc_options, transport),
     FIELD(psc_options, tensor_size),  FIELD(psc_options, threads),      FIELD(psc_options, own_step),
-    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg)};
+    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg),
+    FIELD(psc_options, net),          FIELD(psc_options, data),         FIELD(psc_options, steps)};
 static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
@@ -51,7 +54,7 @@ static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, name),       FIELD(psc_ring_options, listen),
     FIELD(psc_ring_options, links),      FIELD(psc_ring_options, segment_bytes),
     FIELD(psc_ring_options, timeout_ms), FIELD(psc_ring_options, key_file),
-    FIELD(psc_ring_options, server_key)};
+    FIELD(psc_ring_options, server_key), FIELD(psc_ring_options, step_ms)};
 
 #define STRUCT(type)                                                                                         \
     {                                                                                                        \

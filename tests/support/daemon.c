@@ -317,10 +317,23 @@ bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted
     return false;
 }
 
+double daemon_workers(const struct daemon *d)
+{
+    char *body = daemon_ask(d, "GET", "/status");
+    json_t *status = body != NULL ? json_loads(body, 0, NULL) : NULL;
+    const json_t *w = json_object_get(status, "workers"), *active = json_object_get(w, "active");
+    double n = json_is_integer(active)
+                   ? json_number_value(active) + json_number_value(json_object_get(w, "silent"))
+                   : NAN;
+    json_decref(status);
+    free(body);
+    return n;
+}
+
 bool daemon_workers_become(const struct daemon *d, unsigned n)
 {
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
-    while (daemon_number(d, "/status", "workers.active") != n) {
+    while (daemon_workers(d) != n) {
         if (test_now_s() > deadline)
             return false;
         test_nap_s(POLL_S);

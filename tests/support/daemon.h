@@ -49,6 +49,8 @@ double daemon_worker(const struct daemon *d, int rank, const char *key);
 /* Waits until the number is at least `least`; false after `seconds`. */
 bool daemon_reaches(const struct daemon *d, const char *page, const char *dotted, double least,
                     double seconds);
+/* Workers that are in the job, silent ones too; NAN when psd does not answer. */
+double daemon_workers(const struct daemon *d);
 /* Waits until so many workers are in the job: one that has ended may be in it for a moment still, and its
  * rank taken. */
 bool daemon_workers_become(const struct daemon *d, unsigned n);

@@ -119,6 +119,7 @@ static void take_welcome(struct hand *h, const Ps__Welcome *w)
     h->incarnation = w->incarnation;
     h->n_lanes = (uint32_t)w->n_lanes;
     h->chunk_floats = w->chunk_floats;
+    h->n_parts = w->parts;
     h->resumed = w->resumed;
     h->center_version = w->center_version;
     for (size_t i = 0; i < w->n_lanes && i < PS_MAX_LANES; i++)
@@ -138,15 +139,19 @@ int hand_hello(struct hand *h, const Ps__Hello *hello)
     return code;
 }
 
-static uint64_t hash_of(uint64_t floats)
+/* Of one tensor "x": what the vector's parts are, too. */
+static void take_model(struct hand *h, uint64_t floats)
 {
     struct ps_manifest *m;
     struct ps_tensor tensor = {.name = (char *)"x", .n_dims = 1, .shape = {floats}};
+    h->shard = (struct ps_shard){floats, h->n_lanes, h->chunk_floats, 0, {0}};
+    h->manifest_hash = 0;
     if (ps_manifest_create(&tensor, 1, UINT64_MAX, &m, NULL) < 0)
-        return 0;
-    uint64_t hash = m->hash;
+        return;
+    h->manifest_hash = m->hash;
+    if (h->n_parts > 1)
+        ps_manifest_cut(m, h->n_parts, &h->shard, NULL);
     ps_manifest_destroy(m);
-    return hash;
 }
 
 int hand_begin(struct hand *h, uint64_t floats, bool *offer)
@@ -167,8 +172,7 @@ int hand_begin(struct hand *h, uint64_t floats, bool *offer)
         *offer = m->begun->offer;
     if (m != NULL)
         ps_control_free_to_client(m);
-    h->manifest_hash = hash_of(floats);
-    h->shard = (struct ps_shard){floats, h->n_lanes, h->chunk_floats};
+    take_model(h, floats);
     return code;
 }
 

@@ -18,7 +18,7 @@ struct hand {
     const struct ps_transport *transport;
     struct ps_link *links[PS_MAX_LANES];
     char urls[PS_MAX_LANES][320];
-    uint32_t client, incarnation, n_lanes, chunk_floats;
+    uint32_t client, incarnation, n_lanes, n_parts, chunk_floats;
     bool resumed; /* Welcome said so */
     uint64_t manifest_hash, center_version;
     struct ps_shard shard;

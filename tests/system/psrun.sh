@@ -89,7 +89,7 @@ finishes rings --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${w
 [[ -s $folder/rings/client-1.1.log ]] || fail "rings: no log of a member"
 finishes servers --servers 2 --curve --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${worker[@]}"
 [[ $(stat -c %a "$folder/servers/keys/client-1") == 600 && $(wc -l <"$folder/servers/keys/allow") -eq 4 ]] || fail "servers: keys"
-compgen -G "$folder/servers/state-1/checkpoints/center-*" >/dev/null || fail "servers: no checkpoint of the second one"
+compgen -G "$folder/servers/state-1/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "servers: no checkpoint of the second one"
 finishes stops --workers 2 --method async-easgd --set stop.accuracy=0.6 --every 1 -- psworker --net linear --steps 100000000
 # How far it comes is the machine's business; it may be over before a worker has joined.
 name=limited
@@ -230,6 +230,7 @@ finishes "$(printf 'cliques-%.0s' {1..25})" --workers 2 --clients 1 --method mpi
 
 # The line that psrun prints is to be copied, however deep the folder lies.
 name=$(printf 'deep-%.0s' {1..40})
+: >"$folder/out"
 setsid "$root/scripts/psrun" --run-dir "$folder/$name" --workers 0 >"$folder/out" 2>&1 </dev/null &
 psrun_pid=$!
 started+=("$psrun_pid")
@@ -296,7 +297,7 @@ ends
 none_left
 
 background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
-within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*" >/dev/null || fail "resumed: no checkpoint"
+within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "resumed: no checkpoint"
 kill -TERM "$psrun_pid"
 ends
 none_left

@@ -216,7 +216,7 @@ is_joined() {
     done
     slurm scancel --signal=TERM --batch "$job"
     within 120 queue_is_empty || fail "joined: the servers do not end"
-    grep -q '"checkpoint.written"' "$folder/joined/psd-0.log" || fail "joined: the center is not saved"
+    grep -q '"checkpoint.written".*version [1-9]' "$folder/joined/psd-0.log" || fail "joined: the center is not saved"
     none_left 120
 }
 

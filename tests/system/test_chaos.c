@@ -151,7 +151,7 @@ static void give_up_the_dead(const struct field *f, struct shim_page *page)
     for (int i = 0; i < WORKERS; i++)
         ranks[i] = f->crew[i].page->rank;
     ck_assert(shim_pass_until(page, &f->d, "silent for", (unsigned)f->n_dead, ranks, WORKERS));
-    ck_assert_double_eq(daemon_number(&f->d, "/status", "workers.active"), WORKERS);
+    ck_assert_double_eq(daemon_workers(&f->d), WORKERS);
 }
 
 START_TEST(what_landed_stays_whatever_dies_stops_or_is_cut)

@@ -134,13 +134,13 @@ START_TEST(a_killed_member_ends_its_clique_and_nobody_else)
     }
     /* Those that led lost their session without a word. */
     double deadline = test_now_s() + test_slow_s(2 * TEST_HANG_S);
-    while (daemon_number(&d, "/status", "workers.active") != 1) {
+    while (daemon_workers(&d) != 1) {
         ck_assert_msg(test_now_s() < deadline, "psd still has a client of a broken clique");
         ck_assert(shim_pass(shim, &d, 1, &beside.page->rank, 1));
     }
     ck_assert(crew_stop(&beside, TEST_HANG_S));
     ck_assert_msg(beside.page->rc == PSC_OK, "%s", beside.page->error);
-    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 0);
+    ck_assert_double_eq(daemon_workers(&d), 0);
     daemon_remove(&d);
     munmap(page, sizeof *page);
 }

@@ -72,12 +72,12 @@ static void assert_given_up_behind_their_backs(const struct daemon *d, struct sh
         for (size_t i = 0; i < n; i++)
             assert_goes_on(awake[i]);
         ck_assert_uint_eq(daemon_logged(d, "session.ended"), 0);
-        ck_assert_double_eq(daemon_number(d, "/status", "workers.active"), (double)n + 1);
+        ck_assert_double_eq(daemon_workers(d), (double)n + 1);
         if (half == 0)
             ck_assert(shim_pass(page, d, SILENCE_S / 2, ranks, n));
     }
     ck_assert(shim_pass_until(page, d, "session.ended", 1, ranks, n));
-    ck_assert_double_eq(daemon_number(d, "/status", "workers.active"), (double)n);
+    ck_assert_double_eq(daemon_workers(d), (double)n);
     for (size_t i = 0; i < n; i++)
         assert_goes_on(awake[i]);
 }
@@ -88,7 +88,7 @@ START_TEST(a_killed_worker_disturbs_nobody)
     struct crew_worker crew[3], heir;
     struct shim_page *page = start(&d);
     start_crew(&d, crew, 3);
-    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 3);
+    ck_assert_double_eq(daemon_workers(&d), 3);
 
     crew_kill(&crew[1]);
     assert_given_up_behind_their_backs(&d, page, (const struct crew_worker *const[]){&crew[0], &crew[2]},
@@ -236,7 +236,7 @@ START_TEST(a_hello_said_twice_joins_once)
     test_nap_s(1.3); /* the library asks every second; a slow machine's may have asked once only */
     kill(d.pid, SIGCONT);
     ck_assert_msg(crew_reaches(&w, 3, TEST_HANG_S), "%s (%s)", psc_result_name(w.page->rc), w.page->error);
-    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 1);
+    ck_assert_double_eq(daemon_workers(&d), 1);
     assert_ends_well(&w);
     daemon_remove(&d);
 }

@@ -81,7 +81,7 @@ START_TEST(a_hello_said_twice_joins_once)
     hello.token++;
     hand_open(&third, s.d.endpoint);
     ck_assert_int_eq(hand_hello(&third, &hello), PS__CODE__RANK_TAKEN);
-    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 2);
+    ck_assert_double_eq(daemon_workers(&s.d), 2);
     hand_close(&first);
     hand_close(&second);
     hand_close(&third);
@@ -134,7 +134,7 @@ START_TEST(manifests_that_do_not_fit)
         ck_assert_uint_gt(strlen(h.sentence), 10);
         hand_close(&h);
     }
-    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 1);
+    ck_assert_double_eq(daemon_workers(&s.d), 1);
     siege_end(&s);
 }
 END_TEST
@@ -196,7 +196,7 @@ START_TEST(messages_of_nobody)
     ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__NO_SESSION);
     hand_tell(&stranger, PS__TO_SERVER__WHAT__NOT_SET, NULL);
     ck_assert_int_eq(hand_hear_error(&stranger, TEST_HANG_S), PS__CODE__MALFORMED);
-    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 2);
+    ck_assert_double_eq(daemon_workers(&s.d), 2);
     hand_leave(&h);
     ck_assert(daemon_workers_become(&s.d, 1));
     hand_close(&stranger);
@@ -488,7 +488,7 @@ START_TEST(meets_that_do_not_fit)
     ck_assert_uint_eq(full, CONNECTIONS - KEPT);
     for (size_t i = 0; i < CONNECTIONS; i++)
         hand_close(&hands[i]);
-    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 1); /* the honest one */
+    ck_assert_double_eq(daemon_workers(&s.d), 1); /* the honest one */
     siege_end(&s);
 }
 END_TEST

@@ -192,7 +192,7 @@ START_TEST(a_session_is_its_owners)
     ck_assert_int_eq(hand_pass(&owner, PS_FRAME_EXCHANGE, x, answer), 0);
     for (int i = 0; i < HOUSE_FLOATS; i++)
         assert_quick(answer[i] == 0);
-    ck_assert_int_eq((int)daemon_number(&h.d, "/status", "workers.active"), 1);
+    ck_assert_int_eq((int)daemon_workers(&h.d), 1);
     hand_leave(&owner);
     hand_close(&owner);
     house_close(&h);

@@ -130,7 +130,7 @@ static bool await(const struct daemon *d, const char *text, unsigned lines, cons
 /* psd has made nobody a client, and ends well. */
 static void psd_end(struct daemon *d)
 {
-    ck_assert_double_eq(daemon_number(d, "/status", "workers.active"), 0);
+    ck_assert_double_eq(daemon_workers(d), 0);
     ck_assert_double_eq(daemon_number(d, "/status", "center.version"), 0);
     ck_assert_uint_eq(daemon_logged(d, "session."), 0);
     ck_assert_int_eq(daemon_stop(d, SIGTERM, TEST_HANG_S), 0);

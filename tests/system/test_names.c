@@ -240,6 +240,47 @@ START_TEST(what_was_lost_before_the_first_checkpoint_is_told)
 }
 END_TEST
 
+static const char *const begun_methods[] = {"method=async-sgd", "method=sync-sgd", "method=ssp-sgd"};
+
+/* All servers of a job that has just begun are killed: its first checkpoint waits neither for the interval
+ * nor for a round. Its workers live on. */
+START_TEST(a_job_killed_before_its_first_interval_goes_on)
+{
+    const char *const rare[] = {begun_methods[_i / 2],
+                                "parameters.learning_rate=1",
+                                "parameters.schedule.warmup_steps=0",
+                                "limits.silence_s=300",
+                                "checkpoint.every_s=3600",
+                                "chunk_floats=4096",
+                                "lanes=1",
+                                _i / 2 > 0 ? "workers=2" : NULL,
+                                NULL};
+    struct servers t;
+    struct crew_worker w[2];
+    ck_assert_int_eq(servers_prepare(&t, 1 + _i % 2, NULL, rare), 0);
+    ck_assert_int_eq(servers_start(&t), 0);
+    join(&t.d[0], &w[0], 0);
+    for (int i = 0; i < t.n; i++)
+        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", TEST_HANG_S));
+    join(&t.d[0], &w[1], 1);
+    goes_on(&w[0], 3);
+    goes_on(&w[1], 3);
+    servers_kill(&t);
+    for (int i = 0; i < t.n; i++)
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    ck_assert(daemon_will_log(&t.d[0], "job.resumed", TEST_HANG_S));
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "center.resumed_version"), 0);
+    for (int i = 0; i < 2; i++)
+        goes_on(&w[i], 3);
+    for (int i = 0; i < 2; i++) /* rounds need both until they are told */
+        w[i].page->stop = true;
+    for (int i = 0; i < 2; i++)
+        ends_well(&w[i]);
+    ck_assert(servers_end(&t, TEST_HANG_S));
+    servers_remove(&t);
+}
+END_TEST
+
 /* The last one that joined has seen the newest version. */
 START_TEST(what_was_lost_is_known_when_all_are_back)
 {
@@ -494,6 +535,8 @@ int main(void)
     add(suite, who_has_begun_is_in_the_record, 1);
     add(suite, what_nobody_is_left_to_tell_is_unknown, 1);
     add(suite, what_was_lost_before_the_first_checkpoint_is_told, 1);
+    add(suite, a_job_killed_before_its_first_interval_goes_on,
+        2 * sizeof begun_methods / sizeof *begun_methods);
     add(suite, what_was_lost_is_known_when_all_are_back, 1);
     add(suite, what_one_of_two_servers_lost_is_told, sizeof servers_lose / sizeof *servers_lose);
     add(suite, what_who_left_had_done_at_another_server_is_told, 1);

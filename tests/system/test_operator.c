@@ -67,7 +67,7 @@ START_TEST(an_evicted_worker_is_told_why_and_may_come_back)
     ck_assert_msg(strstr(goes.page->error, "an operator evicted this worker (psctl evict 1)") != NULL, "%s",
                   goes.page->error);
     crew_stop(&goes, WAIT_S);
-    ck_assert_double_eq(daemon_number(&d, "/status", "workers.active"), 1);
+    ck_assert_double_eq(daemon_workers(&d), 1);
     ck_assert_int_eq(psctl(&d, "evict 1", text, sizeof text), 1);
 
     join(&d, &again, 1); /* as a new session */
@@ -334,6 +334,23 @@ START_TEST(top_follows_the_job)
 }
 END_TEST
 
+START_TEST(top_says_how_the_job_has_ended)
+{
+    static struct terminal t;
+    struct daemon d;
+    start(&d);
+    terminal_open(&t, &d);
+    ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, WAIT_S));
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    ck_assert_msg(terminal_shows(&t, "the job has ended in good order (SIGTERM)"), "%s", t.seen);
+    ck_assert_ptr_null(strstr(t.seen, "GONE"));
+    terminal_type(&t, "q");
+    int status = terminal_close(&t);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(top_gives_the_terminal_back_to_a_signal)
 {
     static struct terminal t;
@@ -374,6 +391,7 @@ int main(void)
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN
         top_follows_the_job,
+        top_says_how_the_job_has_ended,
         top_gives_the_terminal_back_to_a_signal,
         top_needs_a_terminal,
 #endif

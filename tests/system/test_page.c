@@ -1,5 +1,6 @@
-/* The live page in a real browser, over real jobs: what it draws, that hostile names stay text, that it
- * outlives psd. Skipped where there is no chromium. PSD_TEST_PICTURES=DIR keeps pictures of it there. */
+/* The live page in a real browser, over real jobs: what it draws, that hostile names stay text, that it fits
+ * a phone, that it outlives psd and says how the job has ended. Skipped where there is no chromium.
+ * PSD_TEST_PICTURES=DIR keeps pictures of it there. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/psclient.h"
 #include "tests/support/browser.h"
 #include "tests/support/daemon.h"
 #include "tests/support/proxy.h"
@@ -23,6 +25,12 @@
 #define ROWS           "document.querySelectorAll('#workers tbody tr').length"
 #define EMPTY(id, text)                                                                                      \
     "document.querySelector('#chart-" id " .empty:not([hidden])')?.textContent === '" text "'"
+
+/* The texts of the tile of that title: its value, and what is below it. */
+#define TILE(title, part)                                                                                    \
+    "[...document.querySelectorAll('.tile')].find(t => t.querySelector('.what').textContent === '" title     \
+    "').querySelector('." part "').textContent"
+#define COLOR(selector) "getComputedStyle(document.querySelector('" selector "')).color"
 
 static const char *const settings[] = {"method=async-easgd",
                                        "parameters.period=2",
@@ -68,6 +76,28 @@ static void check_job(struct browser *b)
     will(b, "[...document.querySelectorAll('#workers tbody tr')].slice(0, 2).every("
             "r => [3, 4, 5, 6, 7, 8, 9].every(i => r.cells[i].textContent !== '–'))");
     will(b, POINTS("center_norm") " >= 2 && " POINTS("distance") " >= 2");
+    will(b, TILE("learning rate", "value") " === '0.1' && " TILE("period", "value") " === '2'");
+    will(b, "document.getElementById('what').textContent === 'linear on digits'");
+    will(b, "/^\\d+ of 2000000 steps, 0 %$/.test(document.getElementById('steps').textContent)");
+    will(b, "[...document.querySelectorAll('#workers tbody tr')].slice(0, 2).every("
+            "r => /^\\d+ . 1000000$/.test(r.cells[3].textContent))");
+}
+
+/* Nothing is wider than the screen, and nothing has to be moved to be seen. */
+static void check_fits(struct browser *b, unsigned width, const char *name)
+{
+    char fits[300];
+    browser_resize(b, width, 844);
+    snprintf(fits, sizeof fits,
+             "innerWidth === %u && [document.documentElement, ...document.querySelectorAll('#crew .scroll, "
+             "#workers td:not(.name), .tile > *')].every(e => e.scrollWidth <= e.clientWidth)",
+             width);
+    will(b, fits);
+    picture(b, name);
+    json_decref(browser_value(b, "document.getElementById('crew').scrollIntoView()"));
+    snprintf(fits, sizeof fits, "%s-workers", name);
+    picture(b, fits);
+    json_decref(browser_value(b, "scrollTo(0, 0)"));
 }
 
 static void check_names_are_text(struct browser *b)
@@ -108,11 +138,8 @@ static void check_looks(struct browser *b)
     json_decref(light);
     json_decref(dark);
     picture(b, "dark");
-    browser_resize(b, 360,
-                   740); /* a phone: nothing is wider than it but the table, which scrolls by itself */
-    will(b, "document.documentElement.scrollWidth <= 360 && document.querySelector('#chart-loss "
-            "svg').clientWidth > 250");
-    picture(b, "phone");
+    check_fits(b, 360, "phone");
+    will(b, "document.querySelector('#chart-loss svg').clientWidth > 250");
     browser_set_dark(b, false);
     browser_resize(b, 1280, 900);
     will(b, "innerWidth === 1280");
@@ -169,6 +196,19 @@ static void check_gone(struct browser *b, struct daemon *d, const char *url)
     ck_assert_double_ge(browser_number(b, "job.records.length"), points);
 }
 
+/* Grey, and counted by nothing that says how many work or how fast. */
+static void check_silent(struct browser *b)
+{
+    will(b, "/^silent for \\d+ s$/.test(document.querySelector('#workers tr.silent td.state')?.textContent)");
+    will(b, TILE("workers", "value") " === '0' && " TILE("workers", "more") " === 'and 1 silent'");
+    will(b, COLOR("#workers tr.silent td") " === " COLOR("#about") " && " COLOR(
+                "#workers tr.silent td") " !== " COLOR("#workers tr.active td"));
+    will(b, TILE("training loss", "value") " === '–'");
+    will(b, "[4, 6].every(i => document.querySelector('#workers tr.silent').cells[i].textContent === '–')");
+    check_fits(b, 390, "silent-390");
+    check_fits(b, 1280, "silent-1280");
+}
+
 START_TEST(the_job_is_drawn)
 {
     struct daemon d;
@@ -198,8 +238,7 @@ START_TEST(the_job_is_drawn)
     ck_assert_int_eq(psworker_wait(crew[1], 60), 0);
     will(&b, "/^ended: /.test(document.querySelector('#workers tr.ended td.state')?.textContent)");
     kill(crew[0], SIGSTOP);
-    will(&b,
-         "/^silent for \\d+ s$/.test(document.querySelector('#workers tr.silent td.state')?.textContent)");
+    check_silent(&b);
     kill(crew[0], SIGCONT);
     ck_assert_msg(b.complaints == 0, "%s", b.complaint);
 
@@ -239,12 +278,74 @@ START_TEST(nothing_yet_says_what_to_start)
 }
 END_TEST
 
+/* A worker of a program with names of its own: rank 0 of the job. */
+static struct psc *join(const struct daemon *d)
+{
+    static float x[4];
+    const struct psc_tensor model = {.name = "w", .shape = {4}, .n_dims = 1};
+    struct psc_options opt;
+    struct psc *c;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d->endpoint;
+    opt.net = HOSTILE_IMAGE;
+    opt.data = HOSTILE_SCRIPT;
+    opt.steps = 10;
+    int rc = psc_open(&opt, &c);
+    ck_assert_msg(rc == PSC_OK && psc_begin(c, &model, 1, x) == PSC_OK, "%s", psc_error(c));
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(psc_step(c, x, x, 1), PSC_OK);
+    return c;
+}
+
+/* Between two looks of the page psd drains and is gone: it has said how before. */
+START_TEST(a_good_end_is_said)
+{
+    struct daemon d;
+    struct browser b;
+    char url[120];
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    page_url(&d, url, sizeof url);
+    struct psc *c = join(&d);
+    browser_start(&b, 1280, 900);
+    browser_open(&b, url);
+    will(&b, "document.getElementById('what')?.textContent === '" HOSTILE_IMAGE " on <script>hacked=1<' + "
+             "'/script>' && typeof hacked === 'undefined'");
+    will(&b, "document.getElementById('steps').textContent === '4 of 10 steps, 40 %' && "
+             "document.getElementById('bar').value === 0.4");
+    ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, TEST_HANG_S));
+    free(daemon_ask(&d, "POST", "/drain"));
+    psc_close(c);
+    ck_assert_int_eq(daemon_wait_exit(&d, 60), 0);
+    will(&b, "/^The job has ended in good order .drain was asked for on the status socket.. Version 2 of the "
+             "center is saved: .*center-0+2.safetensors$/.test(document.getElementById('done').textContent)");
+    will(&b, "!" HIDDEN("done") " && " HIDDEN("gone") " && " HIDDEN("drain"));
+    will(&b, "document.getElementById('state').textContent === 'ended' && " TILE(
+                 "workers", "value") " === '0'"
+                                     " && " ROWS
+                                     " === 1 && document.querySelectorAll('#workers tr.ended').length === 1");
+    will(&b, "job.failures >= 2 && !" HIDDEN("done") " && " HIDDEN("gone")); /* nobody answers, as was said */
+    check_fits(&b, 1280, "ended-1280");
+    check_fits(&b, 390, "ended-390");
+    /* the longest that a tile has to show */
+    will(&b, "(job.status.parameters.learning_rate_now = 0.001234, showTiles(job.status), true)");
+    check_fits(&b, 1280, "long-1280");
+    /* and a bad one: psd's own sentence */
+    will(&b, "(job.end = {well: false, said: {error: 'a full disk'}}, showEnd(), " HIDDEN(
+                 "done") ") && "
+                         "!" HIDDEN("gone") " && document.getElementById('gone').textContent === 'psd has "
+                                            "ended: a full disk'");
+    browser_stop(&b);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {the_job_is_drawn, nothing_yet_says_what_to_start};
+    const TTest *const tests[] = {the_job_is_drawn, nothing_yet_says_what_to_start, a_good_end_is_said};
     if (!browser_found()) {
         puts("skipped: there is no chromium (apt-get install chromium)");
         return SKIPPED;
     }
-    return suite_run("page", tests, 2, 500);
+    return suite_run("page", tests, 3, 500);
 }

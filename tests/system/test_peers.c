@@ -76,7 +76,7 @@ START_TEST(a_peer_without_power_is_given_up_after_silence)
     if (!pull_the_plug(&lost))
         fprintf(stderr, "a_peer_without_power: its sockets were closed in the usual way\n");
     ck_assert(crew_reaches(&s.honest, s.honest.page->exchanges + 100, WAIT_S));
-    ck_assert_double_eq(daemon_number(&s.d, "/status", "workers.active"), 2); /* it is in the job still */
+    ck_assert_double_eq(daemon_workers(&s.d), 2); /* it is in the job still */
     timelapse_until_given_up(&s.d, page, (const int[]){0}, 1);
     siege_holds(&s);
     start_worker(&s, &heir, 1);

@@ -10,6 +10,7 @@
 
 #include "tests/support/exchange_workers.h"
 #include "tests/support/proxy.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
@@ -426,6 +427,46 @@ START_TEST(a_head_waits_for_others_as_long_as_it_says)
 }
 END_TEST
 
+/* It says so once, and waits. */
+START_TEST(a_hello_that_comes_early_is_answered_when_all_servers_are_here)
+{
+    static const char *const settings[] = {"method=async-sgd", "learning_rate=0.1", NULL};
+    struct servers t;
+    struct hand early[3], late;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    Ps__Hello hello = PS__HELLO__INIT;
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    for (uint64_t i = 0; i < 3; i++) {
+        hello.token = i < 2 ? 7 : 8; /* the first has gone, and comes again on another connection */
+        hand_open(&early[i], t.d[0].endpoint);
+        hand_tell(&early[i], PS__TO_SERVER__WHAT_HELLO, &hello);
+        if (i == 0) {
+            ck_assert_ptr_null(hand_hear(&early[0], 0.2));
+            hand_close(&early[0]);
+        }
+    }
+    ck_assert_ptr_null(hand_hear(&early[2], 0.2));
+    ck_assert_int_eq(daemon_start(&t.d[1], NULL), 0);
+    for (int i = 1; i < 3; i++) {
+        Ps__ToClient *m = hand_hear(&early[i], WAIT_S);
+        ck_assert_ptr_nonnull(m);
+        ck_assert_int_eq(m->what_case, PS__TO_CLIENT__WHAT_WELCOME);
+        ps_control_free_to_client(m);
+    }
+    hello.token = 9;
+    hand_open(&late, t.d[0].endpoint);
+    ck_assert_int_eq(hand_hello(&late, &hello), 0);
+    ck_assert_uint_eq(late.client, 2);
+    hand_close(&late);
+    for (int i = 1; i < 3; i++)
+        hand_close(&early[i]);
+    ck_assert(servers_end(&t, WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 START_TEST(a_place_is_one_servers)
 {
     static const char *const settings[] = {"method=async-sgd", NULL};
@@ -480,6 +521,7 @@ int main(void)
     tcase_add_test(c, a_signal_to_any_server_ends_the_job_at_all);
     tcase_add_loop_test(c, a_server_that_does_not_fit_is_refused_by_name, 0, ROWS(misfits));
     tcase_add_test(c, a_head_waits_for_others_as_long_as_it_says);
+    tcase_add_test(c, a_hello_that_comes_early_is_answered_when_all_servers_are_here);
     tcase_add_test(c, a_place_is_one_servers);
     tcase_add_test(c, the_method_stays_and_a_tiny_model_is_refused);
     suite_add_tcase(suite, c);

@@ -53,6 +53,24 @@ double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_way way)
     return 1e-9 * (double)atomic_load_explicit(&b->peer[way].heard_ns, memory_order_relaxed);
 }
 
+uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_way way)
+{
+    return atomic_load_explicit(&b->peer[way].away_ms, memory_order_relaxed);
+}
+
+void psc_beat_be_here(struct psc_beat *b, bool waits)
+{
+    atomic_store_explicit(&b->here_ns, ps_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&b->waits, waits, memory_order_release);
+}
+
+static uint64_t own_away_ms(const struct psc_beat *b, uint64_t now)
+{
+    bool waits = atomic_load_explicit(&b->waits, memory_order_acquire);
+    uint64_t here = atomic_load_explicit(&b->here_ns, memory_order_relaxed);
+    return waits || here > now ? 0 : (now - here) / 1000000;
+}
+
 bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_way way)
 {
     char byte;
@@ -75,8 +93,11 @@ static void load(struct psc_beat *b, struct psc_beat_peer *p)
         p->told = true;
     } else if (!b->has_news && now >= p->due_ns) {
         uint32_t ms = p->timeout_ms < b->timeout_ms ? p->timeout_ms : b->timeout_ms;
-        psc_head_pack(
-            &(struct psc_head){.type = PSC_HEAD_ALIVE, .rank = (int32_t)b->rank, .n = b->timeout_ms}, p->out);
+        psc_head_pack(&(struct psc_head){.type = PSC_HEAD_ALIVE,
+                                         .rank = (int32_t)b->rank,
+                                         .seq = own_away_ms(b, now),
+                                         .n = b->timeout_ms},
+                      p->out);
         p->len = PSC_HEAD_BYTES;
         p->due_ns = now + (uint64_t)ms * 1000000 / BEATS;
     }
@@ -127,6 +148,7 @@ static int take(struct psc_beat *b, struct psc_beat_peer *p, struct ps_error *wh
         break_clique(b, &news);
     } else {
         p->timeout_ms = (uint32_t)h.n;
+        atomic_store_explicit(&p->away_ms, h.seq, memory_order_relaxed);
         if (p->due_ns > ps_now_ns() + h.n * 1000000 / BEATS) /* it bears less than was thought */
             p->due_ns = ps_now_ns();
     }
@@ -201,6 +223,7 @@ int psc_beat_start(struct psc_beat *b, struct ps_error *err)
         b->peer[i].timeout_ms = b->timeout_ms;
         b->peer[i].heard_ns = now;
     }
+    psc_beat_be_here(b, false);
     b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (b->wake_fd < 0)
         return ps_fail(err, PSC_ESYSTEM, "no descriptors for the beat of a ring: %s", strerror(errno));

@@ -1,10 +1,11 @@
 /* beat.h: tells computing from silence.
  *
  * Each member of a ring says to both neighbours that its process runs, four times in timeout_ms, whether it
- * computes or waits in a call. A thread of the ring's own does it, over connections of its own: neither a
- * caller that computes nor a link that is clogged holds a beat up, and the thread never waits for a peer.
- * A member that waits for a neighbour in a call bears its computing, and not its silence. Whoever else waits
- * does so for a neighbour that waits: the one beside the silent member says so to all.
+ * computes or waits in a call, and for how long it has been away from the ring's calls. A thread of the
+ * ring's own does it, over connections of its own: neither a caller that computes nor a link that is clogged
+ * holds a beat up, and the thread never waits for a peer. A member that waits for a neighbour in a call bears
+ * its computing, for step_ms, and not its silence. Whoever else waits does so for a neighbour that waits: the
+ * one beside the silent member says so to all.
  *
  * Over the same connections travels what broke the clique, so that members hear of it whose neighbours
  * compute. After that nothing is said any more. */
@@ -24,6 +25,7 @@ struct psc_beat_peer {
     int fd; /* who opens and closes the ring owns it */
     uint32_t rank;
     _Atomic uint64_t heard_ns; /* when bytes last came from it */
+    _Atomic uint64_t away_ms;  /* as its last beat said */
     uint32_t timeout_ms;       /* how long a silence it bears */
     uint64_t due_ns;           /* the next beat */
     bool ended, told;          /* its connection has; it knows what broke the clique */
@@ -39,6 +41,9 @@ struct psc_beat {
     int news_fd; /* eventfd of the ring's, written once a neighbour has said what broke the clique */
     bool runs;
     pthread_t thread;
+    /* When this member's calls were last seen to go on; whether one of them waits for a neighbour. */
+    _Atomic uint64_t here_ns;
+    _Atomic bool waits;
     _Atomic bool stop, has_news;
     _Atomic bool brought_news; /* by a neighbour */
     pthread_mutex_t lock;      /* guards `news` */
@@ -56,6 +61,11 @@ void psc_beat_finish(struct psc_beat *b);
 
 /* What follows is for any thread. When the neighbour was last heard, in ps_now_s; 0: never. */
 double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_way way);
+/* How long it has been away from the ring's calls, computing or hung, as it last said. 0 while it waits in
+ * one: somebody else keeps it. */
+uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_way way);
+/* This member's calls go on; from here one of them waits, or waits no longer. */
+void psc_beat_be_here(struct psc_beat *b, bool waits);
 /* Something of it has come that the thread has not read yet: this process stood still itself. */
 bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_way way);
 /* What broke the clique goes to both neighbours, and no beat after it. The first sentence stays. */

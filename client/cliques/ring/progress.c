@@ -1,5 +1,6 @@
 /* Runs one collective: both directions of every link as far as they go, then a poll until one of them can go
- * on. A neighbour that is waited for is borne as long as its bytes move or its beat is heard. */
+ * on. A neighbour that is waited for is borne as long as its bytes move or its beat is heard, and it comes to
+ * the call within step_ms. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -39,6 +40,28 @@ static double end_s(const struct psc_ring *r, enum psc_beat_way way)
     return (heard_s > r->moved_s[way] ? heard_s : r->moved_s[way]) + r->timeout_ms * 1e-3;
 }
 
+static uint32_t rank_of(const struct psc_ring *r, enum psc_beat_way way)
+{
+    return way == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r);
+}
+
+/* A neighbour whose process runs, and which does not come: it computes, or hangs. What it said last is looked
+ * at, so that a process that stood still itself blames nobody for what it has not heard. A neighbour that
+ * waits in a call is not away. *until_s: when to look again. */
+static int check_step(struct psc_ring *r, enum psc_beat_way way, double now, double *until_s)
+{
+    double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, way) * 1e-3;
+    double end_s = r->begun_s + step_s, soon_s = now + r->timeout_ms * 1e-3;
+    if (now >= end_s && away_s >= step_s)
+        return psc_ring_fail(r,
+                             "rank %u is away from the clique's calls for %.1f s while its process runs: "
+                             "it computes or hangs (step_ms: %u)",
+                             rank_of(r, way), away_s, r->step_ms);
+    end_s = end_s > soon_s ? end_s : soon_s;
+    *until_s = end_s < *until_s ? end_s : *until_s;
+    return 0;
+}
+
 /* Nothing can come or go now. *until_s: when the first silence is too long. */
 static int grow_impatient(struct psc_ring *r, const struct waits *w, double *until_s)
 {
@@ -51,12 +74,13 @@ static int grow_impatient(struct psc_ring *r, const struct waits *w, double *unt
             continue;
         if (now >= end_s(r, way)) {
             if (!psc_beat_has_unread(&r->beat, way))
-                return psc_ring_fail(r, "rank %u has been silent for %u ms",
-                                     way == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r),
-                                     r->timeout_ms);
+                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, way), r->timeout_ms);
             r->moved_s[way] = now;
         }
         *until_s = end_s(r, way) < *until_s ? end_s(r, way) : *until_s;
+        int rc = check_step(r, way, now, until_s);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -69,7 +93,9 @@ static int wait_for_peers(struct psc_ring *r)
     int rc = grow_impatient(r, &w, &until_s);
     if (rc < 0)
         return rc;
+    psc_beat_be_here(&r->beat, true);
     int n = ps_poll(w.fds, w.n, psc_ms_until(until_s, 1 << 30));
+    psc_beat_be_here(&r->beat, false);
     if (n < 0 && errno != EINTR)
         return psc_ring_fail(r, "poll: %s", strerror(errno));
     if (n <= 0)
@@ -110,6 +136,8 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     bool ended = false;
     r->err = err;
     r->seq++;
+    r->begun_s = ps_now_s();
+    psc_beat_be_here(&r->beat, false);
     int rc = psc_flow_begin(r, op);
     if (rc != PSC_OK) { /* the others would wait for a member whose beat goes on */
         psc_ring_fail(r, "rank %u: %s", r->rank, err->text);

@@ -25,7 +25,8 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
                                               .listen = "tcp://127.0.0.1",
                                               .links = 1,
                                               .segment_bytes = 131072,
-                                              .timeout_ms = 60000};
+                                              .timeout_ms = 60000,
+                                              .step_ms = 3600000};
     memset(opt, 0, size);
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
@@ -62,7 +63,8 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
         (rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
         (rc = number("links", opt->links, 1, PSC_MAX_LINKS, err)) != PSC_OK ||
         (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK ||
-        (rc = number("timeout_ms", opt->timeout_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK)
+        (rc = number("timeout_ms", opt->timeout_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK ||
+        (rc = number("step_ms", opt->step_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK)
         return rc;
     if (opt->rank < -1 || opt->rank >= (int32_t)opt->members)
         return ps_fail(err, PSC_EINVAL, "ring: rank is %d; allowed are 0 to %u, and -1 for any", opt->rank,
@@ -129,6 +131,7 @@ static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_err
     r->links = opt->links;
     r->segment_bytes = opt->segment_bytes;
     r->timeout_ms = opt->timeout_ms;
+    r->step_ms = opt->step_ms > opt->timeout_ms ? opt->step_ms : opt->timeout_ms;
     psc_beat_init(&r->beat);
     bool whole = true;
     for (uint32_t i = 0; i < r->links; i++) {

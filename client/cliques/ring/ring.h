@@ -57,7 +57,7 @@ struct psc_ring_link {
 
 struct psc_ring {
     char name[PSC_NAME_BYTES];
-    uint32_t members, rank, links, segment_bytes, timeout_ms;
+    uint32_t members, rank, links, segment_bytes, timeout_ms, step_ms;
     uint64_t job;
     int stop_fd; /* an eventfd: give_up, or news that the beat has brought */
     bool broken;
@@ -67,6 +67,7 @@ struct psc_ring {
     /* Of the collective that runs. */
     const struct psc_collective *op;
     uint64_t seq;
+    double begun_s;
     uint32_t active; /* links that carry something */
     size_t unit_bytes, segment_units;
     bool plain; /* values travel as they lie in memory */

@@ -5,8 +5,11 @@
 const POLL_MS = 1000, HIDDEN_MS = 10000;           /* between two looks; while nobody looks at the page */
 const TIMEOUT_MS = 5000, LONGEST_WAIT_MS = 10000;  /* of one answer; between two tries while psd is gone */
 const MOST_RECORDS = 20000, RATE_S = 10;           /* kept here; the span that a worker's updates/s is over */
+const END_AGAIN_MS = 10000;                        /* between two questions for the end, where psd holds enough */
 
-const job = {status: null, records: [], failures: 0, heardAt: 0, counts: new Map()};
+/* end: what psd said last of all, {ok, said}; null: it has not ended, or did not get to say so. */
+const job = {status: null, crew: null, records: [], failures: 0, heardAt: 0, counts: new Map(), end: null,
+             endAskedAt: -Infinity, asksForEnd: false};
 const byId = (id) => document.getElementById(id);
 const charts = [];
 
@@ -79,26 +82,34 @@ function rateOf(worker, now) {
 
 function stateOf(worker) {
     if (worker.state === "ended") return ["ended", `ended: ${worker.end}`];
-    if (worker.state === "silent" || worker.last_seen_s >= 5)
-        return ["silent", `silent for ${Math.floor(worker.last_seen_s)} s`];
+    if (worker.state === "silent") return ["silent", `silent for ${Math.floor(worker.last_seen_s)} s`];
     if (worker.state === "stalled") return ["stalled", `others wait for it: ${Math.floor(worker.awaited_s)} s`];
     return [worker.state, worker.state];
 }
 
 function rowOf(body, worker, now) {
     const [kind, text] = stateOf(worker), row = node(body, "tr", {class: kind});
-    const watches = worker.kind === "observer", rate = kind === "ended" || watches ? null : rateOf(worker, now);
-    const cell = (value, name) => node(row, "td", {class: name || ""}, value);
-    cell(watches ? "–" : String(worker.rank));
-    cell(worker.name, "text name").title = `${worker.name}\n${worker.address}`;
-    cell(watches && kind === "active" ? "evaluating" : text, "text state");
-    cell(watches ? "–" : String(worker.clock));
-    cell(known(rate) ? String(Number(rate.toPrecision(2))) : "–");
-    cell(short(worker.loss));
-    cell(known(worker.samples_per_s) ? String(Math.round(worker.samples_per_s)) : "–");
-    cell(watches ? "–" : String(worker.staleness));
-    cell(short(worker.distance));
-    cell(short(worker.update_norm));
+    const watches = worker.kind === "observer", moves = kind !== "ended" && kind !== "silent";
+    const rate = watches ? null : rateOf(worker, now);
+    /* The label is shown where the table's titles are not: on a narrow screen. */
+    const cell = (label, value, name) =>
+        node(row, "td", {class: `${name || ""}${value === "–" ? " none" : ""}`, "data-label": label}, value);
+    cell("rank", watches ? "–" : String(worker.rank), "rank");
+    cell("name", worker.name, "text name").title = nameOf(worker);
+    cell("state", watches && kind === "active" ? "evaluating" : text, "text state");
+    cell("t", watches ? "–" : known(worker.steps) ? `${worker.clock} / ${worker.steps}` : String(worker.clock),
+         "steps");
+    cell("updates/s", moves && known(rate) ? String(Number(rate.toPrecision(2))) : "–");
+    cell("loss", short(worker.loss));
+    cell("images/s", moves && known(worker.samples_per_s) ? String(Math.round(worker.samples_per_s)) : "–");
+    cell("staleness", watches ? "–" : String(worker.staleness));
+    cell("‖x − x̃‖", short(worker.distance));
+    cell("‖update‖", short(worker.update_norm));
+}
+
+function nameOf(worker) {
+    const trains = [worker.net, worker.data].filter((s) => typeof s === "string");
+    return [worker.name, worker.address, trains.join(" on ")].filter((s) => s !== "").join("\n");
 }
 
 function showWorkers(answer) {
@@ -119,10 +130,10 @@ function tile(what, value, more) {
     node(made, "div", {class: "more"}, more || "");
 }
 
-function newest(key) {
-    for (let i = job.records.length - 1; i >= 0; i--)
-        if (known(job.records[i][key])) return job.records[i][key];
-    return null;
+/* Of those who are heard. */
+function meanLoss() {
+    const losses = job.crew.workers.filter((w) => w.state !== "silent").map((w) => w.loss).filter(known);
+    return losses.length > 0 ? losses.reduce((a, b) => a + b) / losses.length : null;
 }
 
 /* Of all workers, from the records of the last RATE_S seconds. */
@@ -134,18 +145,41 @@ function recentRate() {
     return Number(rate.toPrecision(3));
 }
 
+/* Workers have periods of their own where they are dynamic. */
+function periodOf(p) {
+    const own = job.crew.workers.filter((w) => w.state !== "silent").map((w) => w.period).filter(known);
+    if (own.length === 0) return short(p.period);
+    const least = Math.min(...own), most = Math.max(...own);
+    return least === most ? String(least) : `${least}–${most}`;
+}
+
+/* "lenet on digits", and how much of what the workers mean to do is done. */
+function showTraining(t) {
+    const has = known(t.steps_wanted), part = has ? t.steps_done / t.steps_wanted : 0;
+    byId("what").textContent = [t.nets.join(", "), t.data.join(", ")].filter((s) => s !== "").join(" on ");
+    byId("bar").hidden = !has;
+    byId("bar").value = part;
+    byId("steps").textContent = has ? `${t.steps_done} of ${t.steps_wanted} steps, ${Math.floor(part * 100)} %` : "";
+    byId("training").hidden = byId("what").textContent === "" && !has;
+}
+
 function showTiles(s) {
     const best = s.checkpoint.best, e = s.evaluation;
     byId("tiles").replaceChildren();
     tile("test accuracy", known(e.test_accuracy) ? e.test_accuracy.toFixed(4) : "–",
          best ? `best ${best.test_accuracy.toFixed(4)}` : "");
     tile("test loss", short(e.test_loss), known(e.center_version) ? `at version ${e.center_version}` : "");
-    tile("training loss", short(newest("loss")), "mean of workers");
+    tile("training loss", short(meanLoss()), "mean of workers");
     tile("updates/s", short(recentRate()), `over ${RATE_S} s`);
     tile("version", String(s.center.version),
          s.center.updates_rejected > 0 ? `${s.center.updates_rejected} refused` : "of the center");
-    const n = s.workers.observers;
-    tile("workers", String(s.workers.active), `and ${n} ${n === 1 ? "observer" : "observers"}`);
+    const p = s.parameters, kind = p.schedule.kind;
+    tile("learning rate", short(p.learning_rate_now),
+         p.learning_rate_now === p.learning_rate ? kind : `${kind}, of ${short(p.learning_rate)}`);
+    tile("period", periodOf(p), "local steps");
+    const w = s.workers, n = w.observers;
+    tile("workers", String(w.active),
+         w.silent > 0 ? `and ${w.silent} silent` : `and ${n} ${n === 1 ? "observer" : "observers"}`);
     if (known(s.center_norm)) tile("‖x̃‖", short(s.center_norm), `of ${s.model.floats} values`);
 }
 
@@ -161,7 +195,7 @@ function notice(id, text) {
 }
 
 function showStatus(s) {
-    const badge = byId("state"), c = s.checkpoint;
+    const badge = byId("state");
     badge.textContent = s.state;
     badge.className = `badge ${s.state}`;
     document.title = known(s.evaluation.test_accuracy) ? `${s.evaluation.test_accuracy.toFixed(4)} psd` : "psd";
@@ -169,11 +203,63 @@ function showStatus(s) {
                                 `${s.lanes} lanes, up for ${duration(s.uptime_s)}`;
     notice("drain", s.drain_reason === null ? null : `The job ends: ${s.drain_reason}`);
     notice("nonfinite", s.nonfinite === null ? null : nonfiniteText(s.nonfinite));
+    showFoot(s);
+    showTraining(s.training);
+    showTiles(s);
+}
+
+function showFoot(s) {
+    const c = s.checkpoint;
     byId("foot").textContent = `psd ${s.version} at ${s.listen}, process ${s.pid}. ` +
         (c.last_path === null ? "No checkpoint yet." : `Newest checkpoint: version ${c.last_version}.`) +
         (c.best === null ? "" : ` Best: version ${c.best.version}, ${c.best.path}`) +
         (c.last_error === null ? "" : ` The last one failed: ${c.last_error}`);
+}
+
+function endText(said) {
+    const why = typeof said.reason === "string" ? ` (${said.reason})` : "";
+    const saved = said.checkpoint === null ? "There was no center to save."
+                                           : `Version ${said.version} of the center is saved: ${said.checkpoint}`;
+    return `The job has ended in good order${why}. ${saved}`;
+}
+
+/* What was last seen of the job, with what psd said at its end. Nobody is in it any more. */
+function showEnd() {
+    const {well, said} = job.end, s = job.status, crew = job.crew;
+    byId("state").textContent = "ended";
+    byId("state").className = `badge ${well ? "ready" : "gone"}`;
+    document.body.classList.remove("stale");
+    notice("drain", null);
+    notice("done", well ? endText(said) : null);
+    notice("gone", well ? null : `psd has ended: ${said.error}`);
+    if (well) {
+        s.center.version = s.checkpoint.last_version = said.version;
+        s.checkpoint.last_path = said.checkpoint;
+        showFoot(s);
+    }
+    s.workers = {active: 0, silent: 0, observers: 0};
+    for (const worker of crew.workers.splice(0)) crew.ended.push({...worker, state: "ended", end: "with the job"});
+    crew.ended.sort((a, b) => a.client - b.client);
+    if (!byId("bar").hidden) byId("steps").textContent += ", when last seen";
     showTiles(s);
+    showWorkers(crew);
+}
+
+/* psd answers this when it ends, and not before. */
+async function askForEnd() {
+    if (job.asksForEnd || Date.now() - job.endAskedAt < END_AGAIN_MS) return;
+    job.asksForEnd = true;
+    job.endAskedAt = Date.now();
+    try {
+        const answer = await fetch("end", {cache: "no-store"}), said = await answer.json();
+        if (answer.status === 200 || answer.status === 500) { /* else it begins again, or holds enough of these */
+            job.end = {well: answer.status === 200, said};
+            showEnd();
+        }
+    } catch (error) {
+        job.endAskedAt = -Infinity; /* it was killed, or the way to it broke: asked as soon as it is back */
+    }
+    job.asksForEnd = false;
 }
 
 function showGone() {
@@ -192,12 +278,17 @@ async function look() {
     const since = all ? "" : `?since=${last === undefined ? 0 : last.t}`;
     const [workers, history] = await Promise.all([ask("workers"), ask(`history${since}`)]);
     job.status = status;
+    job.crew = workers;
     job.heardAt = Date.now();
     takeHistory(history.history, all);
     notice("gone", null);
+    notice("done", null);
     document.body.classList.remove("stale");
     showStatus(status);
     showWorkers(workers);
+    if (all) job.end = null;
+    if (job.end === null) askForEnd();
+    else showEnd(); /* these answers are older than it */
     for (const chart of charts)
         if (all || history.history.length > 0) chart.show(job.records);
 }
@@ -209,7 +300,7 @@ async function poll() {
         job.failures = 0;
     } catch (error) {
         job.failures++;
-        if (job.failures > 1 || job.heardAt === 0) showGone(); /* one lost answer is no end */
+        if (job.end === null && (job.failures > 1 || job.heardAt === 0)) showGone(); /* one lost answer is no end */
         wait = Math.min(POLL_MS * 2 ** Math.min(job.failures - 1, 5), LONGEST_WAIT_MS);
     }
     job.timer = setTimeout(poll, wait);

@@ -1,5 +1,6 @@
-/* data.c: images/s of a training stream, made when asked for and made ahead, in turn so that a noisy
- * neighbour meets both; medians. The reader takes batches and does nothing else. */
+/* data.c: images/s of a training stream, made when asked for and made ahead, and of photographs what the JPEG
+ * library alone decodes; in turn so that a noisy neighbour meets all of them; medians. The reader takes
+ * batches and does nothing else. */
 #include "proto/clock.h"
 #include "tests/bench/data/data.h"
 
@@ -10,16 +11,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "nets/data/data.h"
+#include "tests/bench/data/jpegs.h"
 
 const char bench_data_help[] = "training batches of a data set: images/s, with and without threads";
 
 #define BLOCK_S 0.25
 enum { MAX_BLOCKS = 1000 };
+enum { BY_READER, AHEAD, DECODE_ALONE, N_WAYS };
 
 struct options {
-    const char *data;
+    const char *data, *view;
     uint32_t side, batch, prefetch, threads;
     double seconds;
     bool json;
@@ -28,8 +32,14 @@ struct options {
 static void usage(FILE *out)
 {
     fputs("usage: psbench data [--data digits] [--side 0] [--batch 64] [--prefetch 4] [--data-threads 1] "
-          "[--seconds 5] [--json]\n"
-          "  --data: digits, mnist:DIR or cifar10:DIR; --side: of the images, 0: as they are stored\n",
+          "[--seconds 5] [--view crop] [--json]\n"
+          "  --data: digits, mnist:DIR, cifar10:DIR or images:DIR; --side: of the images, 0: as they are "
+          "stored, "
+          "or 224;\n"
+          "  --view: of images, as psworker has it. Images in JPEG are also decoded by libjpeg-turbo alone: "
+          "the "
+          "same files, from\n"
+          "  memory, at the same scale, on one thread\n",
           out);
 }
 
@@ -46,10 +56,9 @@ static bool read_number(const char *name, const char *text, double least, double
 static bool parse(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {
-        {"data", 1, NULL, 'd'},         {"side", 1, NULL, 's'},
-        {"batch", 1, NULL, 'b'},        {"prefetch", 1, NULL, 'p'},
-        {"data-threads", 1, NULL, 't'}, {"seconds", 1, NULL, 'c'},
-        {"json", 0, NULL, 'j'},         {NULL, 0, NULL, 0},
+        {"data", 1, NULL, 'd'},     {"side", 1, NULL, 's'},         {"batch", 1, NULL, 'b'},
+        {"prefetch", 1, NULL, 'p'}, {"data-threads", 1, NULL, 't'}, {"seconds", 1, NULL, 'c'},
+        {"json", 0, NULL, 'j'},     {"view", 1, NULL, 'v'},         {NULL, 0, NULL, 0},
     };
     int found, at;
     double v = 0;
@@ -61,6 +70,9 @@ static bool parse(int argc, char **argv, struct options *o)
         switch (found) {
         case 'd':
             o->data = optarg;
+            break;
+        case 'v':
+            o->view = optarg;
             break;
         case 'j':
             o->json = true;
@@ -102,81 +114,132 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Images/s over one block; negative errno. */
-static double run_block(struct cnn_stream *s, float *images, uint16_t *labels)
+/* Images a second, of the wall's time and of this thread's: the second is what a neighbour does not disturb.
+ */
+struct rate {
+    double wall, cpu;
+};
+
+static double thread_s(void)
 {
-    double start = ps_now_s(), end = start;
+    struct rusage u;
+    getrusage(RUSAGE_THREAD, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+/* One of the ways to images: how many the call gave, or negative errno. */
+struct way {
+    struct cnn_stream *stream; /* NULL: jpegs */
+    struct bench_jpegs *jpegs;
+    uint32_t n_ready; /* batches that wait when a block begins, and do not count */
+};
+
+static int draw(const struct way *way)
+{
+    struct cnn_batch batch;
+    if (way->stream != NULL)
+        return cnn_stream_lend(way->stream, &batch);
+    bench_jpegs_decode(way->jpegs);
+    return 1;
+}
+
+/* Over one block. False: the stream failed. */
+static bool run_block(const struct way *way, struct rate *out)
+{
+    for (uint32_t i = 0; i < way->n_ready; i++)
+        if (draw(way) < 0)
+            return false;
+    double start = ps_now_s(), cpu = thread_s(), end = start;
     uint64_t n_images = 0;
     do {
-        int n = cnn_stream_next(s, images, labels);
+        int n = draw(way);
         if (n < 0)
-            return n;
+            return false;
         n_images += (uint32_t)n;
         end = ps_now_s();
     } while (end - start < BLOCK_S);
-    return (double)n_images / (end - start);
+    *out = (struct rate){(double)n_images / (end - start), (double)n_images / (thread_s() - cpu)};
+    return true;
 }
 
-/* A stream that is not being read has its queue full and its threads asleep: neither way disturbs the other.
- */
-static bool measure(const struct options *o, struct cnn_stream *const streams[2], float *images,
-                    uint16_t *labels, double rates[2], struct ps_error *err)
+/* A stream that is not being read has its queue full and its threads asleep: no way disturbs the other. */
+static bool measure(const struct options *o, const struct way *ways, uint32_t n_ways, struct rate *rates,
+                    struct ps_error *err)
 {
-    double all[2][MAX_BLOCKS], end = ps_now_s() + o->seconds;
+    static double wall[N_WAYS][MAX_BLOCKS], cpu[N_WAYS][MAX_BLOCKS];
+    double end = ps_now_s() + o->seconds;
     int n = 0;
-    while (n < MAX_BLOCKS && (n < 3 || ps_now_s() < end)) {
-        for (int way = 0; way < 2; way++) {
-            all[way][n] = run_block(streams[way], images, labels);
-            if (all[way][n] < 0) {
-                ps_fail(err, -EIO, "%s", cnn_stream_error(streams[way]));
+    for (; n < MAX_BLOCKS && (n < 3 || ps_now_s() < end); n++)
+        for (uint32_t way = 0; way < n_ways; way++) {
+            struct rate rate;
+            if (!run_block(&ways[way], &rate)) {
+                ps_fail(err, -EIO, "%s", cnn_stream_error(ways[way].stream));
                 return false;
             }
+            wall[way][n] = rate.wall;
+            cpu[way][n] = rate.cpu;
         }
-        n++;
-    }
-    for (int way = 0; way < 2; way++) {
-        qsort(all[way], (size_t)n, sizeof all[way][0], by_value);
-        rates[way] = all[way][n / 2];
+    for (uint32_t way = 0; way < n_ways; way++) {
+        qsort(wall[way], (size_t)n, sizeof wall[way][0], by_value);
+        qsort(cpu[way], (size_t)n, sizeof cpu[way][0], by_value);
+        rates[way] = (struct rate){wall[way][n / 2], cpu[way][n / 2]};
     }
     return true;
+}
+
+/* alone: libjpeg-turbo's; 0: not measured. */
+static void print(const struct options *o, const char *name, const struct rate rates[N_WAYS])
+{
+    const struct rate alone = rates[DECODE_ALONE], reader = rates[BY_READER];
+    if (o->json) {
+        printf("{\"bench\":\"data\",\"data\":\"%s\",\"batch\":%u,\"prefetch\":%u,\"data_threads\":%u,"
+               "\"images_s\":%.1f,\"images_s_prefetch\":%.1f",
+               name, o->batch, o->prefetch, o->threads, reader.wall, rates[AHEAD].wall);
+        if (alone.wall > 0)
+            printf(
+                ",\"images_cpu_s\":%.1f,\"images_cpu_s_libjpeg_turbo\":%.1f,\"part_of_libjpeg_turbo\":%.3f",
+                reader.cpu, alone.cpu, reader.cpu / alone.cpu);
+        printf("}\n");
+        return;
+    }
+    printf("%s, batch %u\n  by the reader     %10.0f images/s\n  %u made ahead, %u thread%s %8.0f images/s\n",
+           name, o->batch, reader.wall, o->prefetch, o->threads, o->threads == 1 ? " " : "s",
+           rates[AHEAD].wall);
+    if (alone.wall > 0)
+        printf(
+            "  a second of one thread: %.0f images read, decoded, scaled, cropped and flipped; libjpeg-turbo "
+            "alone decodes\n  %.0f of the same files at the same scale: %.1f %%\n",
+            reader.cpu, alone.cpu, 100 * reader.cpu / alone.cpu);
 }
 
 static int run(const struct options *o, const struct cnn_data *data, struct ps_error *err)
 {
     struct cnn_stream *streams[2] = {NULL, NULL};
+    struct bench_jpegs *jpegs = NULL;
     struct cnn_data_info info;
-    double rates[2];
+    struct rate rates[N_WAYS] = {{0, 0}};
     int rc = 1;
     cnn_data_info(data, &info);
-    size_t n_pixels = (size_t)info.channels * info.height * info.width;
-    float *images = calloc(o->batch, n_pixels * sizeof *images); /* a view is never larger than the images */
-    uint16_t *labels = calloc(o->batch, sizeof *labels);
     struct cnn_stream_options opt = {
         .split = CNN_TRAIN, .seed = 1, .batch = o->batch, .height = o->side, .width = o->side};
-    if (images == NULL || labels == NULL)
-        goto out;
-    if (cnn_stream_create(data, &opt, &streams[0], err) != 0)
+    if (cnn_stream_create(data, &opt, &streams[BY_READER], err) != 0)
         goto out;
     opt.prefetch = o->prefetch;
     opt.threads = o->threads;
-    if (cnn_stream_create(data, &opt, &streams[1], err) != 0)
+    if (cnn_stream_create(data, &opt, &streams[AHEAD], err) != 0 ||
+        bench_jpegs_open(data, o->side, &jpegs, err) != 0)
         goto out;
-    if (!measure(o, streams, images, labels, rates, err))
+    const struct way ways[N_WAYS] = {
+        {streams[BY_READER], NULL, 0}, {streams[AHEAD], NULL, o->prefetch + 1}, {NULL, jpegs, 0}};
+    if (!measure(o, ways, jpegs != NULL ? N_WAYS : DECODE_ALONE, rates, err))
         goto out;
     rc = 0;
-    if (o->json)
-        printf("{\"bench\":\"data\",\"data\":\"%s\",\"batch\":%u,\"prefetch\":%u,\"data_threads\":%u,"
-               "\"images_s\":%.1f,\"images_s_prefetch\":%.1f}\n",
-               info.name, o->batch, o->prefetch, o->threads, rates[0], rates[1]);
-    else
-        printf("%s, batch %u\n  by the reader     %10.0f images/s\n  %u made ahead, %u thread%s %8.0f "
-               "images/s\n",
-               info.name, o->batch, rates[0], o->prefetch, o->threads, o->threads == 1 ? " " : "s", rates[1]);
+    print(o, info.name, rates);
 out:
-    cnn_stream_destroy(streams[0]);
-    cnn_stream_destroy(streams[1]);
-    free(images);
-    free(labels);
+    bench_jpegs_close(jpegs);
+    cnn_stream_destroy(streams[BY_READER]);
+    cnn_stream_destroy(streams[AHEAD]);
     return rc;
 }
 
@@ -192,7 +255,8 @@ int bench_data(int argc, char **argv)
     }
     if (!parse(argc, argv, &o))
         return 2;
-    int rc = cnn_data_open(o.data, &data, &err);
+    struct cnn_data_options opt = {.view = o.view, .max_damaged = CNN_MAX_DAMAGED};
+    int rc = cnn_data_open_with(o.data, &opt, &data, &err);
     if (rc == 0)
         rc = run(&o, data, &err);
     else

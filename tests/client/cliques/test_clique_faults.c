@@ -470,7 +470,7 @@ static void *be_hostile(void *arg)
 {
     struct rig *r = arg;
     struct psc_ring ring = {
-        .members = 2, .links = 1, .segment_bytes = 65536, .timeout_ms = 5000, .stop_fd = -1};
+        .members = 2, .links = 1, .segment_bytes = 65536, .timeout_ms = 5000, .step_ms = 5000, .stop_fd = -1};
     struct psc_meeting m = {.place = r->place + strlen("file:"),
                             .name = "0",
                             .members = 2,

@@ -1,5 +1,6 @@
-/* A member that computes is not silent, however long it takes; one whose process stands still is, and all are
- * told within timeout_ms which. Time is driven, as in test_clique_faults.c. */
+/* A member that computes is not silent; one whose process stands still is, and all are told within timeout_ms
+ * which. Who computes for longer than step_ms while others wait is taken for hung, and all are told which.
+ * Time is driven, as in test_clique_faults.c. */
 #include <linux/filter.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -158,6 +159,71 @@ START_TEST(a_silent_member_is_named_by_all)
 }
 END_TEST
 
+/* A member whose process runs and which does not come: the others wait for step_ms, and no longer. */
+enum { STEP_MS = 4 * TIMEOUT_MS, HANG_MS = 40 * TIMEOUT_MS };
+
+static void hang(struct rig_member *m)
+{
+    const struct silence *s = m->arg;
+    bool hangs = m->index == s->stopped;
+    char text[120];
+    const char *const says[] = {text, "while its process runs: it computes or hangs (step_ms: 4800)"};
+    float *x = calloc(s->n + 1, sizeof *x);
+    snprintf(text, sizeof text, "rank %d is away from the clique's calls for ", s->stopped);
+    rig_ok(m, m->rc);
+    rig_ok(m, psc_barrier(m->q));
+    ps_sleep_us(UINT64_C(1000) * (hangs ? HANG_MS : (uint64_t)s->timeouts[m->index] * TIMEOUT_MS));
+    double begin = ps_now_s();
+    int rc = psc_allreduce(m->q, x, s->n, NULL);
+    if (s->timeouts[m->index] == 0 && !hangs)
+        ck_assert_double_ge(ps_now_s() - begin, 1e-3 * STEP_MS - 1e-3);
+    ck_assert_double_lt(ps_now_s() - begin, 1e-3 * (STEP_MS + 4 * TIMEOUT_MS));
+    crowd_expect_failure(m, rc, says, ROWS(says));
+    free(x);
+}
+
+START_TEST(a_hung_member_is_named_by_all)
+{
+    const struct silence *s = &silences[_i];
+    for (size_t k = 0; k < ROWS(rig_kinds); k++) {
+        struct rig r;
+        rig_init(&r, &rig_kinds[k], s->members, hang, (void *)(uintptr_t)s);
+        for (int i = 0; i < s->members; i++) {
+            r.member[i].opt.timeout_ms = TIMEOUT_MS;
+            r.member[i].opt.step_ms = STEP_MS;
+            crowd_start(&r, i);
+        }
+        crowd_drive();
+        rig_finish(&r);
+    }
+}
+END_TEST
+
+/* Nobody is blamed for the time in which nobody waited. */
+static void compute_together(struct rig_member *m)
+{
+    float x[1000] = {0};
+    rig_ok(m, m->rc);
+    for (int round = 0; round < 2; round++) {
+        ps_sleep_us(UINT64_C(1000) * (HANG_MS + (m->index == 1 ? STEP_MS - TIMEOUT_MS : 0)));
+        rig_ok(m, psc_allreduce(m->q, x, ROWS(x), NULL));
+    }
+}
+
+START_TEST(members_that_compute_together_take_their_time)
+{
+    struct rig r;
+    rig_init(&r, &rig_kinds[_i], 4, compute_together, NULL);
+    for (int i = 0; i < 4; i++) {
+        r.member[i].opt.timeout_ms = TIMEOUT_MS;
+        r.member[i].opt.step_ms = STEP_MS;
+        crowd_start(&r, i);
+    }
+    crowd_drive();
+    rig_finish(&r);
+}
+END_TEST
+
 /* A member that is a process: no time passes for it, since only the test's clock is driven. */
 static _Atomic int *calls; /* of each member */
 
@@ -293,6 +359,8 @@ int main(void)
     } tests[] = {{a_member_that_computes_for_long_breaks_nothing, ROWS(tasks)},
                  {members_may_bear_silences_of_different_lengths, 1},
                  {a_silent_member_is_named_by_all, ROWS(silences)},
+                 {a_hung_member_is_named_by_all, ROWS(silences)},
+                 {members_that_compute_together_take_their_time, ROWS(rig_kinds)},
                  {a_stopped_process_is_named_by_all, ROWS(rig_kinds)},
                  {a_link_that_ends_without_a_word_is_noticed, 1},
                  {a_member_without_memory_is_named_by_all, 1}};

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/psclient.h"
 #include "tests/client/results.h"
@@ -286,6 +287,57 @@ START_TEST(report_reaches_the_status_page)
 }
 END_TEST
 
+/* What a worker says of itself is text of a bounded length, whatever bytes it has sent. */
+START_TEST(what_is_trained_is_told)
+{
+    char net[300], text[300], expected[200];
+    struct psc_options opt;
+    struct psc *c;
+    memset(net, 'n', sizeof net - 1);
+    net[sizeof net - 1] = 0;
+    memcpy(net, "a\033[2J\n\"<b>\xff", 11);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.net = net;
+    opt.data = "digits";
+    opt.steps = 4;
+    opt.retry_ms = 60000;
+    opt.heartbeat_ms = heartbeat_ms;
+    assert_ok(c, psc_open(&opt, &c));
+    memset(net, 'x', sizeof net - 1); /* it was copied */
+    assert_ok(c, psc_begin(c, model, 2, x));
+    memset(expected, 'n', sizeof expected);
+    memcpy(expected, "a?[2J?\"<b>?", 11);
+    expected[63] = 0;
+    ck_assert(daemon_text(&psd, "/workers", "workers.0.net", text, sizeof text));
+    ck_assert_str_eq(text, expected);
+    ck_assert(daemon_text(&psd, "/status", "training.nets.0", text, sizeof text));
+    ck_assert_str_eq(text, expected);
+    ck_assert(daemon_text(&psd, "/workers", "workers.0.data", text, sizeof text));
+    ck_assert_str_eq(text, "digits");
+    ck_assert_double_eq(daemon_number(&psd, "/workers", "workers.0.steps"), 4);
+    ck_assert_double_eq(daemon_number(&psd, "/workers", "workers.0.learning_rate"), 1);
+    ck_assert_double_eq(daemon_number(&psd, "/status", "parameters.learning_rate_now"), 1);
+    for (int i = 0; i < 3; i++)
+        assert_ok(c, psc_step(c, y, zeros, 1));
+    ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_wanted"), 4);
+    psc_close(c); /* its last words have the last step */
+    ck_assert(daemon_workers_become(&psd, 0));
+    ck_assert_double_eq(daemon_number(&psd, "/workers", "ended.0.clock"), 3);
+    ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_done"), 3);
+    ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_wanted"), 4);
+
+    opt.net = opt.data = NULL;
+    opt.steps = UINT64_MAX; /* more than anybody takes: as good as not told */
+    assert_ok(c, psc_open(&opt, &c));
+    assert_ok(c, psc_begin(c, model, 2, x));
+    ck_assert(isnan(daemon_number(&psd, "/workers", "workers.0.steps")));
+    ck_assert(isnan(daemon_number(&psd, "/status", "training.steps_wanted")));
+    ck_assert(!daemon_text(&psd, "/workers", "workers.0.net", text, sizeof text));
+    psc_close(c);
+}
+END_TEST
+
 /* psd does not hear it, so the caller is told. */
 START_TEST(an_evaluation_is_an_observers_that_has_begun)
 {
@@ -376,6 +428,7 @@ int main(void)
     tcase_add_test(tc, push_sets_what_others_pull);
     tcase_add_test(tc, info_tells_what_happened);
     tcase_add_test(tc, report_reaches_the_status_page);
+    tcase_add_test(tc, what_is_trained_is_told);
     tcase_add_test(tc, an_evaluation_is_an_observers_that_has_begun);
     tcase_add_loop_test(tc, server_that_comes_back_with_another_method_is_followed, 0, 2);
     tcase_add_test(tc, draining_is_told_and_no_error);

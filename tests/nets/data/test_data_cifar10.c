@@ -68,7 +68,7 @@ static void expect_unparsed(size_t len, const char *const *parts)
 {
     struct ps_error err = {""};
     uint32_t n = 77;
-    ck_assert_int_eq(cnn_cifar_parse("file.bin", bytes, len, &n, &err), -EBADMSG);
+    ck_assert_int_eq(cnn_cifar_parse(&cnn_cifar_10, "file.bin", bytes, len, &n, &err), -EBADMSG);
     ck_assert_uint_eq(n, 77);
     expect_parts(err.text, parts);
 }
@@ -78,9 +78,9 @@ START_TEST(whole_files_parse)
 {
     uint32_t n;
     cifar_fill(0, bytes);
-    ck_assert_int_eq(cnn_cifar_parse("file.bin", bytes, CIFAR_FILE_BYTES, &n, NULL), 0);
+    ck_assert_int_eq(cnn_cifar_parse(&cnn_cifar_10, "file.bin", bytes, CIFAR_FILE_BYTES, &n, NULL), 0);
     ck_assert_uint_eq(n, CIFAR_PER_FILE);
-    ck_assert_int_eq(cnn_cifar_parse("file.bin", bytes, 3073, &n, NULL), 0);
+    ck_assert_int_eq(cnn_cifar_parse(&cnn_cifar_10, "file.bin", bytes, 3073, &n, NULL), 0);
     ck_assert_uint_eq(n, 1);
 }
 END_TEST
@@ -154,7 +154,7 @@ END_TEST
 
 START_TEST(bad_specs)
 {
-    static const char *const specs[] = {"cifar10", "cifar10:", "cifar100:x"};
+    static const char *const specs[] = {"cifar10", "cifar10:", "cifar1000:x"};
     struct cnn_data *data;
     struct ps_error err = {""};
     ck_assert_int_eq(cnn_data_open(specs[_i], &data, &err), -EINVAL);

@@ -1,6 +1,7 @@
 /* Batches made ahead: the same as those made when asked for, in the same order, from any place and to any
  * end. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,10 +19,27 @@ static atomic_uint n_made;
 static struct cnn_image_id bad;
 static bool has_bad;
 
+/* Images of which so many are begun before any is made: as many threads are needed. 0: none is waited for. */
+static atomic_uint n_meeting, n_there;
+static pthread_mutex_t meeting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t met = PTHREAD_COND_INITIALIZER;
+
+static void meet(void)
+{
+    pthread_mutex_lock(&meeting);
+    n_there++;
+    pthread_cond_broadcast(&met);
+    while (n_there < n_meeting)
+        pthread_cond_wait(&met, &meeting);
+    pthread_mutex_unlock(&meeting);
+}
+
 static int spelled_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                          struct ps_error *err)
 {
     (void)self;
+    if (n_meeting > 0)
+        meet();
     /* Not by giving the cpu away: on a busy machine it comes back much later. */
     for (volatile uint32_t i = 0; i < (id->index * 2654435761u >> 28) * 200; i++)
         ;
@@ -67,13 +85,8 @@ static struct cnn_stream *create(enum cnn_split split, uint32_t prefetch, uint32
 {
     struct cnn_stream *s = NULL;
     struct ps_error err = {""};
-    struct cnn_stream_options opt = {.split = split,
-                                     .seed = 5,
-                                     .rank = 2,
-                                     .batch = BATCH,
-                                     .prefetch = prefetch,
-                                     .threads = threads,
-                                     .lends = true};
+    struct cnn_stream_options opt = {
+        .split = split, .seed = 5, .rank = 2, .batch = BATCH, .prefetch = prefetch, .threads = threads};
     ck_assert_msg(cnn_stream_create(&spelled, &opt, &s, &err) == 0, "%s", err.text);
     return s;
 }
@@ -310,36 +323,63 @@ START_TEST(bad_options)
 }
 END_TEST
 
-/* Of the batch under test, when the threads have made all that they may make beside it. */
-static void check_lent(uint32_t prefetch, int k, const struct batch *expected, const float *images,
-                       const uint16_t *labels)
+/* The bytes and labels of a lent batch are those expected. */
+static void check_lent(const struct cnn_batch *lent, const struct batch *expected)
+{
+    const uint8_t *bytes = lent->images;
+    ck_assert_int_eq(lent->pixels, CNN_PIXELS_BYTE);
+    ck_assert_uint_eq(lent->n, BATCH);
+    for (int i = 0; i < BATCH * PIXELS; i++)
+        assert_quick(lent->value_of[0][bytes[i]] == expected->images[i]);
+    ck_assert_mem_eq(lent->labels, expected->labels, sizeof expected->labels);
+}
+
+/* Batch k, when the threads have made all that they may make beside it. */
+static void check_when_full(uint32_t prefetch, int k, const struct batch *expected,
+                            const struct cnn_batch *lent)
 {
     double end = unit_now_s() + UNIT_HANG_S;
     while (atomic_load(&n_made) < (unsigned)(k + 1 + (int)prefetch) * BATCH && unit_now_s() < end)
         unit_nap_ms(1);
-    ck_assert_mem_eq(images, expected->images, sizeof expected->images);
-    ck_assert_mem_eq(labels, expected->labels, sizeof expected->labels);
+    check_lent(lent, expected);
 }
 
 START_TEST(lent_batches_stay_until_the_next)
 {
     struct batch expected[12];
     struct cnn_stream *made = create(CNN_TRAIN, 0, 0), *ahead;
-    const float *images;
-    const uint16_t *labels;
+    struct cnn_batch lent;
     for (int k = 0; k < 12; k++)
         take(made, &expected[k]);
     ck_assert_int_eq(cnn_stream_seek(made, &(struct cnn_position){0, 0}, NULL), 0);
-    ck_assert_int_eq(cnn_stream_lend(made, &images, &labels), BATCH);
-    ck_assert_mem_eq(images, expected[0].images, sizeof expected[0].images);
+    ck_assert_int_eq(cnn_stream_lend(made, &lent), BATCH);
+    check_lent(&lent, &expected[0]);
     cnn_stream_destroy(made);
     atomic_store(&n_made, 0);
     ahead = create(CNN_TRAIN, ways[_i].prefetch, ways[_i].threads);
     for (int k = 0; k < 12; k++) {
-        ck_assert_int_eq(cnn_stream_lend(ahead, &images, &labels), BATCH);
-        check_lent(ways[_i].prefetch, k, &expected[k], images, labels);
+        ck_assert_int_eq(cnn_stream_lend(ahead, &lent), BATCH);
+        check_when_full(ways[_i].prefetch, k, &expected[k], &lent);
     }
     cnn_stream_destroy(ahead);
+}
+END_TEST
+
+/* With one batch ahead, all threads work on that one: its images are waited for by each other, and no thread
+ * could make two of them. */
+START_TEST(several_threads_make_one_batch)
+{
+    struct batch expected, got;
+    read_plain(CNN_TRAIN, plain);
+    expected = plain[0];
+    n_meeting = BATCH;
+    struct cnn_stream *s = create(CNN_TRAIN, 1, BATCH);
+    take(s, &got);
+    n_meeting = 0;
+    pthread_cond_broadcast(&met);
+    ck_assert_int_eq(got.n, BATCH);
+    ck_assert_mem_eq(got.images, expected.images, sizeof got.images);
+    cnn_stream_destroy(s);
 }
 END_TEST
 
@@ -351,6 +391,7 @@ int main(void)
     tcase_add_loop_test(tc, test_batches_are_the_same_and_end, 0, N_WAYS);
     tcase_add_loop_test(tc, a_stream_goes_on_from_any_place, 0, N_WAYS + 1);
     tcase_add_loop_test(tc, lent_batches_stay_until_the_next, 0, N_WAYS);
+    tcase_add_test(tc, several_threads_make_one_batch);
     tcase_add_test(tc, places_that_are_none);
     tcase_add_test(tc, the_seam_of_two_epochs);
     tcase_add_loop_test(tc, an_error_travels_to_the_reader, 0, N_WAYS + 1);

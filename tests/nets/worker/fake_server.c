@@ -48,8 +48,11 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
     fake_seen.n_tensors = n_tensors;
+    fake_seen.x_first = x[0];
     for (size_t i = 0; i < n_tensors; i++) {
         uint64_t n = 1;
+        fake_seen.rates += tensors[i].rate;
+        fake_seen.n_frozen += tensors[i].role == PSC_FROZEN;
         if (tensors[i].offset != c->n)
             return PSC_EINVAL;
         for (uint32_t d = 0; d < tensors[i].n_dims; d++)
@@ -65,7 +68,11 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    (void)n_samples;
+    double squares = 0;
+    for (size_t i = 0; i < c->n; i++)
+        squares += (double)g[i] * (double)g[i];
+    fake_seen.g_norm = fmax(fake_seen.g_norm, sqrt(squares));
+    fake_seen.n_samples = n_samples;
     fake_seen.steps++;
     if (fake_seen.steps == fake_plan.raise_at)
         kill(getpid(), SIGTERM);
@@ -149,6 +156,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
     (void)c;
     fake_seen.reports++;
     fake_seen.test_accuracy = m->test_accuracy;
+    fake_seen.loss = m->loss;
     return PSC_OK;
 }
 

@@ -23,10 +23,14 @@ struct fake_plan {
 struct fake_seen {
     uint64_t steps, pulls, averages, points, reports, closes, waits, saves, loads;
     int32_t kind, rank;
-    size_t n_tensors;
+    size_t n_tensors, n_frozen;
+    double rates; /* the sum of all tensors' */
     struct psc_local local;
-    double test_accuracy; /* of the last report */
-    float x_sum;          /* of the vector after the last step */
+    double test_accuracy, loss; /* of the last report */
+    float x_first;              /* what psc_begin was offered, of its first float */
+    size_t n_samples;           /* of the last step */
+    double g_norm;              /* the largest of all steps */
+    float x_sum;                /* of the vector after the last step */
 };
 
 extern struct fake_plan fake_plan;

@@ -39,7 +39,8 @@ static int run(const char *line)
     return rc;
 }
 
-#define TRAIN "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 40"
+#define EVALUATE "--server tcp://127.0.0.1:1 --net linear --evaluate"
+#define TRAIN    "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 40"
 
 START_TEST(training_takes_the_steps_asked_for)
 {
@@ -260,6 +261,251 @@ START_TEST(prefetch_changes_no_bit)
 }
 END_TEST
 
+/* A safetensors file for linear, whose tensor `name` has one more row than `rows`. */
+static void write_first_point(const char *path, const char *name, int rows)
+{
+    char header[200];
+    static const float values[11 * 784] = {0.625f};
+    int n = snprintf(header, sizeof header,
+                     "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,784],\"data_offsets\":[0,%d]}}", name, rows,
+                     rows * 784 * 4);
+    uint64_t len = (uint64_t)n;
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    fwrite(&len, sizeof len, 1, f);
+    fwrite(header, 1, len, f);
+    fwrite(values, sizeof *values, (size_t)rows * 784, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Both of its tensors. */
+static void write_all_of_linear(const char *path)
+{
+    static const char header[] =
+        "{\"fc1.weight\":{\"dtype\":\"F32\",\"shape\":[10,784],\"data_offsets\":[0,31360]},"
+        "\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[10],\"data_offsets\":[31360,31400]}}";
+    static const float values[7850] = {0.5f};
+    uint64_t len = sizeof header - 1;
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    fwrite(&len, sizeof len, 1, f);
+    fwrite(header, 1, len, f);
+    fwrite(values, sizeof *values, 7850, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+START_TEST(the_first_point_comes_from_a_file)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, TRAIN " --init %s", path);
+    write_first_point(path, "fc1.weight", 10);
+    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_float_eq(fake_seen.x_first, 0.625f);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    unlink(path);
+}
+END_TEST
+
+/* Of no such file does a server hear. */
+START_TEST(a_first_point_that_does_not_fit_is_refused_before)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, TRAIN " --init %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_DATA); /* empty */
+    write_first_point(path, "fc1.weight", 11);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    write_first_point(path, "conv1.weight", 10);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    write_first_point(path, "fc1.weight", 10);
+    ck_assert_int_eq(truncate(path, 31000), 0);
+    setup();
+    ck_assert_int_eq(run(line), CNN_EXIT_DATA);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --init /tmp"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --init /no/such/file"), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(gradients_are_cut_down_and_added_up)
+{
+    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_double_gt(fake_seen.g_norm, 0.5);
+    ck_assert_uint_eq(fake_seen.n_samples, 32);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --clip-norm 0.25"), CNN_EXIT_OK);
+    ck_assert_double_eq_tol(fake_seen.g_norm, 0.25, 1e-6);
+    /* The same images in fewer steps: an epoch has as many. */
+    setup();
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 1024 --accumulate 4 --epochs 1"),
+                     CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 15);
+    ck_assert_uint_eq(fake_seen.n_samples, 4096);
+    float added = fake_seen.x_sum;
+    setup();
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
+    ck_assert_float_eq_tol(fake_seen.x_sum, added, 1e-3f); /* 7850 floats, each within 1e-7 */
+}
+END_TEST
+
+START_TEST(rates_are_the_manifests)
+{
+    ck_assert_int_eq(run(TRAIN " --rates *.bias=2.5"), CNN_EXIT_OK);
+    ck_assert_double_eq(fake_seen.rates, 3.5);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates *=4 --freeze fc1.bias"), CNN_EXIT_OK);
+    ck_assert_double_eq(fake_seen.rates, 4); /* what is frozen has none */
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates conv1.*=2"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --rates fc1.bias=0"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+}
+END_TEST
+
+START_TEST(frozen_tensors_are_the_manifests)
+{
+    ck_assert_int_eq(run(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.n_frozen, 1);
+    setup();
+    ck_assert_int_eq(run(EVALUATE " --once --freeze fc1.bias"), CNN_EXIT_OK); /* the manifest is the job's */
+    ck_assert_uint_eq(fake_seen.n_frozen, 1);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --freeze conv1.*"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run(TRAIN " --freeze *"), CNN_EXIT_USAGE); /* nothing is left */
+    ck_assert_uint_eq(fake_seen.n_tensors, 0);
+}
+END_TEST
+
+/* run, with stdout in a file. */
+static int run_into(const char *path, const char *line)
+{
+    int kept = dup(STDOUT_FILENO);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fflush(stdout);
+    dup2(fileno(f), STDOUT_FILENO);
+    int rc = run(line);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    fclose(f);
+    return rc;
+}
+
+#define PREDICT "--predict --server tcp://127.0.0.1:1 --net linear --batch 300"
+
+/* A line an image; the accuracy is that of an evaluation, and the results are those of the lines. */
+START_TEST(predictions_are_lines_that_sum_to_one)
+{
+    char path[] = "/tmp/psd-test-predict-XXXXXX", confusion[80], line[256], text[600];
+    unsigned n = 0, correct = 0, index, label, predicted, counts[10][10] = {{0}};
+    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --evaluate --once"), CNN_EXIT_OK);
+    double accuracy = fake_seen.test_accuracy;
+    setup();
+    close(mkstemp(path));
+    snprintf(confusion, sizeof confusion, "%s.confusion", path);
+    snprintf(line, sizeof line, PREDICT " --confusion %s", confusion);
+    ck_assert_int_eq(run_into(path, line), CNN_EXIT_OK);
+    ck_assert_int_eq(fake_seen.kind, PSC_OBSERVER);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_str_eq(text, "index,label,predicted,p0,p1,p2,p3,p4,p5,p6,p7,p8,p9\n");
+    while (fgets(text, sizeof text, f) != NULL) {
+        int at = 0;
+        double sum = 0;
+        char *rest;
+        ck_assert_int_eq(sscanf(text, "%u,%u,%u%n", &index, &label, &predicted, &at), 3);
+        for (rest = text + at; *rest == ',';)
+            sum += strtod(rest + 1, &rest);
+        ck_assert_str_eq(rest, "\n");
+        ck_assert_double_eq_tol(sum, 1, 1e-6);
+        ck_assert_uint_eq(index, n++);
+        ck_assert(label < 10 && predicted < 10);
+        correct += label == predicted;
+        counts[label][predicted]++;
+    }
+    fclose(f);
+    ck_assert_uint_eq(n, 10000);
+    ck_assert_double_eq_tol(correct / 1e4, accuracy, 1e-9);
+
+    char *rest = NULL;
+    size_t size = 0;
+    f = fopen(confusion, "r");
+    ck_assert(f != NULL && getdelim(&rest, &size, '\\', f) > 0); /* the matrix comes after this */
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned k, count;
+        ck_assert(fscanf(f, "%u", &k) == 1 && k == i);
+        for (k = 0; k < 10; k++)
+            ck_assert(fscanf(f, "%u", &count) == 1 && count == counts[i][k]);
+    }
+    fclose(f);
+    free(rest);
+    unlink(path);
+    unlink(confusion);
+}
+END_TEST
+
+/* Without a server: the file has all of the net, or what it lacks is named. */
+START_TEST(predicting_with_a_first_point)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
+    close(mkstemp(path));
+    write_first_point(path, "fc1.weight", 10);
+    snprintf(line, sizeof line, "--predict --net linear --init %s", path);
+    ck_assert_int_eq(run(line), CNN_EXIT_USAGE); /* the bias */
+    write_all_of_linear(path);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
+    ck_assert_int_eq(fake_seen.kind, 0);
+    setup();
+    ck_assert_int_eq(run_into("/dev/full", line), CNN_EXIT_INTERNAL);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(nothing_is_predicted_when_the_center_is_gone)
+{
+    fake_plan.pull = PSC_EGONE;
+    fake_plan.pull_from = 1;
+    ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
+    setup();
+    fake_plan.begin = PSC_DRAINED;
+    ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /no/such/folder/file"), CNN_EXIT_INTERNAL);
+}
+END_TEST
+
+/* Each evaluation replaces the file. */
+START_TEST(evaluating_leaves_the_results_of_each_class)
+{
+    char path[] = "/tmp/psd-test-confusion-XXXXXX", line[256], text[4000];
+    close(mkstemp(path));
+    snprintf(line, sizeof line, EVALUATE " --once --json --confusion %s", path);
+    for (int i = 0; i < 2; i++) {
+        setup();
+        ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
+    }
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert(strncmp(text, "{\"vector\":\"center\",\"center_version\":", 36) == 0);
+    ck_assert_ptr_nonnull(strstr(text, "\"confusion\":[["));
+    ck_assert_ptr_null(fgets(text, sizeof text, f));
+    fclose(f);
+    unlink(path);
+}
+END_TEST
+
 static int count_lines(const char *path, double *accuracy)
 {
     char line[256];
@@ -278,8 +524,6 @@ static int count_lines(const char *path, double *accuracy)
     fclose(f);
     return n;
 }
-
-#define EVALUATE "--server tcp://127.0.0.1:1 --net linear --evaluate"
 
 START_TEST(evaluating_once)
 {
@@ -316,6 +560,36 @@ START_TEST(evaluating_the_average)
     ck_assert(fgets(found, sizeof found, f) != NULL && strstr(found, "\"vector\":\"center\"}") != NULL);
     fclose(f);
     unlink(path);
+}
+END_TEST
+
+/* The same images each time; of those, what training would say of the first batch. */
+START_TEST(the_training_loss_stands_beside_the_test_loss)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", line[256], text[400];
+    double loss[2], accuracy;
+    close(mkstemp(path));
+    for (int i = 0; i < 2; i++) {
+        setup();
+        snprintf(line, sizeof line, EVALUATE " --once --batch %d --train-sample 500 --history %s",
+                 i == 0 ? 64 : 200, path);
+        ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    }
+    FILE *f = fopen(path, "r");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+        const char *at = strstr(text, ",\"train_loss\":");
+        ck_assert_ptr_nonnull(at);
+        ck_assert_int_eq(
+            sscanf(at, ",\"train_loss\":%lf,\"train_accuracy\":%lf,\"vector\"", &loss[i], &accuracy), 2);
+        ck_assert(loss[i] > 2 && loss[i] < 5 && accuracy > 0 && accuracy < 0.4); /* nothing was learned */
+    }
+    fclose(f);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-6); /* sums of floats in another order */
+    ck_assert_double_eq_tol(fake_seen.loss, loss[1], 1e-6);
+    unlink(path);
+    setup();
+    ck_assert_int_eq(run(EVALUATE " --once --train-sample 60001"), CNN_EXIT_USAGE);
 }
 END_TEST
 
@@ -381,6 +655,21 @@ START_TEST(training_alone)
 }
 END_TEST
 
+START_TEST(schedules_reach_the_library)
+{
+    ck_assert_int_eq(run("--method sgd --schedule cosine:500:0.1 " ALONE), CNN_EXIT_OK);
+    ck_assert_str_eq(fake_seen.local.schedule, "cosine");
+    ck_assert_uint_eq(fake_seen.local.total_steps, 500);
+    ck_assert_double_eq(fake_seen.local.floor, 0.1);
+    setup();
+    ck_assert_int_eq(run("--method sgd --schedule multi-step:0.2:30:60 " ALONE), CNN_EXIT_OK);
+    ck_assert_str_eq(fake_seen.local.schedule, "multi-step");
+    ck_assert_double_eq(fake_seen.local.gamma, 0.2);
+    ck_assert_uint_eq(fake_seen.local.n_milestones, 2);
+    ck_assert(fake_seen.local.milestones[0] == 30 && fake_seen.local.milestones[1] == 60);
+}
+END_TEST
+
 START_TEST(training_alone_evaluates_the_average)
 {
     fake_plan.averaging = "mean";
@@ -416,6 +705,23 @@ static const struct {
     {"--server tcp://h:1 --frobnicate", "--frobnicate", "allowed"},
     {"--server tcp://h:1 extra", "\"extra\"", "allowed"},
     {"--server tcp://h:1 --net vgg", "--net: \"vgg\"", "allowed: lenet"},
+    {"--server tcp://h:1 --evaluate --init f", "--init: given with --evaluate", "for training"},
+    {"--server tcp://h:1 --init-skip fc2.*", "--init-skip: given without --init", "with it"},
+    {"--predict", "--predict: given without --server and --init", "one of them"},
+    {"--predict --server tcp://h:1 --init f", "--predict: given with --server and --init", "one of them"},
+    {"--predict --server tcp://h:1 --evaluate", "--evaluate and --predict: both given", "one of them"},
+    {"--predict --init f --center", "--center: given without --server", "with it"},
+    {"--predict --server tcp://h:1 --steps 3", "--steps and --predict: both given", "one of them"},
+    {"--server tcp://h:1 --confusion f", "--confusion: given for training", "--evaluate or --predict"},
+    {"--server tcp://h:1 --batch 65536 --accumulate 65536", "--accumulate: 65536 batches", "2^31 - 1 images"},
+    {"--server tcp://h:1 --label-smoothing 1", "--label-smoothing: 1", "0 to below 1"},
+    {"--server tcp://h:1 --evaluate --label-smoothing 0.1", "--label-smoothing: given with --evaluate",
+     "for training"},
+    {"--server tcp://h:1 --train-sample 9", "--train-sample: given without --evaluate", "with it"},
+    {"--server tcp://h:1 --clip-norm 0", "--clip-norm: 0", "above 0"},
+    {"--server tcp://h:1 --accumulate 0", "--accumulate: \"0\"", "1 to 65536"},
+    {"--server tcp://h:1 --evaluate --accumulate 2", "--accumulate: given with --evaluate", "for training"},
+    {"--server tcp://h:1 --predict --clip-norm 2", "--clip-norm: given with --predict", "for training"},
     {"--server tcp://h:1 --batch 0", "--batch: \"0\"", "1 to 65536"},
     {"--server tcp://h:1 --batch 12x", "--batch: \"12x\"", "1 to 65536"},
     {"--server tcp://h:1 --batch -1", "--batch: \"-1\"", "1 to 65536"},
@@ -460,6 +766,11 @@ static const struct {
     {"--method asgd --averaging-rate 0.5", "--averaging-rate: given for asgd", "with mvasgd"},
     {"--method sgd --weight-decay 2", "--weight-decay: 2", "0 to 1"},
     {"--method sgd --schedule cosine", "--schedule: \"cosine\"", "inv-sqrt:GAMMA"},
+    {"--method sgd --schedule cosine:0", "--schedule", "cosine:STEPS[:FLOOR]"},
+    {"--method sgd --schedule cosine:9:2", "--schedule", "cosine:STEPS[:FLOOR]"},
+    {"--method sgd --schedule multi-step:0.2", "--schedule", "multi-step:FACTOR:STEP"},
+    {"--method sgd --schedule multi-step:0.2:9:9", "--schedule", "rising"},
+    {"--method sgd --schedule plateau", "--schedule", "plateau is psd's"},
     {"--method sgd --schedule step:0.3", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:0", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:9:9", "--schedule", "step:FACTOR:STEPS"},
@@ -521,12 +832,23 @@ int main(void)
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
+    tcase_add_test(tc, gradients_are_cut_down_and_added_up);
+    tcase_add_test(tc, rates_are_the_manifests);
+    tcase_add_test(tc, frozen_tensors_are_the_manifests);
+    tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
+    tcase_add_test(tc, predicting_with_a_first_point);
+    tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
+    tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
+    tcase_add_test(tc, the_first_point_comes_from_a_file);
+    tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
     tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, the_training_loss_stands_beside_the_test_loss);
     tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
+    tcase_add_test(tc, schedules_reach_the_library);
     tcase_add_test(tc, training_alone_evaluates_the_average);
     tcase_add_test(tc, divergence_ends_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);

@@ -50,10 +50,104 @@ START_TEST(inverse_square_root_schedule)
 }
 END_TEST
 
+/* eta (floor + (1 - floor) (1 + cos(pi t / T)) / 2), and eta floor from T on. */
+START_TEST(cosine_schedule) /* a few roundings of numbers below 1: 1e-15 */
+{
+    const struct ps_schedule s = {.kind = PS_SCHEDULE_COSINE, .total_steps = 200, .floor = 0.1};
+    for (uint64_t t = 0; t <= 200; t++)
+        ck_assert_double_eq_tol(ps_schedule_rate(&s, 0.5, t),
+                                0.5 * (0.1 + 0.9 * (1 + cos(M_PI * (double)t / 200)) / 2), 1e-15);
+    ck_assert_double_eq(ps_schedule_rate(&s, 0.5, 0), 0.5);
+    assert_close(ps_schedule_rate(&s, 0.5, 100), 0.275);
+    for (uint64_t t = 200; t < 210; t++)
+        assert_close(ps_schedule_rate(&s, 0.5, t), 0.05);
+    assert_close(ps_schedule_rate(&s, 0.5, UINT64_MAX), 0.05);
+    const struct ps_schedule to_nothing = {.kind = PS_SCHEDULE_COSINE, .total_steps = 7};
+    ck_assert_double_eq_tol(ps_schedule_rate(&to_nothing, 1, 7), 0, 1e-15);
+    for (uint64_t t = 0; t < 7; t++)
+        ck_assert(ps_schedule_rate(&to_nothing, 1, t) > ps_schedule_rate(&to_nothing, 1, t + 1));
+}
+END_TEST
+
+/* Zhang et al.'s ImageNet rates: divided by 5, then by 2. */
+START_TEST(multi_step_schedule)
+{
+    struct ps_schedule s = {.kind = PS_SCHEDULE_MULTI_STEP,
+                            .milestones = {10, 25, 26},
+                            .n_milestones = 3,
+                            .factors = {0.2, 0.5},
+                            .n_factors = 2};
+    for (uint64_t t = 0; t < 40; t++)
+        assert_close(ps_schedule_rate(&s, 0.1, t), t < 10 ? 0.1 : t < 25 ? 0.02 : t < 26 ? 0.01 : 0.005);
+    s.n_factors = 1; /* for all of them */
+    assert_close(ps_schedule_rate(&s, 0.1, UINT64_MAX), 0.1 * 0.2 * 0.2 * 0.2);
+}
+END_TEST
+
+START_TEST(plateau_schedule)
+{
+    struct ps_schedule s = {.kind = PS_SCHEDULE_PLATEAU, .factors = {0.2, 0.5}, .n_factors = 2};
+    const double wanted[] = {0.1, 0.02, 0.01};
+    for (s.drops = 0; s.drops < 3; s.drops++)
+        for (uint64_t t = 0; t < 5; t++)
+            assert_close(ps_schedule_rate(&s, 0.1, t), wanted[s.drops]);
+}
+END_TEST
+
+static const struct {
+    struct ps_schedule s;
+    const char *wants; /* the beginning; NULL: fine */
+} sensible[] = {
+    {{.kind = PS_SCHEDULE_CONSTANT}, NULL},
+    {{.kind = PS_SCHEDULE_COSINE, .total_steps = 1, .floor = 1}, NULL},
+    {{.kind = PS_SCHEDULE_COSINE}, "total_steps"},
+    {{.kind = PS_SCHEDULE_COSINE, .total_steps = 1, .floor = 1.5}, "total_steps"},
+    {{.kind = PS_SCHEDULE_COSINE, .total_steps = 1, .floor = NAN}, "total_steps"},
+    {{.kind = PS_SCHEDULE_MULTI_STEP, .milestones = {5}, .n_milestones = 1, .factors = {0.5}, .n_factors = 1},
+     NULL},
+    {{.kind = PS_SCHEDULE_MULTI_STEP, .factors = {0.5}, .n_factors = 1}, "milestones"},
+    {{.kind = PS_SCHEDULE_MULTI_STEP, .milestones = {0}, .n_milestones = 1, .factors = {0.5}, .n_factors = 1},
+     "milestones"},
+    {{.kind = PS_SCHEDULE_MULTI_STEP,
+      .milestones = {5, 5},
+      .n_milestones = 2,
+      .factors = {0.5},
+      .n_factors = 1},
+     "milestones"},
+    {{.kind = PS_SCHEDULE_MULTI_STEP,
+      .milestones = {5},
+      .n_milestones = 1,
+      .factors = {0.5, 0.5},
+      .n_factors = 2},
+     "factors"},
+    {{.kind = PS_SCHEDULE_MULTI_STEP, .milestones = {5}, .n_milestones = 1, .factors = {0}, .n_factors = 1},
+     "factors"},
+    {{.kind = PS_SCHEDULE_PLATEAU, .factors = {NAN}, .n_factors = 1}, "factors"},
+    {{.kind = PS_SCHEDULE_PLATEAU}, "factors"},
+};
+
+START_TEST(schedules_make_sense)
+{
+    const char *wants = ps_schedule_wants(&sensible[_i].s);
+    if (sensible[_i].wants == NULL)
+        ck_assert_ptr_null(wants);
+    else
+        ck_assert(wants != NULL && strncmp(wants, sensible[_i].wants, strlen(sensible[_i].wants)) == 0);
+}
+END_TEST
+
 START_TEST(warmup_rises_linearly_and_ends)
 {
-    for (int kind = 0; kind <= PS_SCHEDULE_INV_SQRT; kind++) {
-        struct ps_schedule plain = {.kind = (enum ps_schedule_kind)kind, .gamma = 0.5, .step_steps = 4},
+    for (int kind = 0; kind < PS_N_SCHEDULES; kind++) {
+        struct ps_schedule plain = {.kind = (enum ps_schedule_kind)kind,
+                                    .gamma = 0.5,
+                                    .step_steps = 4,
+                                    .total_steps = 20,
+                                    .milestones = {3, 12},
+                                    .n_milestones = 2,
+                                    .factors = {0.2, 0.5},
+                                    .n_factors = 2,
+                                    .drops = 1},
                            s = plain;
         s.warmup_steps = 8;
         for (uint64_t t = 0; t < 8; t++)
@@ -67,10 +161,14 @@ END_TEST
 
 START_TEST(schedules_are_found_by_name)
 {
-    static const char *const names[] = {"constant", "step", "inv-sqrt"};
+    static const char *const names[] = {"constant", "step", "inv-sqrt", "cosine", "multi-step", "plateau"};
+    char list[100];
+    ck_assert_uint_eq(ROWS(names), PS_N_SCHEDULES);
+    ps_schedule_list(list, sizeof list);
+    ck_assert_str_eq(list, "constant, step, inv-sqrt, cosine, multi-step, plateau");
     for (int kind = 0; kind < (int)ROWS(names); kind++)
         ck_assert_int_eq(ps_schedule_parse(names[kind]), kind);
-    ck_assert_int_eq(ps_schedule_parse("cosine"), -EINVAL);
+    ck_assert_int_eq(ps_schedule_parse("triangle"), -EINVAL);
     ck_assert_int_eq(ps_schedule_parse(""), -EINVAL);
 }
 END_TEST
@@ -228,6 +326,10 @@ int main(void)
     tcase_add_test(tc, constant_schedule);
     tcase_add_test(tc, step_schedule);
     tcase_add_test(tc, inverse_square_root_schedule);
+    tcase_add_test(tc, cosine_schedule);
+    tcase_add_test(tc, multi_step_schedule);
+    tcase_add_test(tc, plateau_schedule);
+    tcase_add_loop_test(tc, schedules_make_sense, 0, ROWS(sensible));
     tcase_add_test(tc, warmup_rises_linearly_and_ends);
     tcase_add_test(tc, schedules_are_found_by_name);
     tcase_add_test(tc, staleness_weighs_by_its_kind);

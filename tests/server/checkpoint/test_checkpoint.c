@@ -289,6 +289,13 @@ static const struct {
      "psd.test_accuracy is 'nan'"},
     {"\"psd.rule\"", "\"psd.evaluated_version\":\"1\",\"psd.test_accuracy\":0.5,\"psd.rule\"",
      "psd.test_accuracy is no string"},
+    {"\"psd.rule\"", "\"psd.plateau\":\"-1 0 0.5\",\"psd.rule\"",
+     "psd.plateau is '-1 0 0.5'; allowed are two counts"},
+    {"\"psd.rule\"", "\"psd.plateau\":\"1 0 nan\",\"psd.rule\"", "psd.plateau is '1 0 nan'"},
+    {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5 \",\"psd.rule\"", "psd.plateau is '1 0 0.5 '"},
+    {"\"psd.rule\"", "\"psd.rates\":\"{\\\"bn.mean\\\":5}\",\"psd.rule\"", "'bn.mean': rate 5e-06; allowed"},
+    {"\"psd.rule\"", "\"psd.rates\":\"{\\\"nobody\\\":5}\",\"psd.rule\"",
+     "psd.rates names 1 tensors; 0 of them exist"},
     {"\"__metadata__\"", "\"__metadato__\"", "no object '__metadata__'"},
     {"{\"__metadata__\"", "[\"__metadata__\"", "not JSON"},
 };

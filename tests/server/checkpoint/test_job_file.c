@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "server/checkpoint/job_file.h"
 #include "tests/server/checkpoint/checkpoint_fixture.h"
@@ -44,6 +45,7 @@ static void write_it(struct psd_job_file *f, uint64_t version, bool sync)
     struct psd_job_record r = {.job = 7, .version = version, .names_to = 9, .n_members = 2, .n_active = 1};
     r.members[0] = (struct psd_job_member){3, 8};
     r.members[1] = (struct psd_job_member){1, 9};
+    strcpy(r.settings, "parameters.period=4\n");
     ck_assert_int_eq(psd_job_file_write(f, &r), 0);
     if (sync)
         ck_assert_int_eq(psd_job_file_sync(f), 0);
@@ -75,6 +77,7 @@ START_TEST(what_is_written_is_read)
     ck_assert_uint_eq(r.names_to, 9);
     ck_assert_uint_eq(r.n_members, 2);
     ck_assert_uint_eq(r.members[1].incarnation, 9);
+    ck_assert_str_eq(r.settings, "parameters.period=4\n");
     ck_assert_int_eq(stat(PSD_JOB_FILE, &st), 0);
     ck_assert_int_eq(st.st_mode & 0777, 0600);
     off_t size = st.st_size;
@@ -107,6 +110,34 @@ START_TEST(a_write_that_was_cut_leaves_the_one_before)
     spoil(0, 100);
     spoil(1, 100);
     bool found;
+    read_it(&found);
+    ck_assert(!found);
+}
+END_TEST
+
+/* Of a psd that kept no settings: its magic, and its checksum at once behind what it had. */
+START_TEST(a_record_of_the_format_before_is_read)
+{
+    size_t at = 16 + offsetof(struct psd_job_record, settings);
+    static char copy[COPY_BYTES], settings[PSD_SETTINGS_BYTES + 1];
+    bool found;
+    struct psd_job_file f = open_it();
+    write_it(&f, 5, true);
+    psd_job_file_close(&f);
+    int fd = open(PSD_JOB_FILE, O_RDWR);
+    ck_assert_int_eq(pread(fd, copy, sizeof copy, 0), sizeof copy);
+    memcpy(copy, "psd-job2", 8);
+    uint64_t checksum = XXH3_64bits(copy, at);
+    memcpy(copy + at, &checksum, sizeof checksum);
+    ck_assert_int_eq(pwrite(fd, copy, sizeof copy, 0), sizeof copy);
+    struct psd_job_record r = read_it(&found);
+    ck_assert(found);
+    ck_assert_uint_eq(r.version, 5);
+    ck_assert_uint_eq(r.members[1].incarnation, 9);
+    ck_assert_mem_eq(r.settings, settings, sizeof r.settings);
+    copy[at - 1] ^= 1;
+    ck_assert_int_eq(pwrite(fd, copy, sizeof copy, 0), sizeof copy);
+    close(fd);
     read_it(&found);
     ck_assert(!found);
 }
@@ -162,6 +193,7 @@ int main(void)
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, what_is_written_is_read);
     tcase_add_test(tc, a_write_that_was_cut_leaves_the_one_before);
+    tcase_add_test(tc, a_record_of_the_format_before_is_read);
     tcase_add_test(tc, the_copy_on_disk_stays_until_there_is_another);
     tcase_add_test(tc, a_file_that_is_gone_is_made_anew);
     tcase_add_test(tc, what_is_no_such_file_is_said);

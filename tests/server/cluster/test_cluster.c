@@ -230,6 +230,7 @@ static struct psd_center *make_center(void)
     p.head.center = center;
     p.head.center_whole = true;
     p.head.state = PSD_STATE_READY;
+    p.head.membership.started = true;
     return center;
 }
 

@@ -127,6 +127,14 @@ START_TEST(unused_keys_are_refused)
         {"parameters.trim", "1", NULL, "trimmed_mean would"},
         {"parameters.schedule.gamma", "0.1", NULL, "step and inv-sqrt would"},
         {"parameters.schedule.step_steps", "10000", NULL, "step would"},
+        {"parameters.schedule.total_steps", "10000", NULL, "cosine would"},
+        {"parameters.schedule.floor", "0.1", NULL, "cosine would"},
+        {"parameters.schedule.milestones", "300", "none", "multi-step would"},
+        {"parameters.schedule.factors", "0.2", "none", "multi-step and plateau would"},
+        {"parameters.schedule.watch", "train_loss", NULL, "plateau would"},
+        {"parameters.schedule.patience", "3", NULL, "plateau would"},
+        {"parameters.schedule.threshold", "0.01", NULL, "plateau would"},
+        {"parameters.schedule.every_s", "30", NULL, "train_loss would"},
     };
     struct psd_config cfg, given;
     struct ps_error err;
@@ -173,6 +181,49 @@ START_TEST(unused_keys_are_refused)
     }
     ck_assert_uint_gt(refused, 100);
     ck_assert_uint_gt(taken, 20);
+}
+END_TEST
+
+static const struct {
+    const char *schedule, *says; /* what an error says, or NULL: the schedule is taken */
+} schedules[] = {
+    {"{kind: cosine, total_steps: 100, floor: 0.25}", NULL},
+    {"{kind: multi-step, milestones: \"30000, 60000,  70000\", factors: \"0.2, 0.5\"}", NULL},
+    {"{kind: multi-step, milestones: 300}", NULL},
+    {"{kind: plateau}", NULL},
+    {"{kind: plateau, watch: train_loss, every_s: 10, factors: \"0.2, 0.5, 0.5\", patience: 3}", NULL},
+    {"{kind: plateau, every_s: 10}", "watch test_loss does not use it; train_loss would"},
+    {"{kind: plateau, factors: 0}", "factors, 1 to 16 above 0 up to 1"},
+    {"{kind: multi-step}", "allowed are milestones, 1 to 16 steps that rise"},
+    {"{kind: multi-step, milestones: \"60000, 30000\"}", "milestones '60000, 30000'"},
+    {"{kind: multi-step, milestones: \"3, , 4\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"3,4,\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"1e15\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"-3\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"2.5\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17\"}", "at most 16"},
+    {"{kind: multi-step, milestones: 300, factors: \"0.2, 0.5\"}", "one for each milestone or fewer"},
+    {"{kind: multi-step, milestones: 300, factors: 5}", "factors '5'"},
+    {"{kind: multi-step, milestones: 300, factors: a fifth}", "numbers with commas"},
+};
+
+START_TEST(schedules_are_read_from_their_lists)
+{
+    struct psd_config cfg;
+    struct ps_error err = {""};
+    char text[200];
+    snprintf(text, sizeof text, "method: async-sgd\nparameters: {schedule: %s}\n", schedules[_i].schedule);
+    ck_assert_msg(read_text(&cfg, text, &err) == 0, "%s", err.text);
+    int rc = psd_config_check(&cfg, &err, NULL);
+    ck_assert_msg((rc == 0) == (schedules[_i].says == NULL), "%s: %s", text, err.text);
+    if (schedules[_i].says != NULL) {
+        ck_assert_msg(strstr(err.text, schedules[_i].says) != NULL, "%s", err.text);
+    } else if (_i == 1) {
+        const struct ps_schedule *s = &cfg.hyper.schedule;
+        ck_assert_uint_eq(s->n_milestones, 3);
+        ck_assert(s->milestones[0] == 30000 && s->milestones[1] == 60000 && s->milestones[2] == 70000);
+        ck_assert(s->n_factors == 2 && s->factors[0] == 0.2 && s->factors[1] == 0.5);
+    }
 }
 END_TEST
 
@@ -614,6 +665,7 @@ int main(void)
     tcase_add_test(tc, preset_files_pass_the_check);
     tcase_add_test(tc, presets_are_the_rows);
     tcase_add_test(tc, unused_keys_are_refused);
+    tcase_add_loop_test(tc, schedules_are_read_from_their_lists, 0, sizeof schedules / sizeof *schedules);
     tcase_add_test(tc, mix_keeps_what_it_uses);
     tcase_add_test(tc, json_is_read_again);
     tcase_add_test(tc, sync_bound_is_where_rounds_grow);

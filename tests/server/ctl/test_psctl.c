@@ -1,6 +1,7 @@
 /* psctl as a user runs it, against a status server with canned answers. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <pty.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ struct script {
     const char *config, *history, *metrics, *evict, *reload;
     int evict_status, reload_status;
     char evicted[32]; /* what was asked for */
+    char set[200];
     int checkpoint_status;
     size_t asked;
     bool gone; /* drained: stop the server */
@@ -117,12 +119,25 @@ static void handle_reload(void *arg, const char *query, struct psd_http_answer *
     say(a, script->reload_status, script->reload);
 }
 
+static void handle_set(void *arg, const char *query, struct psd_http_answer *a)
+{
+    struct script *script = ((struct server *)arg)->script;
+    snprintf(script->set, sizeof script->set, "%s", query != NULL ? query : "(none)");
+    say(a, script->reload_status, script->reload);
+}
+
 static const struct psd_http_route routes[] = {
-    {"POST", "/reload", handle_reload, NULL},  {"GET", "/config", handle_config, NULL},
-    {"GET", "/history", handle_history, NULL}, {"GET", "/metrics", handle_metrics, NULL},
-    {"POST", "/evict", handle_evict, "rank"},  {"GET", "/status", handle_status, NULL},
-    {"GET", "/workers", handle_workers, NULL}, {"POST", "/checkpoint", handle_checkpoint, NULL},
-    {"POST", "/drain", handle_drain, NULL},    {.method = NULL},
+    {"POST", "/reload", handle_reload, NULL},
+    {"POST", "/set", handle_set, "lines"},
+    {"GET", "/config", handle_config, NULL},
+    {"GET", "/history", handle_history, NULL},
+    {"GET", "/metrics", handle_metrics, NULL},
+    {"POST", "/evict", handle_evict, "rank"},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/workers", handle_workers, NULL},
+    {"POST", "/checkpoint", handle_checkpoint, NULL},
+    {"POST", "/drain", handle_drain, NULL},
+    {.method = NULL},
 };
 
 static void on_stop(uv_async_t *async)
@@ -293,8 +308,8 @@ START_TEST(workers_are_a_table)
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
     assert_has(text, "client  rank  members  kind      name   state   clock");
-    assert_has(text, "     0     0        4  worker    a?[2J  active     12    0.25");
-    assert_has(text, "    10     -        -  observer  -      -           -");
+    assert_has(text, "     0     0        4  worker    a?[2J  active     12   -    0.25");
+    assert_has(text, "    10     -        -  observer  -      -           -   -");
     ck_assert_ptr_null(strchr(text, 0x1b));
     script.workers = "{\"workers\":[]}";
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
@@ -450,6 +465,27 @@ START_TEST(reload_waits_for_the_method)
 }
 END_TEST
 
+/* Whatever the value is made of; it waits for the method, and until psd has recorded what was set. */
+START_TEST(set_carries_every_line)
+{
+    static const char *const soon[] = {
+        "{\"generation\":2,\"reload\":{\"last_error\":null,\"set_recorded\":true}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":true}}", NULL};
+    struct script script = {.reload = "{\"set\":\"started\",\"method\":\"diloco\",\"generation\":3,"
+                                      "\"set_above_file\":\"method=diloco\"}",
+                            .reload_status = 202,
+                            .statuses = soon};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock method diloco 'schedule={kind: step}' 'a&b=%+'",
+                              text, sizeof text),
+                     0);
+    ck_assert_str_eq(text, "set: method diloco, generation 3\nset above the file: method=diloco\n");
+    ck_assert_str_eq(script.set, "method=diloco\nschedule={kind: step}\na&b=%+");
+    ck_assert_uint_eq(script.asked, 2);
+}
+END_TEST
+
 START_TEST(evict_names_the_rank)
 {
     struct script script = {.evict = "{\"evicted\":12,\"name\":\"node:7\",\"incarnation\":3}",
@@ -489,6 +525,111 @@ START_TEST(top_prints_a_frame)
 }
 END_TEST
 
+/* psctl top --once on a terminal of so many columns, against the script. What it wrote is in text. */
+static void run_top(struct script *script, unsigned short columns, char *text, size_t size)
+{
+    const struct winsize window = {.ws_row = 24, .ws_col = columns};
+    struct server s;
+    int fd, status;
+    size_t n = 0;
+    start(&s, script);
+    pid_t pid = forkpty(&fd, NULL, NULL, &window);
+    if (pid == 0) {
+        execl(PSCTL, PSCTL, "--timeout", "600", "--socket", "psd.sock", "top", "--once", NULL);
+        _exit(127);
+    }
+    for (ssize_t got = 1; got > 0 && n<size - 1; n += got> 0 ? (size_t)got : 0)
+        got = read(fd, text + n, size - 1 - n);
+    text[n] = 0;
+    close(fd);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    stop(&s);
+}
+
+/* Lines end with \r\n there. Bytes that go on a character are no column. */
+static void assert_no_line_beyond(const char *text, int columns)
+{
+    int width = 0;
+    for (; *text != 0; text++) {
+        width = *text == '\n' ? 0 : width + (*text != '\r' && ((unsigned char)*text & 0xc0) != 0x80);
+        ck_assert_int_le(width, columns);
+    }
+}
+
+#define WORKER(rank, name, state, more)                                                                      \
+    "{\"client\":" rank ",\"rank\":" rank ",\"kind\":\"worker\",\"name\":\"" name "\",\"state\":\"" state    \
+    "\",\"exchanges\":3,\"staleness\":2,\"loss\":0.5,\"samples_per_s\":812.4,\"distance\":1.5,"              \
+    "\"update_norm\":0.25,\"incarnation\":9,\"last_seen_s\":0.25," more "}"
+
+static const char *const trained[] = {
+    "{\"version\":\"0.1.0\",\"pid\":7,\"state\":\"ready\",\"uptime_s\":3725.2,\"method\":{\"name\":"
+    "\"async-easgd\"},\"parameters\":{\"learning_rate_now\":0.05,\"period\":10},\"training\":{\"nets\":["
+    "\"lenet\"],\"data\":[\"digits\",\"mnist:\\u001b[2J\"],\"steps_done\":1999,\"steps_wanted\":4000},"
+    "\"listen\":\"tcp://127.0.0.1:5555\",\"center\":{\"version\":123},\"workers\":{\"active\":1,\"silent\":1,"
+    "\"observers\":0},\"evaluation\":{\"test_accuracy\":0.9914,\"test_loss\":0.03,\"center_version\":100},"
+    "\"center_norm\":24.75,\"checkpoint\":{}}",
+    NULL};
+
+START_TEST(what_is_trained_is_laid_out)
+{
+    struct script script = {.statuses = trained};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "\ntraining    lenet on digits, mnist:?[2J; 1999 of 4000 steps\n");
+    assert_has(text, "\nworkers     1 active, 1 silent, 0 observers\n");
+    script.workers = "{\"workers\":[" WORKER("0", "a", "active",
+                                             "\"clock\":999,\"steps\":2000,\"net\":\"lenet\",\"data\":"
+                                             "\"digits\"") "]}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
+    assert_has(text, "clock    of  seen_s");
+    assert_has(text, "  999  2000    0.25");
+    assert_has(text, "lenet  digits    9  -\n");
+}
+END_TEST
+
+/* Wrapped at its width; of the table, what is needed most. */
+START_TEST(top_fits_the_terminal)
+{
+    struct script script = {
+        .statuses = trained,
+        .workers = "{\"workers\":[" WORKER(
+            "0", "w\303\266rker-of-a-node-with-a-long-name", "active",
+            "\"clock\":999,\"steps\":2000,\"period\":10") "," WORKER("1", "b", "silent",
+                                                                     "\"clock\":1000,\"steps\":2000,"
+                                                                     "\"period\":10") "]}"};
+    char text[8192];
+    run_top(&script, 60, text, sizeof text);
+    assert_no_line_beyond(text, 60);
+    assert_has(text, "psd 0.1.0   ready   up 1 h 02 min   pid 7\r\ntcp://127.0.0.1:5555\r\n");
+    assert_has(text,
+               "method      async-easgd   version 123   0.0 updates/s\r\n            staleness 2.0\r\n");
+    assert_has(text, "training    lenet on digits, mnist:?[2J\r\n            1999 of 4000 steps, 49 %   "
+                     "learning rate 0.05\r\n            period 10\r\n");
+    assert_has(text,
+               "center      accuracy 0.9914   loss 0.03   at version 100\r\n            norm 24.75\r\n");
+    assert_has(text, "workers     1 active, 1 silent, 0 observers   sorted by rank\r\n");
+    assert_has(text, "rank  name              state           t  updates/s    loss\r\n");
+    assert_has(text, "   0  w\303\266rker-of-a-nod\342\200\246  active   999/2000        0.0  0.5000\r\n");
+    assert_has(text, "   1  b                 silent  1000/2000          -  0.5000\r\n");
+
+    script.asked = 0;
+    run_top(&script, 110, text, sizeof text);
+    assert_no_line_beyond(text, 110);
+    assert_has(text, "psd 0.1.0   ready   up 1 h 02 min   pid 7   tcp://127.0.0.1:5555\r\n");
+    assert_has(text,
+               "training    lenet on digits, mnist:?[2J   1999 of 4000 steps, 49 %   learning rate 0.05   "
+               "period 10\r\n");
+    assert_has(text, "updates/s  stale    loss  images/s  distance  |update|   seen\r\n");
+    assert_has(text, "   1  b");
+    ck_assert_ptr_null(strstr(text, "\033"));
+
+    script.asked = 0; /* to a pipe: as wide as it is */
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock top --once", text, sizeof text), 0);
+    assert_has(text, "   0  w\303\266rker-of-a-node-with-a-long-name  active");
+}
+END_TEST
+
 START_TEST(workers_that_others_wait_for_are_named)
 {
     struct script script = {.workers =
@@ -517,8 +658,8 @@ static const struct {
     const char *says;
 } usages[] = {
     {"", 2,
-     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, evict, "
-     "allow, keygen, merge, "
+     "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, set, "
+     "method, unset, evict, allow, keygen, merge, "
      "top"},
     {"--socket x fly", 2, "'fly' is no command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
@@ -528,6 +669,13 @@ static const struct {
     {"--socket x --timeout 1h status", 2, "--timeout: found '1h'"},
     {"--socket x --timeout 86401 status", 2, "--timeout: found '86401'"},
     {"--socket x evict", 2, "evict needs RANK"},
+    {"--socket x set", 2, "set needs KEY=VALUE"},
+    {"--socket x set period", 2, "set: found 'period'; allowed is KEY=VALUE"},
+    {"--socket x set period=4 x", 2, "set: found 'x'; allowed is KEY=VALUE"},
+    {"--socket x method", 2, "method needs NAME"},
+    {"--socket x method period=4", 2, "allowed is the name of a method first"},
+    {"--socket x unset", 2, "unset needs KEY"},
+    {"--socket x unset period=4", 2, "allowed is the name of a key that is set"},
     {"--socket x allow", 2, "allow needs NAME"},
     {"--socket x allow a/b", 2, "found 'a/b'; allowed is a name of the allow-list"},
     {"allow w0", 2, "--socket is missing"},
@@ -598,8 +746,11 @@ int main(void)
     tcase_add_test(tc, history_is_a_table);
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
+    tcase_add_test(tc, set_carries_every_line);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
+    tcase_add_test(tc, top_fits_the_terminal);
+    tcase_add_test(tc, what_is_trained_is_laid_out);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);
     tcase_add_test(tc, other_answers_are_refused);
     tcase_add_test(tc, a_socket_is_found);

@@ -85,6 +85,48 @@ START_TEST(a_psd_that_is_always_late_gives_up_who_is_silent)
 }
 END_TEST
 
+static bool is_silent_after(struct psd *d, uint64_t ms)
+{
+    look_after(d, ms);
+    return psd_job_is_silent(d, &d->sessions.slots[0]);
+}
+
+/* Who is silent is in the job, and counted by nothing that is shown; heard again, it counts again. */
+START_TEST(who_is_silent_is_not_counted)
+{
+    struct psd *d = begin();
+    ck_assert(!is_silent_after(d, 400));
+    for (int i = 0; i < 23; i++)
+        ck_assert(!is_silent_after(d, PSD_TICK_MS));
+    ck_assert(is_silent_after(d, 5001 - 400 - 23 * PSD_TICK_MS) && is_in(d));
+    ck_assert_uint_eq(psd_job_count_silent(d, false), 1);
+    ck_assert_uint_eq(psd_job_count_silent(d, true), 0);
+    d->sessions.slots[0].last_heard_ms = psd_loop_now_ms(&d->loop);
+    ck_assert_uint_eq(psd_job_count_silent(d, false), 0);
+    end(d);
+}
+END_TEST
+
+/* Five heartbeats of a program that beats slowly; half of a silence_s that is short. */
+START_TEST(silence_is_measured_in_heartbeats)
+{
+    static const struct {
+        uint32_t heartbeat_ms, silence_s, silent_ms;
+    } rows[] = {{0, 30, 5000}, {10, 30, 5000}, {2000, 30, 10000}, {60000, 30, 15000}, {1000, 4, 2000}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct psd *d = begin();
+        struct psd_session *s = &d->sessions.slots[0];
+        d->cfg.limits.silence_s = rows[i].silence_s;
+        s->heartbeat_ms = rows[i].heartbeat_ms;
+        s->last_heard_ms = psd_loop_now_ms(&d->loop) - rows[i].silent_ms;
+        ck_assert(!psd_job_is_silent(d, s));
+        s->last_heard_ms--;
+        ck_assert(psd_job_is_silent(d, s));
+        end(d);
+    }
+}
+END_TEST
+
 /* What was slept is no credit. */
 START_TEST(who_is_heard_after_a_sleep_is_silent_from_then_on)
 {
@@ -106,6 +148,8 @@ int main(void)
     tcase_add_test(tcase, silence_ends_a_session);
     tcase_add_test(tcase, what_psd_slept_counts_for_nobody);
     tcase_add_test(tcase, a_psd_that_is_always_late_gives_up_who_is_silent);
+    tcase_add_test(tcase, who_is_silent_is_not_counted);
+    tcase_add_test(tcase, silence_is_measured_in_heartbeats);
     tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);

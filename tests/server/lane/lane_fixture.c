@@ -225,6 +225,11 @@ void rig_shut(struct rig *r)
     hear_all(r, PSD_NOTE_CLOSED);
 }
 
+void rig_open_again(struct rig *r)
+{
+    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_OPEN});
+}
+
 void rig_swap(struct rig *r, const char *rule, const char *const *settings)
 {
     struct psd_center *next;

@@ -54,6 +54,8 @@ void rig_resume(struct rig *r, struct psd_snapshot *s);
 /* As psd does when the method changes: closes the lanes; takes their slices back and hands them out under
  * another rule. */
 void rig_shut(struct rig *r);
+/* It does not after all. */
+void rig_open_again(struct rig *r);
 void rig_swap(struct rig *r, const char *rule, const char *const *settings);
 void rig_close(struct rig *r);
 

@@ -86,6 +86,34 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
 }
 END_TEST
 
+/* Another server was lost: the method stays. */
+START_TEST(lanes_that_open_again_take_what_they_refused)
+{
+    struct rig r;
+    open_job(&r, "add", NULL);
+    ask_chunk(&r, 0, 1, 0, 0, PS_FRAME_ANSWER);
+    rig_shut(&r);
+    ask_chunk(&r, 1, 1, 0, 0, PS_FRAME_ERROR);
+    rig_open_again(&r);
+    rig_exchange(&r, PS_FRAME_EXCHANGE, 1, INC, 1, x[1], 0);
+    ask_chunk(&r, 0, 1, 0, 1, PS_FRAME_ANSWER);
+    ask_chunk(&r, 0, 1, 1, 0, PS_FRAME_ANSWER);
+    ask_chunk(&r, 0, 1, 1, 1, PS_FRAME_ANSWER);
+    assert_center(&r, (const double[]){1, 1});
+    rig_close(&r);
+}
+END_TEST
+
+/* What a lane has written of another exchange says nothing of this one. */
+START_TEST(the_servers_of_an_exchange_are_known_by_its_name)
+{
+    uint64_t name = psd_exchange_name(INC, UINT64_C(0x100000005));
+    ck_assert_uint_eq(psd_exchange_parts(name << 32 | 6, name), 6);
+    ck_assert_uint_eq(psd_exchange_parts(name << 32 | 6, name + 1), UINT32_MAX);
+    ck_assert_uint_eq(psd_exchange_parts(0, name), UINT32_MAX);
+}
+END_TEST
+
 /* Sessions that have one slot one after the other; in the second row, numbers that a short name has no room
  * for.
  */
@@ -385,6 +413,8 @@ int main(void)
     Suite *suite = suite_create("swap");
     TCase *tcase = tcase_create("swap");
     tcase_add_test(tcase, what_has_begun_is_finished_and_nothing_else);
+    tcase_add_test(tcase, lanes_that_open_again_take_what_they_refused);
+    tcase_add_test(tcase, the_servers_of_an_exchange_are_known_by_its_name);
     tcase_add_loop_test(tcase, names_tell_every_session_and_exchange_apart, 0, ROWS(names));
     tcase_add_test(tcase, a_round_that_has_begun_is_finished);
     tcase_add_loop_test(tcase, what_waits_for_a_round_is_refused, 0, 2);

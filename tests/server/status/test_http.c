@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,7 @@ static void say(struct psd_http_answer *a, int status, const char *text)
 static void handle_status(void *arg, const char *query, struct psd_http_answer *a)
 {
     char text[100];
-    ++*(int *)arg;
+    ++*(atomic_int *)arg;
     snprintf(text, sizeof text, "{\"state\":\"ready\",\"arg\":\"%s\"}", query != NULL ? query : "none");
     say(a, 200, text);
 }
@@ -43,7 +45,7 @@ static void handle_empty(void *arg, const char *query, struct psd_http_answer *a
 static void handle_drain(void *arg, const char *query, struct psd_http_answer *a)
 {
     (void)query;
-    ++*(int *)arg;
+    ++*(atomic_int *)arg;
     say(a, 202, "{\"drain\":\"started\"}");
 }
 
@@ -59,14 +61,18 @@ static void handle_large(void *arg, const char *query, struct psd_http_answer *a
 static void handle_end(void *arg, const char *query, struct psd_http_answer *a)
 {
     (void)query;
-    ++*(int *)arg;
+    ++*(atomic_int *)arg;
     a->held = true;
 }
 
 static const struct psd_http_route routes[] = {
-    {"GET", "/status", handle_status, NULL}, {"GET", "/healthz", handle_empty, NULL},
-    {"GET", "/large", handle_large, NULL},   {"POST", "/drain", handle_drain, NULL},
-    {"POST", "/end", handle_end, NULL},      {.method = NULL},
+    {"GET", "/status", handle_status, NULL},
+    {"GET", "/healthz", handle_empty, NULL},
+    {"GET", "/large", handle_large, NULL},
+    {"POST", "/drain", handle_drain, NULL},
+    {"POST", "/end", handle_end, NULL},
+    {"GET", "/end", handle_end, NULL},
+    {.method = NULL},
 };
 
 struct server {
@@ -74,7 +80,7 @@ struct server {
     uv_async_t stop;
     struct psd_http *http;
     pthread_t thread;
-    int calls; /* read when the thread has ended, or by one request after another */
+    atomic_int calls;
 };
 
 static void on_stop(uv_async_t *async)
@@ -508,6 +514,51 @@ START_TEST(requests_that_are_held_are_answered_at_the_end)
 }
 END_TEST
 
+static int ask_for_end_over_tcp(const char *address)
+{
+    static const char request[] = "GET /end HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(send(fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    return fd;
+}
+
+static int status_of(int fd)
+{
+    char text[2000];
+    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return strncmp(text, "HTTP/1.1 ", 9) == 0 ? atoi(text + 9) : 0;
+}
+
+/* However many pages wait for the end, the operator's drain has its place. */
+START_TEST(pages_that_wait_take_no_place_of_the_operators)
+{
+    enum { PAGES = PSD_HTTP_MOST_HELD + 1 };
+    struct server s;
+    int pages[PAGES], n_told = 0, n_refused = 0;
+    start(&s, "tcp://127.0.0.1:0");
+    for (int i = 0; i < PAGES; i++)
+        pages[i] = ask_for_end_over_tcp(psd_http_address(s.http));
+    int drain = ask_for_end();
+    for (double end = unit_now_s() + UNIT_HANG_S; s.calls < PAGES + 1 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    stop(&s);
+    ck_assert_int_eq(status_of(drain), 500);
+    for (int i = 0; i < PAGES; i++) {
+        int status = status_of(pages[i]);
+        n_told += status == 500;
+        n_refused += status == 503;
+    }
+    ck_assert_int_eq(n_told, PSD_HTTP_MOST_HELD);
+    ck_assert_int_eq(n_refused, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-http");
@@ -522,6 +573,7 @@ int main(void)
     tcase_add_test(tc, bad_places_are_named);
     tcase_add_test(tc, bad_clients_do_not_block);
     tcase_add_test(tc, requests_that_are_held_are_answered_at_the_end);
+    tcase_add_test(tc, pages_that_wait_take_no_place_of_the_operators);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
     tcase_add_loop_test(tc, a_host_that_is_not_loopback_is_refused, 0, (int)ROWS(hosts));
     suite_add_tcase(suite, tc);

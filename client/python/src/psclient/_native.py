@@ -25,6 +25,7 @@ class psc_tensor(C.Structure):
         ("n_dims", C.c_uint32),
         ("role", C.c_uint32),
         ("decay", C.c_uint32),
+        ("rate", C.c_double),
     ]
 
 
@@ -42,6 +43,10 @@ class psc_local(C.Structure):
         ("warmup_steps", C.c_uint64),
         ("pipeline_warmup", C.c_uint64),
         ("codec", C.c_char_p),
+        ("total_steps", C.c_uint64),
+        ("floor", C.c_double),
+        ("milestones", C.c_uint64 * 16),
+        ("n_milestones", C.c_uint32),
     ]
 
 
@@ -68,6 +73,9 @@ class psc_options(C.Structure):
         ("own_step_arg", C.c_void_p),
         ("go_on", GO_ON),
         ("go_on_arg", C.c_void_p),
+        ("net", C.c_char_p),
+        ("data", C.c_char_p),
+        ("steps", C.c_uint64),
     ]
 
 
@@ -121,6 +129,7 @@ class psc_ring_options(C.Structure):
         ("timeout_ms", C.c_uint32),
         ("key_file", C.c_char_p),
         ("server_key", C.c_char_p),
+        ("step_ms", C.c_uint32),
     ]
 
 

@@ -17,7 +17,8 @@ class Ring:
     """A clique of `members` processes, which make the same calls in the same order with the same counts.
 
     rendezvous: where they meet: "file:PATH", "psd:URL" or "psd:@FILE". rank: -1: the lowest that is free. name
-    tells cliques apart that meet at one place. Waits are at most timeout_ms long: CliqueError says who is silent."""
+    tells cliques apart that meet at one place. CliqueError names a member whose process is silent for timeout_ms, and
+    one that runs and stays away from the others' calls for step_ms."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Ring:
         listen: str = "tcp://127.0.0.1",
         links: int = 1,
         timeout_ms: int = 60000,
+        step_ms: int = 3600000,
         key_file: str | os.PathLike[str] | None = None,
         server_key: str | None = None,
     ) -> None:
@@ -36,7 +38,7 @@ class Ring:
         _lib.psc_ring_options_init(C.byref(options), C.sizeof(options))
         options.members, options.rank, options.links = members, rank, links
         options.rendezvous, options.name, options.listen = rendezvous.encode(), name.encode(), listen.encode()
-        options.timeout_ms = timeout_ms
+        options.timeout_ms, options.step_ms = timeout_ms, step_ms
         options.key_file = None if key_file is None else os.fspath(key_file).encode()
         options.server_key = None if server_key is None else server_key.encode()
         self._handle = C.c_void_p()

@@ -80,6 +80,9 @@ class Local:
     warmup_steps: int = 0
     pipeline_warmup: int = 0
     codec: str = "raw"
+    total_steps: int = 10000
+    floor: float = 0.0
+    milestones: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +166,8 @@ class Worker:
     silence of the server that a call bears, reconnecting included. key_file, server_key, transport: as in
     client/psclient.h. log: takes a sentence worth logging, in a thread of the library's; None: the logger
     "psclient". own_step(x, g, learning_rate): this worker's step where the job's optimizer is external; x and g
-    are addresses. local: instead of a server. clique: the Ring that this worker is a member of.
+    are addresses. net, data: names of what is trained, and steps: how many this worker means to take, for people
+    who look at the job. local: instead of a server. clique: the Ring that this worker is a member of.
 
     Connects at once; raises psclient.Error. A `with` statement closes it. It is used from one thread at a time,
     and in the process that made it: a child of fork is refused every call. A Ctrl-C in a wait closes it and
@@ -184,6 +188,9 @@ class Worker:
         transport: str | None = None,
         log: Callable[[str], object] | None = None,
         own_step: OwnStep | None = None,
+        net: str | None = None,
+        data: str | None = None,
+        steps: int = 0,
         local: Local | None = None,
         clique: Ring | None = None,
     ) -> None:
@@ -209,6 +216,7 @@ class Worker:
         options.timeout_ms, options.retry_ms, options.heartbeat_ms = timeout_ms, retry_ms, heartbeat_ms
         options.key_file, options.server_key = _text(key_file), _text(server_key)
         options.transport = _text(transport)
+        options.net, options.data, options.steps = _text(net), _text(data), steps
         options.go_on = self._asker.callback
         self._callbacks: list[object] = [self._asker.callback]  # the library's until close
         self._listen(options, log)
@@ -240,6 +248,10 @@ class Worker:
         _lib.psc_local_init(C.byref(out), C.sizeof(out), local.method.encode())
         for field in dataclasses.fields(local):
             value = getattr(local, field.name)
+            if field.name == "milestones":
+                out.n_milestones = len(value)
+                out.milestones[: len(value)] = value
+                continue
             setattr(out, field.name, value.encode() if isinstance(value, str) else value)
         return out
 

@@ -1,0 +1,284 @@
+#include "nets/data/images/cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "proto/clock.h"
+#include "proto/log.h"
+
+static const char magic[8] = {'p', 's', 'd', 'i', 'm', 'g', '0', '1'};
+
+/* Where the numbers of the header lie; the last is the sum of all before it. */
+enum { SIDE_AT = 8, TRAIN_AT = 16, TEST_AT = 24, KEY_AT = 32, LEN_AT = 40, INDEX_SUM_AT = 48, SUM_AT = 56 };
+
+enum { UNSEEN, GOOD, DAMAGED };
+
+static void put(uint8_t *to, uint64_t v, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint64_t get(const uint8_t *from, int n)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++)
+        v |= (uint64_t)from[i] << 8 * i;
+    return v;
+}
+
+uint64_t cnn_cache_sum(const uint8_t *bytes, size_t len)
+{
+    return XXH3_64bits(bytes, len);
+}
+
+void cnn_cache_pack_header(const struct cnn_cache_wish *wish, uint64_t len, uint64_t index_sum,
+                           uint8_t header[CNN_CACHE_HEADER])
+{
+    memset(header, 0, CNN_CACHE_HEADER);
+    memcpy(header, magic, sizeof magic);
+    put(header + SIDE_AT, wish->side, 8);
+    put(header + TRAIN_AT, wish->n_train, 8);
+    put(header + TEST_AT, wish->n_test, 8);
+    put(header + KEY_AT, wish->key, 8);
+    put(header + LEN_AT, len, 8);
+    put(header + INDEX_SUM_AT, index_sum, 8);
+    put(header + SUM_AT, cnn_cache_sum(header, SUM_AT), 8);
+}
+
+void cnn_cache_pack_row(uint64_t at, uint32_t width, uint32_t height, uint64_t sum,
+                        uint8_t row[CNN_CACHE_ROW])
+{
+    put(row, at, 8);
+    put(row + 8, width, 4);
+    put(row + 12, height, 4);
+    put(row + 16, sum, 8);
+}
+
+struct row {
+    uint64_t at, sum;
+    uint32_t width, height; /* 0: it could not be read */
+};
+
+static struct row row_of(const struct cnn_cache *c, uint64_t i)
+{
+    const uint8_t *row = c->bytes + CNN_CACHE_HEADER + i * CNN_CACHE_ROW;
+    return (struct row){get(row, 8), get(row + 16, 8), (uint32_t)get(row + 8, 4), (uint32_t)get(row + 12, 4)};
+}
+
+static bool is_row_good(const struct cnn_cache *c, uint64_t i)
+{
+    struct row r = row_of(c, i);
+    uint64_t pixels = (uint64_t)r.width * r.height;
+    return (r.width == 0 && r.height == 0) ||
+           (pixels > 0 && pixels <= CNN_PICTURE_PIXELS && r.at <= c->len && 3 * pixels <= c->len - r.at);
+}
+
+int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_wish *wish,
+                    struct cnn_cache *out, struct ps_error *err)
+{
+    struct cnn_cache c = {.bytes = bytes, .len = len, .side = wish->side, .n_train = wish->n_train};
+    c.n = wish->n_train + wish->n_test;
+    if (len < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
+        return ps_fail(err, -EINVAL, "no image cache; allowed: one, or a name that is free");
+    if (len < CNN_CACHE_HEADER || cnn_cache_sum(bytes, SUM_AT) != get(bytes + SUM_AT, 8))
+        return ps_fail(err, -EBADMSG, "byte 0: the header is damaged");
+    if (get(bytes + LEN_AT, 8) != len)
+        return ps_fail(err, -EBADMSG, "byte %llu: the file ends here; %llu bytes were written",
+                       (unsigned long long)len, (unsigned long long)get(bytes + LEN_AT, 8));
+    if (get(bytes + TRAIN_AT, 8) != wish->n_train || get(bytes + TEST_AT, 8) != wish->n_test ||
+        get(bytes + KEY_AT, 8) != wish->key || get(bytes + SIDE_AT, 8) != wish->side)
+        return ps_fail(err, -ESTALE, "it is of other images, or of another side");
+    if (c.n > (len - CNN_CACHE_HEADER) / CNN_CACHE_ROW ||
+        cnn_cache_sum(bytes + CNN_CACHE_HEADER, c.n * CNN_CACHE_ROW) != get(bytes + INDEX_SUM_AT, 8))
+        return ps_fail(err, -EBADMSG, "byte %d: the index is damaged", CNN_CACHE_HEADER);
+    for (uint64_t i = 0; i < c.n; i++)
+        if (!is_row_good(&c, i))
+            return ps_fail(err, -EBADMSG, "byte %llu: a row of the index that points out of the file",
+                           (unsigned long long)(CNN_CACHE_HEADER + i * CNN_CACHE_ROW));
+    *out = c;
+    return 0;
+}
+
+/* Its sum is looked at once; two threads may both do so. */
+static uint8_t look(struct cnn_cache *c, uint64_t i, const struct row *r)
+{
+    uint8_t state = __atomic_load_n(&c->seen[i], __ATOMIC_RELAXED);
+    if (state != UNSEEN)
+        return state;
+    state = cnn_cache_sum(c->bytes + r->at, 3 * (size_t)r->width * r->height) == r->sum ? GOOD : DAMAGED;
+    uint8_t before = __atomic_exchange_n(&c->seen[i], state, __ATOMIC_RELAXED);
+    if (state == DAMAGED && before == UNSEEN)
+        ps_log(PS_LOG_WARN, "data.cache_damaged",
+               "the cache: byte %llu: image %llu is damaged there: it is read from its own file",
+               (unsigned long long)r->at, (unsigned long long)i);
+    return state;
+}
+
+bool cnn_cache_picture(struct cnn_cache *c, enum cnn_split split, uint32_t index, struct cnn_picture *out)
+{
+    uint64_t i = split == CNN_TRAIN ? index : c->n_train + index;
+    struct row r = row_of(c, i);
+    if (r.width == 0 || look(c, i, &r) != GOOD)
+        return false;
+    *out = (struct cnn_picture){c->bytes + r.at, r.width, r.height};
+    return true;
+}
+
+static uint64_t key_of(const struct cnn_images *set, struct ps_error *err, int *rc)
+{
+    XXH3_state_t *state = XXH3_createState();
+    uint64_t key = 0;
+    *rc = state != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory to look at the images' names");
+    if (state == NULL)
+        return 0;
+    XXH3_64bits_reset(state);
+    for (int split = 0; split < 2; split++)
+        for (uint32_t i = 0; i < set->list.of[split].n; i++) {
+            const struct cnn_entry *e = &set->list.of[split].rows[i];
+            const char *name = cnn_list_name(&set->list, e->path);
+            const uint64_t facts[] = {e->at, e->bytes, e->shard, e->label, strlen(name)};
+            XXH3_64bits_update(state, facts, sizeof facts);
+            XXH3_64bits_update(state, name, strlen(name));
+        }
+    for (uint32_t i = 0; i < set->n_shards; i++) {
+        struct stat st = {0};
+        fstat(set->shards[i], &st);
+        const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        XXH3_64bits_update(state, facts, sizeof facts);
+    }
+    key = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return key;
+}
+
+void cnn_cache_close(struct cnn_cache *c)
+{
+    if (c == NULL)
+        return;
+    munmap((void *)c->bytes, c->len);
+    free(c->seen);
+    free(c);
+}
+
+/* A file that is there, mapped and checked. -ENOENT: none is. */
+static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_cache **out,
+               struct ps_error *err)
+{
+    struct cnn_cache c;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return ps_fail(err, -errno, "cannot be opened: %s", strerror(errno));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
+        close(fd);
+        return ps_fail(err, -EINVAL, "no image cache; allowed: one, or a name that is free");
+    }
+    uint8_t *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (bytes == MAP_FAILED)
+        return ps_fail(err, -ENOMEM, "cannot be mapped: %s", strerror(errno));
+    int rc = cnn_cache_check(bytes, (uint64_t)st.st_size, wish, &c, err);
+    struct cnn_cache *found = rc == 0 ? malloc(sizeof *found) : NULL;
+    if (found != NULL)
+        c.seen = calloc(c.n, 1);
+    if (rc == 0 && (found == NULL || c.seen == NULL))
+        rc = ps_fail(err, -ENOMEM, "no memory for its images");
+    if (rc != 0) {
+        free(found);
+        munmap(bytes, (size_t)st.st_size);
+        return rc;
+    }
+    *found = c;
+    *out = found;
+    return 0;
+}
+
+/* Only what can be made anew is. */
+static bool is_to_be_made(int rc)
+{
+    return rc == -ENOENT || rc == -ESTALE || rc == -EBADMSG;
+}
+
+static int write_and_rename(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
+                            uint32_t threads, struct ps_error *err)
+{
+    char new[PATH_MAX];
+    uint32_t n_left_out = 0;
+    double begin = ps_now_s();
+    snprintf(new, sizeof new, "%s.new", path); /* its room was checked for FILE.lock */
+    int fd = open(new, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return ps_fail(err, -errno, "%.200s: cannot be made: %s", new, strerror(errno));
+    ps_log(PS_LOG_INFO, "data.cache", "%s: decoding %llu images into it, with %u thread%s", path,
+           (unsigned long long)(wish->n_train + wish->n_test), threads, threads == 1 ? "" : "s");
+    int rc = cnn_cache_write(set, fd, wish, threads, &n_left_out, err);
+    if (rc == 0 && fsync(fd) != 0)
+        rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
+    close(fd);
+    if (rc == 0 && rename(new, path) != 0)
+        rc = ps_fail(err, -errno, "cannot be renamed: %s", strerror(errno));
+    if (rc != 0)
+        unlink(new);
+    else
+        ps_log(PS_LOG_INFO, "data.cache", "%s: made in %.1f s; %u images could not be read", path,
+               ps_now_s() - begin, n_left_out);
+    return rc;
+}
+
+/* Under the lock: another process may have made it meanwhile. */
+static int make(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish, uint32_t threads,
+                struct cnn_cache **out, struct ps_error *err)
+{
+    int rc = map(path, wish, out, err);
+    if (!is_to_be_made(rc))
+        return rc;
+    if (rc != -ENOENT)
+        ps_log(PS_LOG_WARN, "data.cache", "%s: %s: it is made anew", path, err->text);
+    rc = write_and_rename(set, path, wish, threads, err);
+    return rc == 0 ? map(path, wish, out, err) : rc;
+}
+
+static int make_locked(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
+                       uint32_t threads, struct cnn_cache **out, struct ps_error *err)
+{
+    char lock[PATH_MAX];
+    if (snprintf(lock, sizeof lock, "%s.lock", path) >= (int)sizeof lock)
+        return ps_fail(err, -ENAMETOOLONG, "its path is longer than %d bytes", PATH_MAX - 6);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", lock, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        ps_log(PS_LOG_INFO, "data.cache", "%s: another process makes it: waiting for that", path);
+        while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+    }
+    int rc = make(set, path, wish, threads, out, err);
+    close(fd);
+    return rc;
+}
+
+int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint32_t threads,
+                   struct cnn_cache **out, struct ps_error *err)
+{
+    struct ps_error why = {""};
+    int rc;
+    struct cnn_cache_wish wish = {.side = side,
+                                  .n_train = set->list.of[CNN_TRAIN].n,
+                                  .n_test = set->list.of[CNN_TEST].n,
+                                  .key = key_of(set, &why, &rc)};
+    if (rc == 0)
+        rc = map(path, &wish, out, &why);
+    if (is_to_be_made(rc))
+        rc = make_locked(set, path, &wish, threads, out, &why);
+    return rc != 0 ? ps_fail(err, rc, "cache %.160s: %.300s", path, why.text) : 0;
+}

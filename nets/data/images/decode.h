@@ -1,0 +1,71 @@
+/* decode.h: from the bytes of a JPEG or PNG file to pixels. Private to data/images.
+ *
+ * A file's bytes are hostile: what they say of themselves is checked before anything is allocated for it. */
+#ifndef CNN_IMAGES_DECODE_H
+#define CNN_IMAGES_DECODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+enum {
+    CNN_PICTURE_PIXELS = 1 << 26, /* the most that an image may have: 67 megapixels */
+    CNN_PICTURE_SCALES = 8,       /* an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size */
+};
+
+/* A picture in memory, wherever it came from: [height][width][3]. */
+struct cnn_picture {
+    const uint8_t *rgb;
+    uint32_t width, height;
+};
+
+struct cnn_jpeg;
+
+/* Of one thread; zeroed at first. */
+struct cnn_decoder {
+    struct cnn_jpeg *jpeg; /* NULL before the first JPEG */
+    uint8_t *rgb;          /* the last picture */
+    size_t room;           /* bytes of rgb */
+    uint32_t width, height;
+};
+
+static inline struct cnn_picture cnn_decoder_picture(const struct cnn_decoder *d)
+{
+    return (struct cnn_picture){d->rgb, d->width, d->height};
+}
+
+/* A format of files: one file here and one row in decode.c's table. Both functions: 0, -EBADMSG with a
+ * sentence of what is wrong with the bytes, or -ENOMEM. */
+struct cnn_picture_format {
+    const char *name;
+    const char *magic; /* what files begin with */
+    size_t n_magic;
+    int (*size)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t *width, uint32_t *height,
+                struct ps_error *err);
+    /* Fills the picture: the image at 1/scale of its size, rounded up. rows: how many of its first rows are
+     * wanted; those below need not be there. */
+    int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
+                  struct ps_error *err);
+};
+
+enum { CNN_ALL_ROWS = UINT32_MAX };
+
+extern const struct cnn_picture_format cnn_picture_jpeg, cnn_picture_png;
+
+void cnn_jpeg_destroy(struct cnn_jpeg *j);
+
+void cnn_decoder_finish(struct cnn_decoder *d); /* of a zeroed one, or after use */
+
+/* The format of a file; NULL with a sentence when its first bytes are of none. */
+const struct cnn_picture_format *cnn_picture_find(const uint8_t *bytes, size_t len, struct ps_error *err);
+/* Its size, 1 pixel to CNN_PICTURE_PIXELS. */
+int cnn_picture_size(const struct cnn_picture_format *f, struct cnn_decoder *d, const uint8_t *bytes,
+                     size_t len, uint32_t *width, uint32_t *height, struct ps_error *err);
+
+/* Makes room for so many bytes in rgb. -ENOMEM with a sentence. */
+int cnn_decoder_reserve(struct cnn_decoder *d, size_t bytes, struct ps_error *err);
+/* The picture at half its size, each pixel the mean of four. */
+void cnn_decoder_halve(struct cnn_decoder *d);
+
+#endif

@@ -1,0 +1,80 @@
+/* The images of a folder. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "nets/data/images/list.h"
+#include "proto/clock.h"
+#include "proto/log.h"
+
+enum { MAX_DEPTH = 4 };
+
+struct walk {
+    struct cnn_list *list;
+    char path[PATH_MAX]; /* of the folder or file that it is at */
+    size_t root;         /* how much of it is not part of the names */
+    struct ps_error *err;
+};
+
+static int walk_folder(struct walk *w, int depth);
+
+/* What w->path now is: a folder to walk, a file to add. */
+static int visit(struct walk *w, int depth, uint32_t *n_seen)
+{
+    struct stat st;
+    if (stat(w->path, &st) != 0) /* a link to nowhere, or removed meanwhile: as if it was not there */
+        return 0;
+    if (S_ISDIR(st.st_mode)) {
+        (*n_seen)++;
+        return depth < MAX_DEPTH ? walk_folder(w, depth + 1) : 0;
+    }
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    uint32_t before = w->list->n_others;
+    uint64_t changed = (uint64_t)st.st_mtim.tv_sec * PS_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+    uint32_t bytes = st.st_size < UINT32_MAX ? (uint32_t)st.st_size : UINT32_MAX;
+    int rc = cnn_list_add(w->list, w->path + w->root, changed, bytes, 0, w->err);
+    *n_seen += w->list->n_others == before;
+    return rc;
+}
+
+static int walk_folder(struct walk *w, int depth)
+{
+    size_t len = strlen(w->path);
+    uint32_t n_seen = 0;
+    int rc = 0;
+    DIR *dir = opendir(w->path);
+    if (dir == NULL)
+        return ps_fail(w->err, -errno, "%.200s: cannot be opened: %s", w->path, strerror(errno));
+    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
+        if (e->d_name[0] == '.') /* itself, its parent, what is hidden */
+            continue;
+        int room = (int)(sizeof w->path - len);
+        if (snprintf(w->path + len, (size_t)room, "/%s", e->d_name) >= room)
+            rc = ps_fail(w->err, -ENAMETOOLONG, "the path of %.100s is longer than %d bytes", e->d_name,
+                         PATH_MAX - 1);
+        else
+            rc = visit(w, depth, &n_seen);
+        w->path[len] = '\0';
+    }
+    closedir(dir);
+    if (rc == 0 && n_seen == 0 && depth > 0)
+        ps_log(PS_LOG_WARN, "data.empty_folder", "%s: no images in it: it is no class", w->path);
+    return rc;
+}
+
+int cnn_list_folder(struct cnn_list *list, const char *root, struct ps_error *err)
+{
+    struct walk w = {.list = list, .err = err};
+    size_t len = strlen(root);
+    while (len > 1 && root[len - 1] == '/')
+        len--;
+    if (len >= sizeof w.path)
+        return ps_fail(err, -ENAMETOOLONG, "the path of the images is longer than %d bytes", PATH_MAX - 1);
+    memcpy(w.path, root, len);
+    w.root = len + 1;
+    return walk_folder(&w, 0);
+}

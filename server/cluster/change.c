@@ -1,0 +1,177 @@
+/* A change of what is set, over several servers (server/job/method_change.c): what the head has the others
+ * try, drop or make, and hears of them; what those do with it, and with what they have missed. Runs on the
+ * loop. */
+#include "server/cluster/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+
+static void order_change(struct psd *d, Ps__Change *c)
+{
+    c->number = d->team.changes;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        Ps__Orders o = PS__ORDERS__INIT;
+        o.change = c;
+        psd_team_order(d, &d->team.servers[i], &o);
+    }
+}
+
+int psd_team_check_here(const struct psd *d, struct ps_error *err)
+{
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        if (!d->team.servers[i].here || d->team.servers[i].lost != NULL)
+            return ps_fail(err, -EAGAIN,
+                           "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
+                           d->cfg.servers.count);
+    return 0;
+}
+
+int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err)
+{
+    Ps__Change c = PS__CHANGE__INIT;
+    int rc = psd_team_check_here(d, err);
+    char *configuration = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    if (rc < 0)
+        return rc;
+    if (configuration == NULL)
+        return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
+    d->team.changes++;
+    c.step = PS__CHANGE__STEP__TRY;
+    c.settings = d->swap.recipe.settings;
+    c.generation = generation;
+    c.configuration = configuration;
+    order_change(d, &c);
+    free(configuration);
+    return 0;
+}
+
+void psd_team_drop(struct psd *d)
+{
+    Ps__Change c = PS__CHANGE__INIT;
+    c.step = PS__CHANGE__STEP__DROP;
+    order_change(d, &c);
+}
+
+void psd_team_make(struct psd *d)
+{
+    Ps__Change c = PS__CHANGE__INIT;
+    c.step = PS__CHANGE__STEP__MAKE;
+    order_change(d, &c);
+}
+
+/* Whether all have tried what is to change. */
+void psd_team_weigh_change(struct psd *d)
+{
+    char why[500];
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        if (d->team.servers[i].change != d->team.changes)
+            return;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->team.servers[i];
+        if (s->refused[0] == 0)
+            continue;
+        snprintf(why, sizeof why, "server %u (%s): %s", i, s->name, s->refused);
+        psd_swap_tried(d, why);
+        return;
+    }
+    psd_swap_tried(d, NULL);
+}
+
+/* Exchanges of a server whose lanes close. */
+void psd_team_take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
+{
+    uint64_t *newest = n->kind == PSD_NOTE_BEGAN ? s->begun : s->whole;
+    if (n->client >= d->sessions.n_slots ||
+        (newest[n->client] != 0 && !psd_exchange_is_later(n->a, newest[n->client])))
+        return;
+    newest[n->client] = n->a;
+    if (n->kind == PSD_NOTE_BEGAN)
+        s->parts[n->client] = (uint32_t)n->b;
+    else if (n->b != 0)
+        psd_swap_give_up(d, n->client, n->a);
+}
+
+/* It is to be here what it is at the head. */
+static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
+{
+    char sentence[400] = "";
+    int rc = psd_swap_try(d, m->settings, m->generation, err);
+    char *own = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    if (rc < 0)
+        return rc;
+    if (own == NULL)
+        snprintf(sentence, sizeof sentence, "no memory for its configuration");
+    else
+        psd_team_compare(m->configuration, own, sentence, sizeof sentence);
+    free(own);
+    if (sentence[0] == 0)
+        return 0;
+    psd_swap_drop(d);
+    return ps_fail(err, -EINVAL, "%s", sentence);
+}
+
+/* Of all servers' configuration; the head learns from News how it went. */
+void psd_follow_take_change(struct psd *d, const Ps__Change *m)
+{
+    struct psd_follow *f = &d->follow;
+    struct ps_error err = {""};
+    if (m->step == PS__CHANGE__STEP__DROP) {
+        psd_swap_drop(d);
+    } else if (m->step == PS__CHANGE__STEP__MAKE) {
+        psd_swap_make(d);
+    } else {
+        f->change = m->number;
+        f->refused[0] = 0;
+        if (try_change(d, m, &err) < 0)
+            snprintf(f->refused, sizeof f->refused, "%.*s", (int)sizeof f->refused - 1, err.text);
+    }
+}
+
+/* What is set at the head, and the generation of its method. A center that is there is of another method: the
+ * newest checkpoint becomes one of that. */
+void psd_follow_take_settings(struct psd *d, const Ps__Place *m)
+{
+    struct ps_error err;
+    struct psd_recipe recipe = {.base = d->reload.recipe.base};
+    struct psd_config next = recipe.base, changed;
+    bool method, others;
+    snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
+    if (psd_recipe_cook(d, &recipe, &next, &method, &others, &err) < 0) {
+        psd_job_fail(d, PSD_EXIT_CONFIG, err.text);
+        return;
+    }
+    ps_log(PS_LOG_WARN, "server.settings",
+           "the head has generation %u of the method, and what is set there is taken: %s", m->generation,
+           m->settings[0] != 0 ? recipe.settings : "nothing");
+    changed = d->cfg;
+    d->cfg = next;
+    atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
+    psd_recipe_take(d, &recipe, &next);
+    if (d->center == NULL) {
+        psd_follow_enlist(d, NULL);
+        return;
+    }
+    d->cfg = changed; /* of the center that ends here */
+    psd_follow_begin_again(d, true, UINT64_MAX);
+}
+
+/* Nothing else begins here: what has, and what of it is whole. */
+void psd_follow_report_exchanges(struct psd *d, const struct psd_lane *lane)
+{
+    for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
+        uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
+                 whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
+                 parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
+        if (whole != 0)
+            psd_follow_report(d, lane, &(struct psd_note){.kind = PSD_NOTE_WHOLE, .client = c, .a = whole});
+        if (begun != 0)
+            psd_follow_report(
+                d, lane,
+                &(struct psd_note){
+                    .kind = PSD_NOTE_BEGAN, .client = c, .a = begun, .b = psd_exchange_parts(parts, begun)});
+    }
+}

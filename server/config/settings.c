@@ -1,0 +1,124 @@
+#include "server/config/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/config/keys.h"
+
+/* The next line of the text, without its newline; false at the end. No text has a line that does not fit. */
+static bool next_line(const char **text, char *line, size_t size)
+{
+    size_t n = strcspn(*text, "\n");
+    if (**text == 0)
+        return false;
+    snprintf(line, size, "%.*s", (int)(n < size ? n : size - 1), *text);
+    *text += n + ((*text)[n] == '\n');
+    return true;
+}
+
+/* Whether the assignment is of the row's key, or of one in its group. */
+static bool is_of(const char *line, const struct psd_config_key *row)
+{
+    size_t n = strlen(row->name);
+    return strncmp(line, row->name, n) == 0 &&
+           (line[n] == '=' || (row->type == PSD_CONFIG_GROUP && line[n] == '.'));
+}
+
+/* Without the row's; whether there was one. */
+static bool drop(char settings[PSD_SETTINGS_BYTES], const struct psd_config_key *row)
+{
+    char was[PSD_SETTINGS_BYTES], line[PSD_SETTINGS_BYTES];
+    const char *at = was;
+    size_t used = 0;
+    bool found = false;
+    memcpy(was, settings, sizeof was);
+    settings[0] = 0;
+    while (next_line(&at, line, sizeof line))
+        if (is_of(line, row))
+            found = true;
+        else
+            used += (size_t)snprintf(settings + used, PSD_SETTINGS_BYTES - used, "%s\n", line);
+    return found;
+}
+
+static int check_text(const char *text, struct ps_error *err)
+{
+    for (; *text != 0; text++)
+        if ((unsigned char)*text < 0x20 && *text != '\n')
+            return ps_fail(err, -EINVAL,
+                           "set: found a control character; allowed are lines of KEY=VALUE, such as "
+                           "learning_rate=0.01");
+    return 0;
+}
+
+int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err)
+{
+    char line[PSD_SETTINGS_BYTES];
+    struct psd_config scratch;
+    int rc = check_text(more, err);
+    if (rc < 0)
+        return rc;
+    if (more[0] == 0)
+        return ps_fail(err, -EINVAL, "set: found nothing; allowed is KEY=VALUE, such as learning_rate=0.01");
+    if (strlen(more) >= PSD_SETTINGS_BYTES)
+        return ps_fail(err, -E2BIG, "set: found %zu bytes; allowed are %d", strlen(more),
+                       PSD_SETTINGS_BYTES - 1);
+    snprintf(next, PSD_SETTINGS_BYTES, "%s", now);
+    psd_config_defaults(&scratch);
+    while (next_line(&more, line, sizeof line)) {
+        if ((rc = psd_config_set_as("set", &scratch, line, err)) < 0)
+            return rc;
+        const char *equals = strchr(line, '=');
+        const struct psd_config_key *row = psd_config_key_short(line, (size_t)(equals - line));
+        drop(next, row);
+        size_t used = strlen(next);
+        if (used + strlen(row->name) + strlen(equals) + 1 >= PSD_SETTINGS_BYTES)
+            return ps_fail(err, -E2BIG,
+                           "set: no room for %s beside what is set already, %zu bytes of %d; put it into the "
+                           "configuration file, and psctl unset",
+                           row->name, used, PSD_SETTINGS_BYTES - 1);
+        snprintf(next + used, PSD_SETTINGS_BYTES - used, "%s%s\n", row->name, equals);
+    }
+    return 0;
+}
+
+int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTINGS_BYTES],
+                        struct ps_error *err)
+{
+    char line[PSD_SETTINGS_BYTES], list[400];
+    snprintf(next, PSD_SETTINGS_BYTES, "%s", now);
+    psd_settings_list(now, list, sizeof list);
+    if (keys[0] == 0)
+        return ps_fail(err, -EINVAL, "unset: found no key; allowed are keys that are set, or all");
+    while (next_line(&keys, line, sizeof line)) {
+        const struct psd_config_key *row = psd_config_key_short(line, strlen(line));
+        if (strcmp(line, "all") == 0)
+            next[0] = 0;
+        else if (row == NULL || !drop(next, row))
+            return ps_fail(err, -EINVAL, "unset: %.100s is not set while the job runs; %s%s", line,
+                           list[0] != 0 ? "what is: " : "nothing is", list);
+    }
+    return 0;
+}
+
+int psd_settings_apply(const char *settings, struct psd_config *cfg, struct ps_error *err)
+{
+    char line[PSD_SETTINGS_BYTES];
+    int rc = 0;
+    while (rc == 0 && next_line(&settings, line, sizeof line))
+        rc = psd_config_set_as("set", cfg, line, err);
+    return rc;
+}
+
+void psd_settings_list(const char *settings, char *text, size_t size)
+{
+    size_t n = strlen(settings), used = 0;
+    n -= n > 0 && settings[n - 1] == '\n';
+    for (size_t i = 0; i < n && used + 3 < size; i++) {
+        text[used++] = settings[i] == '\n' ? ',' : settings[i];
+        if (settings[i] == '\n')
+            text[used++] = ' ';
+    }
+    text[used] = 0;
+}

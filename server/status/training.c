@@ -1,0 +1,76 @@
+/* What the workers train and how far they are, by their own word: names are shown as they came, and nothing
+ * is decided by them. */
+#include <math.h>
+#include <string.h>
+
+#include "server/status/json.h"
+
+enum { MOST_NAMES = 8 };
+
+uint64_t psd_training_clock(const struct psd *d, const struct psd_session *s)
+{
+    uint64_t clock = s->clock;
+    bool admitted = s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_VACANT;
+    for (uint32_t i = 0; admitted && d->center != NULL && i < d->n_lanes; i++) {
+        const struct psd_lane_client *c = &d->lanes[i]->clients[s->client];
+        if (psd_lane_serves(d->lanes[i], d->center, s->client) && c->clock > clock)
+            clock = c->clock;
+    }
+    return clock;
+}
+
+double psd_training_rate_of(const struct psd *d, const struct psd_session *s)
+{
+    const struct ps_hyper *h = &d->cfg.hyper;
+    return s->observer ? NAN : ps_schedule_rate(&h->schedule, h->learning_rate, psd_training_clock(d, s));
+}
+
+static bool has_been(const struct psd_session *s)
+{
+    return s->state != PSD_SESSION_VACANT || s->end[0] != 0;
+}
+
+double psd_training_rate(const struct psd *d)
+{
+    const struct ps_hyper *h = &d->cfg.hyper;
+    uint64_t farthest = 0;
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        uint64_t clock = has_been(s) ? psd_training_clock(d, s) : 0;
+        farthest = clock > farthest ? clock : farthest;
+    }
+    return ps_schedule_rate(&h->schedule, h->learning_rate, farthest);
+}
+
+/* Each name once. Where there are more than fit, the last is "…". */
+static void add_name(json_t *list, const char *name)
+{
+    const json_t *known;
+    size_t i;
+    if (name[0] == 0 || json_array_size(list) > MOST_NAMES)
+        return;
+    json_array_foreach(list, i, known) if (strcmp(json_string_value(known), name) == 0) return;
+    json_array_append_new(list, json_string(json_array_size(list) < MOST_NAMES ? name : "…"));
+}
+
+/* Steps of workers that say how many they mean to take: those of the job, and of each other place the last
+ * that was there, so that who has done its part and left has done it still. null: nobody says. */
+json_t *psd_training_json(const struct psd *d)
+{
+    json_t *nets = json_array(), *data = json_array();
+    uint64_t done = 0, wanted = 0;
+    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
+        const struct psd_session *s = &d->sessions.slots[i];
+        if (!has_been(s))
+            continue;
+        add_name(nets, s->net);
+        add_name(data, s->data);
+        uint64_t clock = psd_training_clock(d, s);
+        done += clock < s->steps ? clock : s->steps;
+        wanted += s->steps;
+    }
+    json_t *o = json_pack("{s:o, s:o}", "nets", nets, "data", data);
+    json_object_set_new(o, "steps_done", wanted > 0 ? json_integer((json_int_t)done) : json_null());
+    json_object_set_new(o, "steps_wanted", wanted > 0 ? json_integer((json_int_t)wanted) : json_null());
+    return o;
+}

@@ -1,0 +1,102 @@
+/* psworker on photographs: trains, goes on where it was, is evaluated, and says what it cannot read. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/worker/worker.h"
+#include "tests/nets/data/image_files.h"
+#include "tests/nets/data/suite.h"
+#include "tests/nets/worker/fake_server.h"
+
+static void setup(void)
+{
+    memset(&fake_seen, 0, sizeof fake_seen);
+    fake_plan = (struct fake_plan){.rate = 0.01f};
+}
+
+/* The command line with what every one has in common. */
+static int run(const char *rest)
+{
+    static char line[1024];
+    struct cnn_worker_args args;
+    struct ps_error err = {""};
+    char *argv[64] = {"psworker"}, *words = line;
+    int argc = 1;
+    snprintf(line, sizeof line,
+             "--server tcp://127.0.0.1:1 --net resnet8:classes=2 --batch 4 --data images:%s %s",
+             image_folder(), rest);
+    for (char *word; (word = strsep(&words, " ")) != NULL;)
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    ck_assert_msg(cnn_worker_args_parse(argc, argv, &args, &err) == 0, "%s", err.text);
+    return cnn_worker_run(&args);
+}
+
+static void write_set(void)
+{
+    char path[64];
+    for (uint32_t i = 0; i < 10; i++) {
+        snprintf(path, sizeof path, "train/%c/%u.jpg", 'a' + (int)(i % 2), i);
+        write_image(path, flat_jpeg(40 + i, 50, (uint8_t[]){(uint8_t)(20 * i), 100, 50}));
+    }
+    write_image("val/a/1.png", flat_png(40, 40, (uint8_t[]){1, 2, 3}));
+}
+
+START_TEST(training_goes_on_with_the_same_pixels)
+{
+    char rest[256];
+    write_set();
+    ck_assert_int_eq(run("--steps 8 --view resized-crop:jitter=0.4"), CNN_EXIT_OK);
+    float straight = fake_seen.x_sum;
+    setup();
+    snprintf(rest, sizeof rest, "--view resized-crop:jitter=0.4 --data-threads 3 --steps 3 --state %s/state",
+             image_folder());
+    ck_assert_int_eq(run(rest), CNN_EXIT_OK);
+    setup();
+    snprintf(rest, sizeof rest, "--view resized-crop:jitter=0.4 --steps 8 --state %s/state", image_folder());
+    ck_assert_int_eq(run(rest), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 5);
+    ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
+}
+END_TEST
+
+START_TEST(the_test_set_is_run)
+{
+    write_set();
+    ck_assert_int_eq(run("--evaluate --once"), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.reports, 1);
+}
+END_TEST
+
+START_TEST(more_damage_than_allowed_is_status_5)
+{
+    write_set();
+    write_file("train/a/11.jpg", "text", 4);
+    ck_assert_int_eq(run("--steps 8"), CNN_EXIT_OK);
+    setup();
+    ck_assert_int_eq(run("--steps 8 --max-damaged 0"), CNN_EXIT_DATA);
+    setup();
+    image_folder_remove();
+    ck_assert_int_eq(run("--steps 8"), CNN_EXIT_DATA); /* and no images at all */
+    ck_assert_uint_eq(fake_seen.steps, 0);
+}
+END_TEST
+
+START_TEST(a_view_must_fit)
+{
+    write_set();
+    ck_assert_int_eq(run("--steps 8 --view crop:side=31"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run("--steps 8 --view round"), CNN_EXIT_USAGE);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("worker_images");
+    tcase_add_checked_fixture(tc, setup, image_folder_remove);
+    tcase_add_test(tc, training_goes_on_with_the_same_pixels);
+    tcase_add_test(tc, the_test_set_is_run);
+    tcase_add_test(tc, more_damage_than_allowed_is_status_5);
+    tcase_add_test(tc, a_view_must_fit);
+    return run_case(tc, "worker_images");
+}

@@ -1,0 +1,43 @@
+/* When a loss stagnates, against a count by hand. */
+#include <math.h>
+
+#include "server/job/plateau.h"
+#include "tests/support/unit.h"
+
+/* Zhang et al. look for a loss that does not fall: here three in a row that are less than 1 % better. */
+START_TEST(a_loss_that_gets_no_better_is_a_plateau)
+{
+    struct psd_plateau p = {.best = NAN};
+    const struct {
+        double loss;
+        bool drops;
+    } seen[] = {{2, false},    {1.5, false},  {1.5, false},   {1.4999, false}, {1.2, false},
+                {1.3, false},  {1.19, false}, {1.21, true},   {1.2, false},    {1.2, false},
+                {1.189, true}, {1.18, false}, {1.188, false}, {1.187, false},  {9, true}};
+    for (size_t i = 0; i < ROWS(seen); i++)
+        ck_assert_msg(psd_plateau_observe(&p, seen[i].loss, 3, 0.01) == seen[i].drops, "observation %zu", i);
+    ck_assert_double_eq(p.best, 1.18);
+}
+END_TEST
+
+START_TEST(a_threshold_of_nothing_wants_less_than_the_best)
+{
+    struct psd_plateau p = {.best = NAN};
+    ck_assert(!psd_plateau_observe(&p, 0.5, 1, 0));
+    ck_assert(!psd_plateau_observe(&p, nextafter(0.5, 0), 1, 0));
+    ck_assert(psd_plateau_observe(&p, nextafter(0.5, 0), 1, 0));
+    ck_assert(!psd_plateau_observe(&p, -1, 1, 0)); /* a loss of somebody's own */
+    ck_assert(!psd_plateau_observe(&p, -2, 1, 0.5));
+    ck_assert(psd_plateau_observe(&p, -2.5, 1, 0.5));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("plateau");
+    TCase *t = tcase_create("plateau");
+    tcase_add_test(t, a_loss_that_gets_no_better_is_a_plateau);
+    tcase_add_test(t, a_threshold_of_nothing_wants_less_than_the_best);
+    suite_add_tcase(s, t);
+    return unit_run(s);
+}
