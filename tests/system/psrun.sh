@@ -248,8 +248,9 @@ ends
 none_left
 compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTERM: the center is not saved"
 
-# A file where the checkpoints were: they cannot be written any more.
+# A file where the checkpoints were, when the first one is there: they cannot be written any more.
 spoil_checkpoints() { # NAME
+    within 120 grep -qs '"checkpoint.written"' "$folder/$1/psd-0.log" || fail "$1: no first checkpoint"
     rm -r "$folder/$1/state-0/checkpoints" && touch "$folder/$1/state-0/checkpoints"
 }
 

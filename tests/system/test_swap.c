@@ -496,6 +496,7 @@ static void end_during_a_swap(const char *drain, int signals)
     struct ps_frame f = hand_frame(&h, PS_FRAME_EXCHANGE, 0, 0);
     hand_send(&h, 0, &f, message, f.count * sizeof *message);
     ck_assert_int_eq(hand_answer(&h, 0, &f, answer, TEST_HANG_S), 0);
+    ck_assert(daemon_will_log(&d, "checkpoint.written", WAIT_S)); /* of the center as it began */
     unsigned written = daemon_logged(&d, "checkpoint.written");
     reload(&d, exact[1], "started");
     ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
