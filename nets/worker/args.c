@@ -140,7 +140,8 @@ static const struct row rows[] = {
     {"help", FLAG, AT(help), 0, 0, NULL, "print this and end"},
     {"version", FLAG, AT(version), 0, 0, NULL, "print the version and end"},
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+/* What getopt_long says of row i is FIRST + i: neither ':' nor '?', which it says of mistakes. */
+enum { N_ROWS = sizeof rows / sizeof *rows, FIRST = 256 };
 
 void cnn_worker_args_help(FILE *out)
 {
@@ -396,8 +397,8 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
     int rc = 0, found;
 
     for (int i = 0; i < N_ROWS; i++)
-        options[i] =
-            (struct option){rows[i].name, rows[i].kind == FLAG ? no_argument : required_argument, NULL, i};
+        options[i] = (struct option){rows[i].name, rows[i].kind == FLAG ? no_argument : required_argument,
+                                     NULL, FIRST + i};
     optind = 0; /* glibc: start afresh */
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
@@ -409,7 +410,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
             bad = ps_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no such option; allowed: see --help",
                           argv[optind - 1]);
         else
-            bad = read_value(&rows[found], optarg, &a, rc == 0 ? err : NULL);
+            bad = read_value(&rows[found - FIRST], optarg, &a, rc == 0 ? err : NULL);
         if (rc == 0)
             rc = bad;
     }
