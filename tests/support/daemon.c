@@ -377,12 +377,36 @@ bool daemon_will_log(const struct daemon *d, const char *text, double seconds)
     return true;
 }
 
+static bool is_saving(const struct daemon *d)
+{
+    json_t *root, *at = find(d, "/status", "checkpoint.in_progress", &root);
+    bool saving = !json_is_false(at);
+    json_decref(root);
+    return saving;
+}
+
+/* The version that the checkpoint is to have at least. */
+static double ask_for_checkpoint(const struct daemon *d)
+{
+    char *answer = daemon_ask(d, "POST", "/checkpoint");
+    json_t *root = answer != NULL ? json_loads(answer, 0, NULL) : NULL;
+    double version = json_number_value(json_object_get(root, "version"));
+    json_decref(root);
+    free(answer);
+    return version;
+}
+
+/* The first one is under way when the center is there: it is not the one that is asked for. */
 bool daemon_checkpoint(const struct daemon *d, double seconds)
 {
     double deadline = test_now_s() + test_slow_s(seconds);
+    for (; is_saving(d); test_nap_s(POLL_S))
+        if (test_now_s() > deadline)
+            return false;
     unsigned before = daemon_logged(d, "checkpoint.written");
-    free(daemon_ask(d, "POST", "/checkpoint"));
-    while (daemon_logged(d, "checkpoint.written") == before) {
+    double version = ask_for_checkpoint(d);
+    while (daemon_logged(d, "checkpoint.written") == before ||
+           !(daemon_number(d, "/status", "checkpoint.last_version") >= version)) {
         if (test_now_s() > deadline)
             return false;
         test_nap_s(POLL_S);

@@ -290,9 +290,9 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
     static float owed[N];
     static const char *const settings[2][24] = {
         {RIG_SAME_ADDRESS, "method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4", "period=8",
-         "learning_rate=1", "warmup_steps=0"},
+         "learning_rate=1", "warmup_steps=0", "checkpoint.every_s=0"},
         {RIG_SAME_ADDRESS, "method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4", "period=8",
-         "learning_rate=1", "warmup_steps=0", "overlap=true"}};
+         "learning_rate=1", "warmup_steps=0", "overlap=true", "checkpoint.every_s=0"}};
     rig_start(&psd, settings[_i]);
     struct psc *c = join();
     free(daemon_ask(&psd, "POST", "/checkpoint"));
