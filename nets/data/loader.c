@@ -99,19 +99,18 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 /* A batch of which nothing is left is none. */
 int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
 {
-    for (int n = s->failed; n == 0;) {
+    while (s->failed >= 0) {
         struct cnn_room room;
-        n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, &room, &s->at, &s->error)
-                                : make_batch(s, &room);
+        int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, &room, &s->at, &s->error)
+                                    : make_batch(s, &room);
         if (n < 0)
             s->failed = n;
         if (n <= 0)
             return n;
         uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
         cnn_maker_lend(&s->maker, &room, left, out);
-        n = (int)left;
-        if (n > 0)
-            return n;
+        if (left > 0)
+            return (int)left;
     }
     return s->failed;
 }

@@ -23,7 +23,7 @@ int cnn_rates_read(const char *text, const struct cnn_param *params, size_t n, d
     for (size_t i = 0; i < n; i++)
         rates[i] = 1;
     for (const char *at = text;; at++) {
-        char pattern[CNN_MAX_NAME + 1], *end;
+        char pattern[CNN_MAX_NAME + 1], *end = NULL;
         size_t len = strcspn(at, "=,"), whole = strcspn(at, ",");
         double factor = at[len] == '=' ? strtod(at + len + 1, &end) : 0;
         if (len == 0 || len >= sizeof pattern || at[len] != '=' || end == at + len + 1 || end != at + whole ||

@@ -103,7 +103,7 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);
 /* The server that has the lane. */
 static inline uint32_t psd_center_part(const struct psd_center *c, uint32_t lane)
 {
-    return c->shard.n_parts > 1 ? lane / (c->shard.n_lanes / c->shard.n_parts) : 0;
+    return c->shard.n_parts > 1 ? lane * c->shard.n_parts / c->shard.n_lanes : 0;
 }
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,8 +220,8 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     int fd = open(new, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be made: %s", new, strerror(errno));
-    ps_log(PS_LOG_INFO, "data.cache", "%s: decoding %llu images into it, with %u thread%s", path,
-           (unsigned long long)(wish->n_train + wish->n_test), threads, threads == 1 ? "" : "s");
+    ps_log(PS_LOG_INFO, "data.cache", "%s: decoding %" PRIu64 " images into it, with %u thread%s", path,
+           wish->n_train + wish->n_test, threads, threads == 1 ? "" : "s");
     int rc = cnn_cache_write(set, fd, wish, threads, &n_left_out, err);
     if (rc == 0 && fsync(fd) != 0)
         rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
