@@ -199,6 +199,19 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
     return rc == PSC_OK && carry->unchecked ? check_values(c, t) : rc;
 }
 
+/* What the road of the new method has otherwise: lanes, codecs. */
+static int prepare_for_road(struct psc *c)
+{
+    struct psc_carriage *carry = &c->carriage;
+    bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
+    if (!same_map)
+        psc_links_close(c); /* of the lanes that were */
+    int rc = same_map ? psc_wire_prepare(c, &carry->error) : psc_lanes_prepare(c, &carry->error);
+    carry->swapped = rc != PSC_OK;
+    carry->refused = false;
+    return rc;
+}
+
 /* The method has changed. An exchange is of one method in all its chunks: this one has landed whole, and what
  * was not answered of it is pulled; or it has not, in no chunk. What no rule applies begins anew. */
 static int take_swap(struct psc *c, struct psc_transfer *t)
@@ -207,17 +220,11 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     uint32_t behind = (uint32_t)carry->seq - (uint32_t)carry->landed_seq; /* the server tells 32 bits of it */
     bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq != 0 && (int32_t)behind <= 0;
     bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
-    int rc;
-    carry->swapped = carry->refused = false;
     if (landed && psc_transfer_moves(t))
         psc_wire_landed_whole(c, t);
-    if (same_map && (rc = psc_wire_prepare(c, &carry->error)) != PSC_OK)
+    int rc = prepare_for_road(c);
+    if (rc != PSC_OK)
         return rc;
-    if (!same_map) {
-        psc_links_close(c); /* of the lanes that were */
-        if ((rc = psc_lanes_prepare(c, &carry->error)) != PSC_OK)
-            return rc;
-    }
     if (!landed && psc_transfer_moves(t))
         return PSC_OK; /* its message is of the method before: check_generation */
     if (landed) {
@@ -441,9 +448,12 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     struct psc_carriage *carry = &c->carriage;
     struct psc_transfer under_way = *t;
     carry->resent = false;
-    psc_pieces_choose(c, t);
-    int rc = check_values(c, t);
+    /* The last transfer may have been answered just when the method changed. */
+    int rc = carry->swapped ? prepare_for_road(c) : PSC_OK;
     if (rc != PSC_OK)
+        return rc;
+    psc_pieces_choose(c, t);
+    if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
     carry->seq += (uint32_t)carry->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
     if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
