@@ -12,7 +12,7 @@ int psc_rank(const struct psc *c)
         return -1;
     pthread_mutex_lock(&open->shared.lock);
     if (c->shared.epoch > 0)
-        rank = (int)c->shared.road.client;
+        rank = (int)c->shared.welcome.client;
     pthread_mutex_unlock(&open->shared.lock);
     return rank;
 }
@@ -36,10 +36,11 @@ uint64_t psc_clock(const struct psc *c)
 /* With the lock held: the transport that data takes, or will unless a better one can be had. */
 static const char *way_of(const struct psc *c)
 {
-    const struct psc_road *r = &c->shared.road;
+    const struct psc_welcome *r = &c->shared.welcome;
     if (c->shared.way[0] != 0)
         return c->shared.way;
-    return r->n_ways > 0 ? r->ways[r->n_ways - 1].transport->name : "none";
+    return r->n_transport_offers > 0 ? r->transport_offers[r->n_transport_offers - 1].transport->name
+                                     : "none";
 }
 
 int psc_info(const struct psc *c, struct psc_info *info)
@@ -56,7 +57,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
     memset(&full, 0, sizeof full);
     if (c->shared_ready) {
         pthread_mutex_lock(&open->shared.lock);
-        const struct psc_road *r = &c->shared.road;
+        const struct psc_welcome *r = &c->shared.welcome;
         const struct psc_counts *n = &c->shared.counts;
         full.exchanges = n->exchanges;
         full.retries = n->retries;
@@ -65,16 +66,16 @@ int psc_info(const struct psc *c, struct psc_info *info)
         full.center_version =
             n->center_version > c->shared.center_version ? n->center_version : c->shared.center_version;
         full.save_version = c->shared.save_version;
-        if (c->half != NULL && c->half->collective)
+        if (c->rule != NULL && c->rule->collective)
             full.save_version = c->group.save_version;
-        else if (c->half != NULL && psc_is_ahead(c))
+        else if (c->rule != NULL && psc_is_ahead(c))
             full.save_version = c->save_version;
         full.reconnects = c->shared.reconnects;
         full.generation = r->generation;
-        full.period = r->hyper.dynamic_period && c->tempo.period > 0 ? c->tempo.period : r->hyper.period;
+        full.period = r->hyper.dynamic_period && c->pacing.period > 0 ? c->pacing.period : r->hyper.period;
         full.learning_rate =
             c->shared.epoch > 0 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock) : 0;
-        full.alpha = c->rule != NULL && (c->rule->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
+        full.alpha = c->rule_info != NULL && (c->rule_info->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);

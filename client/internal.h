@@ -4,8 +4,8 @@
  * (client/session/control_thread.c) owns the control socket: it says hello, beats the heart, reconnects. What
  * all share is struct psc_shared, under its lock; the service thread raises wake_fd when something changed
  * that a waiting transfer must see. The mover (client/transfer/async.c) runs transfers that were started;
- * there is none until one is. Whoever runs transfers owns struct psc_carriage: the mover while its queue
- * holds any, else the caller. */
+ * there is none until one is. Whoever runs transfers owns struct psc_transfer_state: the mover while its
+ * queue holds any, else the caller. */
 #ifndef PSC_INTERNAL_H
 #define PSC_INTERNAL_H
 
@@ -38,22 +38,23 @@ enum psc_state {
 
 /* Beside enum psc_result, within the library: the method changed before the transfer had landed anywhere, and
  * what it carried was made for the one before. */
-#define PSC_SWAPPED 100
+#define PSC_METHOD_CHANGED 100
 
-/* One of the roads that lead to the lanes. */
-enum { PSC_MAX_WAYS = 4 };
-struct psc_way {
+/* One of the transports that lead to the lanes. */
+enum { PSC_MAX_TRANSPORT_OFFERS = 4 };
+struct psc_transport_offer {
     const struct ps_transport *transport;
     uint32_t window_chunks;
     char urls[PS_MAX_LANES][320];
 };
 
 /* What Welcome said. */
-struct psc_road {
-    char server_key[PS_CURVE_KEY_CHARS + 1]; /* of the lanes as of the control road; "": plain */
+struct psc_welcome {
+    char server_key[PS_CURVE_KEY_CHARS + 1]; /* of the lanes as of the control socket; "": plain */
     uint32_t client, incarnation, generation;
-    struct psc_way ways[PSC_MAX_WAYS]; /* the best first, the listener's last */
-    uint32_t n_ways;
+    struct psc_transport_offer
+        transport_offers[PSC_MAX_TRANSPORT_OFFERS]; /* the best first, the listener's last */
+    uint32_t n_transport_offers;
     struct ps_pass pass; /* shown where links attach */
     uint32_t n_lanes, chunk_floats;
     uint32_t n_parts; /* of the vector, each at a server of its own; at least 1 */
@@ -82,7 +83,7 @@ struct psc_shared {
     struct ps_error why;
     struct ps_error trouble; /* the last failure to look for the server, "" when it was looked for */
     uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
-    struct psc_road road;
+    struct psc_welcome welcome;
     uint32_t workers;
     uint64_t job;                    /* the server's that we are in; 0: not known */
     uint64_t center_version;         /* the newest seen */
@@ -116,7 +117,7 @@ struct psc_shared {
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
     int give_up;              /* the transfer under way is to end with this result; PSC_OK: it is not */
-    struct ps_hyper hyper;    /* of the road that transfers take */
+    struct ps_hyper hyper;    /* of the transport that transfers take */
     struct psc_counts counts; /* as of the last transfer */
 };
 
@@ -127,16 +128,16 @@ struct psc_hub {
 };
 
 struct psc_links {
-    struct psc_hub hubs[PSC_MAX_WAYS];
+    struct psc_hub hubs[PSC_MAX_TRANSPORT_OFFERS];
     uint32_t n_hubs;
     const struct ps_transport *transport; /* of the links; NULL: there were none yet */
     uint32_t window_chunks;               /* in flight on each */
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
     uint64_t epoch;                       /* they belong to */
-    uint32_t hopeless;                    /* bitmap of the road's ways: not to be tried again in this epoch */
-    bool none;                            /* none could be opened, and it may be possible later: see why */
-    bool worked;                          /* some could, since the handle was opened */
-    uint64_t heard;                       /* from the server, when nobody was there first; 0: somebody was */
+    uint32_t hopeless; /* bitmap of the transport's ways: not to be tried again in this epoch */
+    bool none;         /* none could be opened, and it may be possible later: see why */
+    bool worked;       /* some could, since the handle was opened */
+    uint64_t heard;    /* from the server, when nobody was there first; 0: somebody was */
     struct psc_retry retry;
     char why[160]; /* the last of those failed; "": none has */
     bool lost;     /* a link has told that its other end is gone */
@@ -155,7 +156,7 @@ struct psc_lane_progress {
 
 /* What travels where messages are encoded: client/transfer/encode.c. */
 struct psc_wire {
-    const struct ps_codec *message, *answer; /* of the road's method */
+    const struct ps_codec *message, *answer; /* of the transport's method */
     unsigned char *room;                     /* for the whole vector, chunk by chunk */
     size_t room_bytes;
 };
@@ -203,7 +204,7 @@ const struct psc_optimizer *psc_optimizer_find(const char *name);
  * answer. A row of client/rules. */
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
-struct psc_half {
+struct psc_rule {
     unsigned keeps;      /* PSC_KEPT bits, beside the optimizer's */
     bool sends_gradient; /* the message is g */
     bool overlaps;       /* an exchange may travel while the caller computes */
@@ -257,7 +258,7 @@ struct psc_transfer {
 /* How a transfer of a fragment may end, beside the public results: the server has come back from a
  * checkpoint, and all workers begin their cycle of fragments anew. What it lacks an answer for is still owed.
  */
-enum { PSC_CUT = 1000 };
+enum { PSC_ABORTED = 1000 };
 
 struct psc_started {
     struct psc_transfer transfer;
@@ -267,7 +268,7 @@ struct psc_started {
 
 /* Transfers in the order of their tickets, 1, 2, …: those up to `finished` have ended, the one after is under
  * way. Ticket k is in slot k % PSC_MAX_STARTED until k + PSC_MAX_STARTED is given out. */
-struct psc_mover {
+struct psc_async {
     pthread_t thread;
     bool runs;
     pthread_mutex_t lock;          /* of all below */
@@ -279,16 +280,16 @@ struct psc_mover {
     bool stop;
 };
 
-/* The data road and what moves on it. */
-struct psc_carriage {
-    struct psc_road road;  /* as of links.epoch */
-    struct ps_shard shard; /* how the vector is cut on it */
-    struct ps_range scope; /* of the transfer under way */
+/* The data connection and what moves on it. */
+struct psc_transfer_state {
+    struct psc_welcome welcome; /* as of links.epoch */
+    struct ps_shard shard;      /* how the vector is cut on it */
+    struct ps_range scope;      /* of the transfer under way */
     struct ps_range cover; /* what its frames are cut from: the scope, but see client/transfer/transfer.c */
     struct psc_links links;
     uint64_t revivals; /* as of links.epoch */
     bool cut;          /* one came since the lanes were started: see is_cut */
-    bool swapped;      /* the road has become another method's, and the transfer under way has not seen it */
+    bool swapped; /* the transport has become another method's, and the transfer under way has not seen it */
     uint64_t landed_seq;  /* up to here exchanges had landed then */
     bool begun;           /* a chunk of the transfer under way has been answered */
     bool in_place;        /* lanes make it where the worker's vector lies: see psc_pieces_choose */
@@ -320,13 +321,13 @@ struct psc_ahead {
 };
 
 /* When a worker that sends what its steps came to exchanges, and how fast it steps. */
-enum { PSC_TEMPO_STEPS = 32 };
-struct psc_tempo {
+enum { PSC_PACING_STEPS = 32 };
+struct psc_pacing {
     uint64_t since;    /* steps since the last exchange; with fragments, since the last of them */
     uint32_t fragment; /* the next */
     uint32_t period;   /* of dynamic_period: planned then; 0: the method's */
-    double took_s[PSC_TEMPO_STEPS]; /* the last steps, without what they waited: step k's in k %
-                                       PSC_TEMPO_STEPS */
+    double took_s[PSC_PACING_STEPS]; /* the last steps, without what they waited: step k's in k %
+                                       PSC_PACING_STEPS */
     uint64_t n_took;
     double ended_s, waited_s; /* when the last step did, 0: there was none; and exchange_s then */
     double steps_per_second;  /* 0: not known */
@@ -356,8 +357,8 @@ struct psc {
 
     struct ps_manifest *manifest;
     const struct ps_vec *vec;
-    const struct ps_rule_info *rule; /* NULL without a server */
-    const struct psc_half *half;
+    const struct ps_rule_info *rule_info; /* NULL without a server */
+    const struct psc_rule *rule;
     const struct psc_optimizer *optimizer;
     struct psc_team *team;                /* NULL: the caller makes passes alone */
     const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
@@ -374,8 +375,8 @@ struct psc {
 
     struct psc_group group;
 
-    struct psc_carriage carriage;
-    struct psc_mover mover;
+    struct psc_transfer_state transfer_state;
+    struct psc_async async;
 
     struct ps_hyper hyper; /* for the next step */
     float *kept[PSC_N_KEPT];
@@ -385,7 +386,7 @@ struct psc {
     bool stepped;          /* psc_step has been called */
     struct psc_ahead ahead;
     struct psc_admm admm;
-    struct psc_tempo tempo;
+    struct psc_pacing pacing;
     uint64_t clock;
     double exchange_s, update_s;
 };
@@ -439,30 +440,30 @@ bool psc_among_members(const struct psc *c);
 /* client/transfer/async.c, for the caller's thread. Runs the transfer after everything that was started, and
  * waits for it. */
 int psc_move(struct psc *c, const struct psc_transfer *t);
-int psc_mover_start(struct psc *c); /* nothing when it runs */
+int psc_async_start(struct psc *c); /* nothing when it runs */
 /* Hands the transfer to the mover, waiting for room; its ticket. out: where its end is told, NULL for
  * psc_wait alone. Arrays and *out are the mover's until then. */
-uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out);
-void psc_mover_await(struct psc *c, uint64_t ticket);
+uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out);
+void psc_async_await(struct psc *c, uint64_t ticket);
 /* Gives up what was started. */
-void psc_mover_stop(struct psc *c);
+void psc_async_stop(struct psc *c);
 
-/* client/transfer/chunks.c, for the owner of the carriage: how the vector is cut on the road, a bitmap for
- * each lane: the exchange itself asks for no memory. A psc result, with a sentence. */
+/* client/transfer/chunks.c, for the owner of the carriage: how the vector is cut on the transport, a bitmap
+ * for each lane: the exchange itself asks for no memory. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
 
 /* method_change.c, for the caller's thread. Whether the server has another method than steps follow. */
-bool psc_is_swapped(struct psc *c);
-/* Takes what the road says as the method that steps follow. */
-void psc_take_method(struct psc *c, const struct psc_road *road);
+bool psc_method_has_changed(struct psc *c);
+/* Takes what the transport says as the method that steps follow. */
+void psc_take_method(struct psc *c, const struct psc_welcome *welcome);
 /* Goes over to the server's method: what the worker owes the center goes first, as it is. x: the array that
  * psc_step moves. PSC_EVALUE: what it owed was not finite and is forgotten. */
-int psc_adopt(struct psc *c, float *x);
+int psc_change_method(struct psc *c, float *x);
 
 /* step.c. psc_step, as a worker by itself makes it. */
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);
 /* Waits for what the step before started. */
-int psc_settle(struct psc *c);
+int psc_finish_overlapped(struct psc *c);
 /* Memory for what the method needs of a step; PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED when it
  * cannot be had. */
 int psc_step_prepare(struct psc *c);
@@ -480,21 +481,21 @@ const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
 
 /* client/worker/period.c: whether the step under way ends with an exchange; that it has been made, or only
  * the step. */
-bool psc_tempo_is_due(const struct psc *c);
-void psc_tempo_exchanged(struct psc *c);
-void psc_tempo_stepped(struct psc *c);
+bool psc_pacing_is_due(const struct psc *c);
+void psc_pacing_exchanged(struct psc *c);
+void psc_pacing_stepped(struct psc *c);
 /* The next fragment is the first; a whole period of steps from now to the last. */
-void psc_tempo_restart(struct psc *c);
+void psc_pacing_restart(struct psc *c);
 /* Fragments of the method, at least 1. */
-uint32_t psc_tempo_fragments(const struct psc *c);
+uint32_t psc_pacing_fragments(const struct psc *c);
 /* At the end of a step: measures it. */
-void psc_tempo_measure(struct psc *c);
+void psc_pacing_measure(struct psc *c);
 
 /* client/session/welcome.c. The names of the library's codecs, for Hello; how many. */
 enum { PSC_MAX_CODECS = 32 };
-size_t psc_road_codecs(char *names[PSC_MAX_CODECS]);
+size_t psc_codec_names(char *names[PSC_MAX_CODECS]);
 /* What Welcome said, checked; a psc result. */
-int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err);
+int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err);
 
 /* no_server.c: a handle without a server: fills in what Welcome would have said. */
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);

@@ -12,11 +12,11 @@ static int cast(struct psc *c, float *v)
 }
 
 /* What the orders say that follows them. */
-static int give(struct psc *c, struct psc_orders *o, float *x)
+static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
-    int rc = psc_orders_give(c, o);
+    int rc = psc_leader_message_give(c, o);
     if (rc == PSC_OK && o->road_comes)
-        rc = psc_orders_give_road(c);
+        rc = psc_leader_message_give_road(c);
     if (rc == PSC_OK && o->x_comes)
         rc = cast(c, psc_own_x(c, x));
     if (rc == PSC_OK && o->v_comes)
@@ -26,7 +26,7 @@ static int give(struct psc *c, struct psc_orders *o, float *x)
 
 static int lead(struct psc *c, float *x, int gathered)
 {
-    struct psc_orders o;
+    struct psc_leader_message o;
     uint64_t clock = c->clock;
     uint32_t generation = c->generation;
     int rc = gathered;
@@ -37,7 +37,7 @@ static int lead(struct psc *c, float *x, int gathered)
         rc = psc_step_alone(c, x, c->group.sum, c->group.n_samples);
     }
     psc_group_idle(c);
-    psc_orders_fill(c, &o, rc);
+    psc_leader_message_fill(c, &o, rc);
     if (rc >= 0) {
         o.has_stepped = c->clock > clock;
         o.road_comes = c->generation != generation;
@@ -51,19 +51,19 @@ static int lead(struct psc *c, float *x, int gathered)
 /* The other method: what the leader's vectors have become comes from it. */
 static int take_method(struct psc *c)
 {
-    struct psc_road road;
-    int rc = psc_orders_take_road(c);
+    struct psc_welcome welcome;
+    int rc = psc_leader_message_take_road(c);
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&c->shared.lock);
-    road = c->shared.road;
+    welcome = c->shared.welcome;
     pthread_mutex_unlock(&c->shared.lock);
-    psc_take_method(c, &road);
+    psc_take_method(c, &welcome);
     psc_kept_drop_but(c, psc_kept_of(c));
     return psc_step_prepare(c);
 }
 
-static int take_vectors(struct psc *c, const struct psc_orders *o, float *x)
+static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)
 {
     int rc = PSC_OK;
     if (o->x_comes && (rc = cast(c, psc_own_x(c, x))) != PSC_OK)
@@ -79,8 +79,8 @@ static int take_vectors(struct psc *c, const struct psc_orders *o, float *x)
  * vectors come instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
-    struct psc_orders o;
-    int rc = psc_orders_take(c, &o), taken = PSC_OK;
+    struct psc_leader_message o;
+    int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
         c->fresh = c->fresh || rc == PSC_EVALUE; /* from wherever the caller goes on */
         return rc;
@@ -114,10 +114,10 @@ int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples)
 /* Where the members move x among themselves the center is at hand; else the leader asks for it. */
 int psc_group_pull(struct psc *c, float *x)
 {
-    struct psc_orders o;
+    struct psc_leader_message o;
     int rc;
-    if (c->half->collective) {
-        const float *center = c->half->center(c, (float *)(uintptr_t)c->caller_x);
+    if (c->rule->collective) {
+        const float *center = c->rule->center(c, (float *)(uintptr_t)c->caller_x);
         if (center != x)
             memcpy(x, center, c->shard.n_floats * sizeof *x);
         if (x == c->caller_x)
@@ -125,14 +125,14 @@ int psc_group_pull(struct psc *c, float *x)
         return PSC_OK;
     }
     if (c->group.follows) {
-        if ((rc = psc_orders_take(c, &o)) >= 0)
+        if ((rc = psc_leader_message_take(c, &o)) >= 0)
             psc_start_over(c);
     } else {
         psc_group_busy(c);
         rc = psc_pull_alone(c, x);
         psc_group_idle(c);
-        psc_orders_fill(c, &o, rc);
-        int given = psc_orders_give(c, &o);
+        psc_leader_message_fill(c, &o, rc);
+        int given = psc_leader_message_give(c, &o);
         rc = given == PSC_OK ? rc : given;
     }
     int got = rc >= 0 ? cast(c, x) : rc;

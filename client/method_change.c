@@ -1,9 +1,9 @@
 /* Going over to another method in the middle of the job: the worker's side of server/job/method_change.c.
  *
  * The service thread learns of it by a Welcome with another generation. A transfer under way that has not
- * landed ends with PSC_SWAPPED (client/transfer/transfer.c); the step then goes over to the new method and is
- * made again. What the worker's own steps have come to since the last answer is not lost: it goes to the
- * center first, as an addition, whatever the new rule takes.
+ * landed ends with PSC_METHOD_CHANGED (client/transfer/transfer.c); the step then goes over to the new method
+ * and is made again. What the worker's own steps have come to since the last answer is not lost: it goes to
+ * the center first, as an addition, whatever the new rule takes.
  *
  * The worker's clock goes on, and its velocity where the optimizer stays the same. The multipliers of admm
  * begin at 0, with x at the center. */
@@ -14,36 +14,36 @@
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-bool psc_is_swapped(struct psc *c)
+bool psc_method_has_changed(struct psc *c)
 {
     pthread_mutex_lock(&c->shared.lock);
-    bool swapped = c->shared.road.generation != c->generation;
+    bool swapped = c->shared.welcome.generation != c->generation;
     pthread_mutex_unlock(&c->shared.lock);
     return swapped;
 }
 
-void psc_take_method(struct psc *c, const struct psc_road *road)
+void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
 {
-    c->rule = ps_rule_find(road->rule); /* NULL: a worker without a server */
-    c->half = psc_half_of(c->rule, road->clique_mode);
-    c->optimizer = psc_optimizer_find(road->optimizer);
-    c->hyper = road->hyper;
-    c->generation = road->generation;
-    c->feeds_back = road->error_feedback && !road->message->in_place && !psc_is_local(c);
-    c->shard = (struct ps_shard){c->manifest->n_floats, road->n_lanes, road->chunk_floats, 0, {0}};
-    ps_manifest_cut(c->manifest, road->n_parts, &c->shard,
+    c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
+    c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);
+    c->optimizer = psc_optimizer_find(welcome->optimizer);
+    c->hyper = welcome->hyper;
+    c->generation = welcome->generation;
+    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !psc_is_local(c);
+    c->shard = (struct ps_shard){c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
+    ps_manifest_cut(c->manifest, welcome->n_parts, &c->shard,
                     NULL); /* psc_lanes_prepare says so if it cannot be */
-    snprintf(c->method_name, sizeof c->method_name, "%s", road->method);
-    snprintf(c->rule_name, sizeof c->rule_name, "%s", road->rule);
-    snprintf(c->clique_codec, sizeof c->clique_codec, "%s", road->clique_codec);
-    c->publish = road->publish;
+    snprintf(c->method_name, sizeof c->method_name, "%s", welcome->method);
+    snprintf(c->rule_name, sizeof c->rule_name, "%s", welcome->rule);
+    snprintf(c->clique_codec, sizeof c->clique_codec, "%s", welcome->clique_codec);
+    c->publish = welcome->publish;
 }
 
 /* What the worker owes, into the center; its own x is the center then. */
 static int pay(struct psc *c, float *x)
 {
-    bool may_owe = c->stepped && c->half->owed != NULL && psc_kept_are_there(c);
-    const float *owed = may_owe ? c->half->owed(c, x) : NULL;
+    bool may_owe = c->stepped && c->rule->owed != NULL && psc_kept_are_there(c);
+    const float *owed = may_owe ? c->rule->owed(c, x) : NULL;
     c->ahead.lost = false;
     if (owed == NULL)
         return PSC_OK;
@@ -75,8 +75,8 @@ static int begin_at_center(struct psc *c, float *x)
 /* Memory and beginnings of what the new method keeps. */
 static int set_out(struct psc *c, float *x, bool same_rule)
 {
-    if (c->mover.runs) /* what was started by hand may use the error */
-        psc_mover_await(c, c->mover.issued);
+    if (c->async.runs) /* what was started by hand may use the error */
+        psc_async_await(c, c->async.issued);
     if (!same_rule)
         psc_kept_drop_but(c, PSC_KEPT(PSC_KEPT_X) | PSC_KEPT(PSC_KEPT_V));
     psc_kept_drop_but(c, psc_kept_of(c));
@@ -88,33 +88,33 @@ static int set_out(struct psc *c, float *x, bool same_rule)
     return rc;
 }
 
-int psc_adopt(struct psc *c, float *x)
+int psc_change_method(struct psc *c, float *x)
 {
-    struct psc_road road;
-    int paid, rc = psc_settle(c);
-    if (rc != PSC_OK && rc != PSC_SWAPPED)
+    struct psc_welcome welcome;
+    int paid, rc = psc_finish_overlapped(c);
+    if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
-    if (c->ahead.landed && c->half->take_over != NULL)
-        c->half->take_over(c, x);
+    if (c->ahead.landed && c->rule->take_over != NULL)
+        c->rule->take_over(c, x);
     c->ahead.landed = false;
     paid = pay(c, x);
     if (paid != PSC_OK && paid != PSC_EVALUE)
         return paid;
     pthread_mutex_lock(&c->shared.lock);
-    road = c->shared.road;
-    c->shared.hyper = road.hyper;
+    welcome = c->shared.welcome;
+    c->shared.hyper = welcome.hyper;
     pthread_mutex_unlock(&c->shared.lock);
-    bool same_rule = strcmp(road.rule, c->rule_name) == 0;
-    if (strcmp(road.optimizer, c->optimizer->name) != 0 || paid == PSC_EVALUE)
+    bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
+    if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || paid == PSC_EVALUE)
         come_back(c, x);
-    psc_take_method(c, &road);
-    psc_tempo_restart(c);
-    c->tempo.period = 0;
+    psc_take_method(c, &welcome);
+    psc_pacing_restart(c);
+    c->pacing.period = 0;
     rc = set_out(c, x, same_rule);
     if (rc == PSC_OK)
         return paid;
     c->generation =
-        road.generation - 1; /* not gone over yet: the next step tries again, from the beginning */
+        welcome.generation - 1; /* not gone over yet: the next step tries again, from the beginning */
     c->rule_name[0] = 0;
     return rc;
 }

@@ -123,35 +123,35 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
                     known);
 }
 
-static struct psc_road road_of(const struct psc_local *l, const struct ps_method *m)
+static struct psc_welcome road_of(const struct psc_local *l, const struct ps_method *m)
 {
-    struct psc_road road = {.incarnation = 1,
-                            .n_lanes = 1,
-                            .n_parts = 1,
-                            .chunk_floats = 1024,
-                            .message = ps_codec_find(0),
-                            .answer = ps_codec_find(0),
-                            .hyper = {.learning_rate = l->learning_rate,
-                                      .alpha = NAN,
-                                      .rho = NAN,
-                                      .beta = NAN,
-                                      .period = 1,
-                                      .momentum = l->momentum,
-                                      .averaging_rate = l->averaging_rate,
-                                      .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
-                                      .pipeline_warmup = l->pipeline_warmup,
-                                      .weight_decay = l->weight_decay,
-                                      .schedule = schedule_of(l)}};
-    snprintf(road.method, sizeof road.method, "%s", m->name);
+    struct psc_welcome welcome = {.incarnation = 1,
+                                  .n_lanes = 1,
+                                  .n_parts = 1,
+                                  .chunk_floats = 1024,
+                                  .message = ps_codec_find(0),
+                                  .answer = ps_codec_find(0),
+                                  .hyper = {.learning_rate = l->learning_rate,
+                                            .alpha = NAN,
+                                            .rho = NAN,
+                                            .beta = NAN,
+                                            .period = 1,
+                                            .momentum = l->momentum,
+                                            .averaging_rate = l->averaging_rate,
+                                            .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
+                                            .pipeline_warmup = l->pipeline_warmup,
+                                            .weight_decay = l->weight_decay,
+                                            .schedule = schedule_of(l)}};
+    snprintf(welcome.method, sizeof welcome.method, "%s", m->name);
     if (is_of_clique(m))
-        snprintf(road.rule, sizeof road.rule, "%s", m->rule);
+        snprintf(welcome.rule, sizeof welcome.rule, "%s", m->rule);
     else
-        snprintf(road.rule, sizeof road.rule, "none:%s", m->name); /* tells the methods' states apart */
-    snprintf(road.clique_codec, sizeof road.clique_codec, "%s", l->codec);
-    snprintf(road.optimizer, sizeof road.optimizer, "%s", m->optimizer);
-    snprintf(road.averaging, sizeof road.averaging, "%s", m->averaging);
-    snprintf(road.admission, sizeof road.admission, "none");
-    return road;
+        snprintf(welcome.rule, sizeof welcome.rule, "none:%s", m->name); /* tells the methods' states apart */
+    snprintf(welcome.clique_codec, sizeof welcome.clique_codec, "%s", l->codec);
+    snprintf(welcome.optimizer, sizeof welcome.optimizer, "%s", m->optimizer);
+    snprintf(welcome.averaging, sizeof welcome.averaging, "%s", m->averaging);
+    snprintf(welcome.admission, sizeof welcome.admission, "none");
+    return welcome;
 }
 
 /* Of what would be too long to tell: FNV-1a over cosine's and multi-step's numbers. */
@@ -196,7 +196,7 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     const struct ps_method *m = ps_method_find(l.method);
     c->local = true;
     c->averaging = ps_averaging_find(m->averaging);
-    c->shared.road = road_of(&l, m);
+    c->shared.welcome = road_of(&l, m);
     c->shared.epoch = 1;
     c->shared.workers = 1;
     c->shared.state = PSC_STATE_JOINED;

@@ -193,7 +193,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     c->owner = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
         c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
-    psc_retry_init(&c->carriage.links.retry, c->token);
+    psc_retry_init(&c->transfer_state.links.retry, c->token);
     c->vec = ps_vec_best();
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
@@ -202,7 +202,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
         return psc_local_open(c, local, clique);
     if ((rc = psc_group_open(c, clique, NULL)) != PSC_OK)
         return rc;
-    return psc_group_share_road(c, c->group.follows ? PSC_OK : join_server(c));
+    return psc_group_share_welcome(c, c->group.follows ? PSC_OK : join_server(c));
 }
 
 /* Tensors lie as far apart as the caller's version has them. */
@@ -255,14 +255,14 @@ static int start_team(struct psc *c)
                    : psc_fail(c, PSC_ESYSTEM, "cannot start %u threads: %s", c->opt.threads, strerror(-rc));
 }
 
-/* The road, the optimizer's state: the exchange itself asks for no memory. */
+/* The transport, the optimizer's state: the exchange itself asks for no memory. */
 static int set_up_lanes(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     int rc = psc_lanes_prepare(c, &c->error);
     if (rc != PSC_OK)
         return rc;
-    if ((carry->scratch = malloc(2 * (size_t)carry->road.chunk_floats * sizeof *carry->scratch)) == NULL)
+    if ((ts->scratch = malloc(2 * (size_t)ts->welcome.chunk_floats * sizeof *ts->scratch)) == NULL)
         return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
@@ -281,7 +281,7 @@ static void tell_of_method(struct psc *c)
                             c->manifest->segments[i].decay == PS_DECAY);
     if (c->hyper.weight_decay > 0 && !decays)
         psc_say(c, "the method has weight decay, and no tensor of this model decays: it does nothing");
-    if (c->hyper.overlap && c->half->staler)
+    if (c->hyper.overlap && c->rule->staler)
         psc_say(c, "exchanges overlap with computing: gradients are one step staler than without");
 }
 
@@ -328,18 +328,18 @@ static int trade_start(struct psc *c, float *x, bool offer)
     return psc_move(c, offer ? &give : &take);
 }
 
-/* What the session, or the options, say of road and method. *offer: the server asks for our x. */
-static void take_road(struct psc *c, bool *offer)
+/* What the session, or the options, say of transport and method. *offer: the server asks for our x. */
+static void take_welcome(struct psc *c, bool *offer)
 {
     struct psc_shared *s = &c->shared;
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     pthread_mutex_lock(&s->lock);
-    carry->road = s->road;
-    s->hyper = s->road.hyper;
-    carry->counts.rate = s->counts.rate = (float)s->road.hyper.alpha;
+    ts->welcome = s->welcome;
+    s->hyper = s->welcome.hyper;
+    ts->counts.rate = s->counts.rate = (float)s->welcome.hyper.alpha;
     *offer = s->offer;
     pthread_mutex_unlock(&s->lock);
-    psc_take_method(c, &carry->road);
+    psc_take_method(c, &ts->welcome);
 }
 
 /* With a session; x is where it says to start. */
@@ -349,7 +349,7 @@ static int join(struct psc *c, float *x)
     psc_group_busy(c);
     int rc = say_begin(c);
     if (rc == PSC_OK) {
-        take_road(c, &offer);
+        take_welcome(c, &offer);
         rc = set_up_lanes(c);
     }
     if (rc == PSC_OK)
@@ -362,7 +362,7 @@ static int join(struct psc *c, float *x)
 static int join_alone(struct psc *c)
 {
     bool offer;
-    take_road(c, &offer);
+    take_welcome(c, &offer);
     return set_up_lanes(c);
 }
 
@@ -389,7 +389,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     }
     if (has_session(c))
         rc = join(c, x);
-    if ((rc = psc_group_share_road(c, rc)) < 0)
+    if ((rc = psc_group_share_welcome(c, rc)) < 0)
         return rc;
     if (!has_session(c))
         rc = join_alone(c);
@@ -404,19 +404,19 @@ void psc_close(struct psc *c)
 {
     if (c == NULL || psc_check_process(c, "psc_close") != PSC_OK)
         return;
-    struct psc_carriage *carry = &c->carriage;
-    psc_mover_stop(c);
+    struct psc_transfer_state *ts = &c->transfer_state;
+    psc_async_stop(c);
     psc_group_close(c);
     psc_service_stop(c);
     psc_links_finish(c);
     psc_team_destroy(c->team);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
-        free(carry->progress[i].answered);
-        free(carry->progress[i].encoded);
+        free(ts->progress[i].answered);
+        free(ts->progress[i].encoded);
     }
-    free(carry->wire.room);
+    free(ts->wire.room);
     ps_manifest_destroy(c->manifest);
-    free(carry->scratch);
+    free(ts->scratch);
     psc_buffers_finish(c);
     if (c->shared_ready) {
         pthread_cond_destroy(&c->shared.changed);

@@ -26,9 +26,9 @@ static bool overlap(const float *send, const float *answer, size_t n)
 /* Whether the job has an average, as the server last said. */
 static int check_average(struct psc *c, const char *call)
 {
-    char averaging[sizeof c->shared.road.averaging];
+    char averaging[sizeof c->shared.welcome.averaging];
     pthread_mutex_lock(&c->shared.lock);
-    memcpy(averaging, c->shared.road.averaging, sizeof averaging);
+    memcpy(averaging, c->shared.welcome.averaging, sizeof averaging);
     pthread_mutex_unlock(&c->shared.lock);
     return strcmp(averaging, "none") != 0
                ? PSC_OK
@@ -90,8 +90,8 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
         out->anew = true;
-        if (c->half->land_anew != NULL && psc_kept_are_there(c))
-            out->landed = c->half->land_anew;
+        if (c->rule->land_anew != NULL && psc_kept_are_there(c))
+            out->landed = c->rule->land_anew;
     }
     return PSC_OK;
 }
@@ -100,9 +100,9 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
  * so that the caller knows, and later calls are taken as made for the new method. */
 static int go_over(struct psc *c, const struct hand *h)
 {
-    enum ps_message_kind was = c->rule->message;
-    int rc = psc_adopt(c, (float *)(uintptr_t)c->caller_x);
-    if (rc != PSC_OK || c->rule->message == was)
+    enum ps_message_kind was = c->rule_info->message;
+    int rc = psc_change_method(c, (float *)(uintptr_t)c->caller_x);
+    if (rc != PSC_OK || c->rule_info->message == was)
         return rc;
     return psc_fail(c, PSC_EREFUSED,
                     "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
@@ -117,7 +117,7 @@ static bool is_message(const struct hand *h)
 static int make_in_time(struct psc *c, const struct hand *h, struct psc_transfer *out)
 {
     int rc = make(c, h, out);
-    if (rc == PSC_OK && is_message(h) && psc_is_swapped(c) && (rc = go_over(c, h)) == PSC_OK)
+    if (rc == PSC_OK && is_message(h) && psc_method_has_changed(c) && (rc = go_over(c, h)) == PSC_OK)
         rc = make(c, h, out);
     return rc;
 }
@@ -128,7 +128,7 @@ static int move_now(struct psc *c, const struct hand *h)
     int rc = make_in_time(c, h, &t);
     if (rc == PSC_OK)
         rc = psc_move(c, &t);
-    while (rc == PSC_SWAPPED && (rc = go_over(c, h)) == PSC_OK)
+    while (rc == PSC_METHOD_CHANGED && (rc = go_over(c, h)) == PSC_OK)
         if ((rc = make(c, h, &t)) == PSC_OK)
             rc = psc_move(c, &t);
     return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
@@ -138,9 +138,9 @@ static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
 {
     struct psc_transfer t;
     int rc = make_in_time(c, h, &t);
-    if (rc != PSC_OK || (rc = psc_mover_start(c)) != PSC_OK)
+    if (rc != PSC_OK || (rc = psc_async_start(c)) != PSC_OK)
         return rc;
-    uint64_t given = psc_mover_put(c, &t, NULL);
+    uint64_t given = psc_async_put(c, &t, NULL);
     if (ticket != NULL)
         *ticket = given;
     return PSC_OK;
@@ -167,10 +167,10 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     int rc = check(c, &h);
     if (rc != PSC_OK || tensor != NULL || c->opt.kind != PSC_WORKER)
         return rc == PSC_OK ? move_now(c, &h) : rc;
-    return c->group.size > 1 || c->half->collective ? psc_group_pull(c, x) : move_now(c, &h);
+    return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : move_now(c, &h);
 }
 
-/* The worker's own, which no road leads to. */
+/* The worker's own, which no transport leads to. */
 static int copy_average(struct psc *c, const struct hand *h)
 {
     const struct ps_tensor *t;

@@ -49,7 +49,7 @@ static int give(struct psc *c, const float *vector)
 {
     struct psc_transfer t = {.kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->clock};
     int rc = psc_move(c, &t);
-    return rc == PSC_SWAPPED ? PSC_OK : rc; /* the method changes: it is not kept */
+    return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method changes: it is not kept */
 }
 
 /* The server hears an evaluation from observers that have begun, and from nobody else. Zeros are what a

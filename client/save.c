@@ -146,12 +146,12 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
 static bool has_landed(struct psc *c)
 {
     const struct psc_ahead *a = &c->ahead;
-    if (c->half->gather != NULL)
-        c->half->gather(c); /* what is not finite is not the state's */
+    if (c->rule->gather != NULL)
+        c->rule->gather(c); /* what is not finite is not the state's */
     if (!a->started)
         return a->landed;
-    psc_mover_await(c, a->ticket);
-    if (a->outcome.rc == PSC_CUT)
+    psc_async_await(c, a->ticket);
+    if (a->outcome.rc == PSC_ABORTED)
         psc_take_back(c);
     return a->outcome.rc == PSC_OK && !a->unwanted;
 }
@@ -169,16 +169,16 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
-    if (c->mover.runs && c->kept[PSC_KEPT_ERROR] != NULL)
-        psc_mover_await(c, c->mover.issued);
+    if (c->async.runs && c->kept[PSC_KEPT_ERROR] != NULL)
+        psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
                                .clock = c->clock,
                                .extra_bytes = extra_bytes,
-                               .since = c->tempo.since,
-                               .period = c->tempo.period,
-                               .fragment = c->tempo.fragment,
-                               .fragments = psc_tempo_fragments(c),
+                               .since = c->pacing.since,
+                               .period = c->pacing.period,
+                               .fragment = c->pacing.fragment,
+                               .fragments = psc_pacing_fragments(c),
                                .rate = landed ? c->ahead.outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -262,11 +262,11 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
                         h->optimizer, h->rule, c->optimizer->name, c->rule_name);
-    if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_tempo_fragments(c))
+    if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_pacing_fragments(c))
         return psc_fail(
             c, PSC_EINVAL,
             "psc_load: '%.300s' was saved within an exchange of %u fragments a period; the job has %u", path,
-            fragments_of(h), psc_tempo_fragments(c));
+            fragments_of(h), psc_pacing_fragments(c));
     if (h->extra_bytes > room_bytes)
         return psc_fail(c, PSC_EINVAL,
                         "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
@@ -358,15 +358,15 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
  * fragment; what the others have to send is still in x - start. */
 static void take_tempo(struct psc *c, const struct psc_state_head *h)
 {
-    uint32_t n = psc_tempo_fragments(c);
-    psc_tempo_restart(c);
-    c->tempo.period = h->period;
+    uint32_t n = psc_pacing_fragments(c);
+    psc_pacing_restart(c);
+    c->pacing.period = h->period;
     c->ahead.part =
         n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
     if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
         return;
-    c->tempo.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->hyper.period;
-    c->tempo.fragment = h->fragment;
+    c->pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->hyper.period;
+    c->pacing.fragment = h->fragment;
 }
 
 static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)

@@ -30,15 +30,15 @@ int psc_step_prepare(struct psc *c)
             "the job's optimizer is %s: tensor '%.60s' is to be stepped at %g of the learning rate, and the "
             "step is the program's own; allowed: 1",
             c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
-    if (c->hyper.overlap && !c->half->overlaps)
+    if (c->hyper.overlap && !c->rule->overlaps)
         return psc_fail(c, PSC_EUNSUPPORTED,
                         "rule %s cannot exchange while the worker computes; allowed: overlap: false",
                         c->rule_name);
-    if (psc_tempo_fragments(c) > 1 && psc_tempo_fragments(c) > ps_fragments_most(&c->shard))
+    if (psc_pacing_fragments(c) > 1 && psc_pacing_fragments(c) > ps_fragments_most(&c->shard))
         return psc_fail(c, PSC_EUNSUPPORTED, "the server wants %u fragments; the vector has %llu chunks",
-                        psc_tempo_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
-    if (c->tempo.fragment >= psc_tempo_fragments(c))
-        psc_tempo_restart(c);
+                        psc_pacing_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
+    if (c->pacing.fragment >= psc_pacing_fragments(c))
+        psc_pacing_restart(c);
     for (int k = 0; k < PSC_N_KEPT; k++)
         if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL) {
             c->fresh = c->fresh || k == PSC_KEPT_X || k == PSC_KEPT_V;
@@ -46,30 +46,30 @@ int psc_step_prepare(struct psc *c)
                 return psc_fail(c, PSC_ENOMEM, "no memory for the method's vectors of %llu floats",
                                 (unsigned long long)c->shard.n_floats);
         }
-    return c->hyper.overlap && !c->group.follows ? psc_mover_start(c) : PSC_OK;
+    return c->hyper.overlap && !c->group.follows ? psc_async_start(c) : PSC_OK;
 }
 
 void psc_take_back(struct psc *c)
 {
-    psc_tempo_restart(c);
-    if (!c->ahead.unwanted && c->half->take_back != NULL)
-        c->half->take_back(c);
+    psc_pacing_restart(c);
+    if (!c->ahead.unwanted && c->rule->take_back != NULL)
+        c->rule->take_back(c);
     c->ahead.outcome.rc = PSC_OK;
     c->ahead.unwanted = true; /* nothing has landed */
 }
 
 /* A vector that was not finite was not sent: the exchange is then still due, and says so itself. */
-int psc_settle(struct psc *c)
+int psc_finish_overlapped(struct psc *c)
 {
     struct psc_ahead *a = &c->ahead;
     if (!a->started)
         return PSC_OK;
-    psc_mover_await(c, a->ticket);
+    psc_async_await(c, a->ticket);
     a->started = false;
-    if (a->outcome.rc == PSC_CUT)
+    if (a->outcome.rc == PSC_ABORTED)
         psc_take_back(c);
     a->landed = a->outcome.rc == PSC_OK && !a->unwanted;
-    a->lost = a->outcome.rc == PSC_SWAPPED && !a->unwanted;
+    a->lost = a->outcome.rc == PSC_METHOD_CHANGED && !a->unwanted;
     a->unwanted = false;
     if (a->outcome.rc == PSC_OK || a->outcome.rc == PSC_EVALUE)
         return PSC_OK;
@@ -80,16 +80,16 @@ int psc_settle(struct psc *c)
 /* A draining server waits for what is open: nothing stays behind. */
 static int finish_drained(struct psc *c, float *x)
 {
-    int rc = psc_settle(c);
-    if (rc == PSC_OK && c->ahead.landed && c->half->finishes)
-        c->half->take_over(c, x);
+    int rc = psc_finish_overlapped(c);
+    if (rc == PSC_OK && c->ahead.landed && c->rule->finishes)
+        c->rule->take_over(c, x);
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
 
 static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_step_prepare(c);
-    return rc == PSC_OK ? c->half->step(c, x, g, n_samples) : rc;
+    return rc == PSC_OK ? c->rule->step(c, x, g, n_samples) : rc;
 }
 
 /* The method may change before the step, and in it, when its exchange has not landed: then the step is made
@@ -97,16 +97,16 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
  * it is owed. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = psc_settle(c);
-    if (rc == PSC_OK && psc_is_swapped(c))
-        rc = PSC_SWAPPED;
-    if (rc == PSC_SWAPPED)
-        rc = psc_adopt(c, x);
+    int rc = psc_finish_overlapped(c);
+    if (rc == PSC_OK && psc_method_has_changed(c))
+        rc = PSC_METHOD_CHANGED;
+    if (rc == PSC_METHOD_CHANGED)
+        rc = psc_change_method(c, x);
     if (rc == PSC_OK)
         rc = step_once(c, x, g, n_samples);
-    while (rc == PSC_SWAPPED) {
-        bool stepped = c->half->steps_first;
-        if ((rc = psc_adopt(c, x)) != PSC_OK)
+    while (rc == PSC_METHOD_CHANGED) {
+        bool stepped = c->rule->steps_first;
+        if ((rc = psc_change_method(c, x)) != PSC_OK)
             return rc;
         c->clock += stepped;
         if (!stepped)
@@ -120,13 +120,13 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = step(c, x, g, n_samples);
     if (rc != PSC_OK)
         return rc;
-    psc_tempo_measure(c);
+    psc_pacing_measure(c);
     uint64_t save_version = c->save_version;
     bool draining = psc_look(c);
     if (psc_is_ahead(c))
         c->save_version =
             save_version;    /* what the next step's exchange may have brought already is told by it */
-    if (c->half->collective) /* all members stop at the same step */
+    if (c->rule->collective) /* all members stop at the same step */
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     return draining ? finish_drained(c, x) : PSC_OK;
 }
@@ -144,7 +144,7 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     c->error.text[0] = 0;
     c->caller_x = x;
     c->stepped = true;
-    bool together = c->group.size > 1 && !c->half->collective;
+    bool together = c->group.size > 1 && !c->rule->collective;
     return together ? psc_group_step(c, x, g, n_samples) : psc_step_alone(c, x, g, n_samples);
 }
 
@@ -160,7 +160,7 @@ int psc_point(struct psc *c, float *x)
     if (own == NULL || c->fresh)
         return PSC_OK;
     if (c->ahead.started)
-        psc_mover_await(c, c->ahead.ticket);
+        psc_async_await(c, c->ahead.ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)

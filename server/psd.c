@@ -52,8 +52,8 @@ static int open_lanes(struct psd *d, struct ps_error *err)
     uint32_t want = lanes_wanted(d);
     uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
     struct psd_lane_options opt = {.shared = &d->shared};
-    struct ps_road_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
-                                    .window_chunks = d->cfg.window_chunks};
+    struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
+                                         .window_chunks = d->cfg.window_chunks};
     d->lanes = calloc((size_t)want * d->cfg.servers.count, sizeof *d->lanes);
     d->lane_polls = calloc(want, sizeof *d->lane_polls);
     if (d->lanes == NULL || d->lane_polls == NULL)
@@ -64,7 +64,7 @@ static int open_lanes(struct psd *d, struct ps_error *err)
         opt.index = d->cfg.servers.index * want + d->n_own;
         if ((rc = psd_lane_create(&opt, lane, err)) < 0)
             return rc;
-        rc = psd_roads_open_lane(d, *lane, d->n_own, limits, err);
+        rc = psd_transports_open_lane(d, *lane, d->n_own, limits, err);
         d->n_lanes = ++d->n_own;
     }
     psd_stats_limit_lent(d);
@@ -80,7 +80,7 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     if (psd_is_head(d))
         psd_job_take_notes(d, lane);
     else
-        psd_follow_take_notes(d, lane);
+        psd_follower_take_notes(d, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)
@@ -113,18 +113,19 @@ static void end_all(struct psd *d, bool observers)
 static void stop_when_possible(struct psd *d)
 {
     bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
-    if (psd_swap_is_closing(d) && !(now && d->state == PSD_STATE_DRAINING))
+    if (psd_method_change_is_closing(d) && !(now && d->state == PSD_STATE_DRAINING))
         return; /* a moment: lanes change hands */
     if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
         end_all(d, false);
         d->state = PSD_STATE_STOPPING;
-        psd_saver_start(d, NULL);
+        psd_checkpointer_start(d, NULL);
     }
-    bool saved = !d->saver.busy && d->saver.again == 0; /* one that is due waits for a swap's end */
-    if (d->state == PSD_STATE_STOPPING && saved && (psd_team_has_saved(d) || d->n_stops > 2) &&
+    bool saved =
+        !d->checkpointer.busy && d->checkpointer.again == 0; /* one that is due waits for a swap's end */
+    if (d->state == PSD_STATE_STOPPING && saved && (psd_cluster_has_saved(d) || d->n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
-        if (psd_team_dismiss(d))
+        if (psd_cluster_dismiss(d))
             uv_stop(&d->loop);
     }
 }
@@ -134,26 +135,27 @@ static void on_tick(struct psd_timer *timer)
     struct psd *d = timer->data;
     if (!psd_is_head(d)) {
         psd_stats_limit_lent(d);
-        psd_follow_tick(d);
+        psd_follower_tick(d);
         return;
     }
-    psd_team_tick(d);
+    psd_cluster_tick(d);
     psd_job_check_silence(d);
     psd_steps_check(d);
     psd_job_tell_begun(d);
-    psd_meetings_tick(&d->meetings, psd_loop_now_ms(&d->loop));
-    psd_tempo_plan(d);
+    psd_rendezvous_tick(&d->rendezvous, psd_loop_now_ms(&d->loop));
+    psd_dynamic_period_plan(d);
     if (!d->membership.started)
         psd_membership_joined(d); /* those who were expected may have had their time */
-    psd_swap_check(d);
+    psd_method_change_check(d);
     psd_plateau_tick(d);
-    psd_saver_check_due(d);
-    psd_saver_check_vector(d, d->state == PSD_STATE_STOPPING &&
-                                  (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
+    psd_checkpointer_check_due(d);
+    psd_checkpointer_check_vector(d,
+                                  d->state == PSD_STATE_STOPPING &&
+                                      (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
     psd_stop_check(d);
     psd_history_tick(d);
     stop_when_possible(d);
-    if (d->notify.reloading && d->swap.phase == PSD_SWAP_NONE)
+    if (d->notify.reloading && d->method_change.phase == PSD_METHOD_CHANGE_NONE)
         psd_notify_ready(&d->notify);
     psd_notify_watch(&d->notify, d->lanes, d->n_own, psd_loop_now_ms(&d->loop));
 }
@@ -163,7 +165,7 @@ static void on_signal(uv_signal_t *handle, int signal_number)
     struct psd *d = handle->data;
     d->n_stops++;
     if (!psd_is_head(d)) {
-        psd_follow_stop(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+        psd_follower_stop(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
         return;
     }
     psd_job_drain(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -183,7 +185,7 @@ static void on_checkpoint(uv_signal_t *handle, int signal_number)
 {
     struct ps_error err;
     (void)signal_number;
-    if (psd_saver_start(handle->data, &err) < 0)
+    if (psd_checkpointer_start(handle->data, &err) < 0)
         ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
 
@@ -215,10 +217,10 @@ static int check_part(const struct psd *d, struct ps_error *err)
 static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
 {
     if (version != UINT64_MAX)
-        return psd_checkpoint_read_version(d->saver.directory, version, d->cfg.limits.floats, &d->resumed,
-                                           d->resumed_from, sizeof d->resumed_from, err);
-    return psd_checkpoint_read_newest(d->saver.directory, d->cfg.limits.floats, &d->resumed, d->resumed_from,
-                                      sizeof d->resumed_from, log_skipped, err);
+        return psd_checkpoint_read_version(d->checkpointer.directory, version, d->cfg.limits.floats,
+                                           &d->resumed, d->resumed_from, sizeof d->resumed_from, err);
+    return psd_checkpoint_read_newest(d->checkpointer.directory, d->cfg.limits.floats, &d->resumed,
+                                      d->resumed_from, sizeof d->resumed_from, log_skipped, err);
 }
 
 /* The checkpoint that psd goes on from. d->resumed_from is "" where there is none yet. */
@@ -226,15 +228,15 @@ static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 {
     int rc = read_checkpoint(d, version, err);
     struct psd_best best;
-    if (rc == -ENOENT && psd_checkpoint_read_best(d->saver.directory, &best, NULL) == 0)
+    if (rc == -ENOENT && psd_checkpoint_read_best(d->checkpointer.directory, &best, NULL) == 0)
         return ps_fail(
             err, -ENOENT,
             "%s holds best.safetensors alone, which has the vector that scored best and nothing else to "
             "go on from: begin a new job with it (psd(8) has an example), or with --fresh another",
-            d->saver.directory);
+            d->checkpointer.directory);
     if (rc == -ENOENT && version == UINT64_MAX) {
         ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
-               d->saver.directory);
+               d->checkpointer.directory);
         d->resumed_from[0] = 0;
         return 0;
     }
@@ -244,7 +246,7 @@ static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 {
     if (version != UINT64_MAX)
-        psd_checkpoint_forget_after(d->saver.directory, &d->resumed);
+        psd_checkpoint_forget_after(d->checkpointer.directory, &d->resumed);
     d->resumed_version = d->resumed.version;
     d->resumed.generation = psd_journal_generation(d);
     d->history.last_version = d->resumed.version;
@@ -293,16 +295,17 @@ static int set_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    snprintf(d->saver.directory, sizeof d->saver.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->saver.aside, &err) < 0) {
+    snprintf(d->checkpointer.directory, sizeof d->checkpointer.directory, "%s/checkpoints", d->cfg.state_dir);
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->checkpointer.aside, &err) <
+        0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (d->saver.aside.n > 0)
+    if (d->checkpointer.aside.n > 0)
         ps_log(PS_LOG_WARN, "checkpoint.aside",
                "a new job begins: the %u checkpoints that were here, the newest of version %" PRIu64
                ", are in %s",
-               d->saver.aside.n, d->saver.aside.newest, d->saver.aside.path);
+               d->checkpointer.aside.n, d->checkpointer.aside.newest, d->checkpointer.aside.path);
     if (psd_journal_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
@@ -326,7 +329,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     atomic_store(&d->shared.version, d->resumed_version);
     atomic_store(&d->shared.generation, d->resumed.generation);
     psd_job_update_rates(d);
-    psd_saver_find_best(d);
+    psd_checkpointer_find_best(d);
     return PSD_EXIT_OK;
 }
 
@@ -336,9 +339,9 @@ static int open_up(struct psd *d, const struct psd_start *start)
     struct ps_error err = {""};
     char socket_path[600];
 
-    if (psd_roads_open(d, lanes_wanted(d), &err) < 0 || psd_auth_guard_data(d, &err) < 0 ||
+    if (psd_transports_open(d, lanes_wanted(d), &err) < 0 || psd_auth_guard_data(d, &err) < 0 ||
         psd_control_open(d, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
-        psd_auth_watch(d, &err) < 0 || psd_team_open(d) < 0 || psd_follow_open(d, &err) < 0) {
+        psd_auth_watch(d, &err) < 0 || psd_cluster_open(d) < 0 || psd_follower_open(d, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -358,7 +361,7 @@ static int open_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.lanes", "%s", err.text);
         return PSD_EXIT_SYSTEM;
     }
-    if (d->center != NULL && !psd_has_team(d))
+    if (d->center != NULL && !psd_has_cluster(d))
         psd_job_resume(d);
     return PSD_EXIT_OK;
 }
@@ -435,12 +438,12 @@ static void close_handle(uv_handle_t *handle, void *arg)
 static void settle(struct psd *d)
 {
     d->state = PSD_STATE_STOPPING;
-    d->saver.again = 0;
+    d->checkpointer.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
-    if (d->cuts.timer.data != NULL)
-        psd_timer_stop(&d->cuts.timer); /* it looks at the lanes */
-    while ((d->saver.busy && d->saver.lanes_left == 0) || psd_history_is_writing(d))
+    if (d->partial_rounds.timer.data != NULL)
+        psd_timer_stop(&d->partial_rounds.timer); /* it looks at the lanes */
+    while ((d->checkpointer.busy && d->checkpointer.lanes_left == 0) || psd_history_is_writing(d))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
@@ -448,8 +451,8 @@ static void settle(struct psd *d)
 static int check_end(struct psd *d)
 {
     struct ps_error why;
-    int rc = psd_saver_check_end(d, &d->end);
-    if (rc < 0 || d->saver.last != PSD_LAST_WRITTEN || psd_team_check_saved(d, &why) == 0)
+    int rc = psd_checkpointer_check_end(d, &d->end);
+    if (rc < 0 || d->checkpointer.last != PSD_LAST_WRITTEN || psd_cluster_check_saved(d, &why) == 0)
         return rc;
     return ps_fail(&d->end, -EIO,
                    "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
@@ -458,7 +461,7 @@ static int check_end(struct psd *d)
 static void tear_down(struct psd *d)
 {
     settle(d);
-    psd_guard_close(d);
+    psd_rejected_peers_close(d);
     for (uint32_t i = 0; i < d->n_own; i++) /* before their descriptors go */
         if (d->lane_polls[i].data != NULL)
             uv_close((uv_handle_t *)&d->lane_polls[i], NULL);
@@ -466,51 +469,51 @@ static void tear_down(struct psd *d)
         psd_lane_destroy(d->lanes[i]);
     psd_journal_close(d);
     psd_zap_close(&d->auth.data);
-    psd_roads_close(d);
+    psd_transports_close(d);
     if (d->http != NULL) {
         psd_tell_end(d);
         psd_http_destroy(d->http);
     }
     psd_control_close(d);
-    psd_follow_close(d);
+    psd_follower_close(d);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
     free(d->lanes);
     free(d->lane_polls);
-    psd_center_abandon(d->swap.center);
+    psd_center_abandon(d->method_change.center);
     psd_center_destroy(d->center);
     psd_snapshot_finish(&d->resumed);
     psd_auth_finish(d);
-    psd_guard_finish(d);
+    psd_rejected_peers_finish(d);
     psd_sessions_finish(&d->sessions);
     psd_membership_finish(d);
     psd_history_close(d);
     psd_notify_finish(&d->notify);
     psd_shared_finish(&d->shared);
-    psd_team_close(d);
+    psd_cluster_close(d);
     if (d->state_lock >= 0)
         psd_state_unlock(d->state_lock);
 }
 
 static const struct psd_hooks hooks = {
-    .holds_back = psd_team_holds_back,
+    .holds_back = psd_cluster_holds_back,
     .proved = psd_hello_proved,
-    .proved_server = psd_team_enlist,
+    .proved_server = psd_cluster_register,
     .welcome_all = psd_hello_again,
-    .saved = psd_follow_saved,
-    .save_others = psd_team_save,
-    .others_saved = psd_team_has_saved,
-    .command_remote = psd_team_tell,
-    .check_others = psd_team_check_here,
-    .try_others = psd_team_try,
-    .drop_others = psd_team_drop,
-    .make_others = psd_team_make,
+    .saved = psd_follower_saved,
+    .save_others = psd_cluster_save,
+    .others_saved = psd_cluster_has_saved,
+    .command_remote = psd_cluster_tell,
+    .check_others = psd_cluster_check_here,
+    .try_others = psd_cluster_try,
+    .drop_others = psd_cluster_drop,
+    .make_others = psd_cluster_make,
     .complete = complete,
 };
 
-static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_again *again)
+static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_restart_request *again)
 {
     struct psd *d = calloc(1, sizeof *d);
     if (d == NULL || uv_loop_init(&d->loop) != 0) {
@@ -534,7 +537,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         code = write_endpoint(d);
     }
     if (code == PSD_EXIT_OK) {
-        if (!psd_has_team(d))
+        if (!psd_has_cluster(d))
             announce(d);
         uv_run(&d->loop, UV_RUN_DEFAULT);
         if (d->evaluation.fresh)
@@ -565,7 +568,7 @@ int psd_run(const struct psd_config *given_cfg, const struct psd_start *given)
 {
     struct psd_start start = *given;
     struct psd_config cfg = *given_cfg;
-    struct psd_again again = {.due = false};
+    struct psd_restart_request again = {.due = false};
     int code = PSD_EXIT_OK;
     ps_memory_keep_buffers();
     start.version = UINT64_MAX;

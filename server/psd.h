@@ -3,7 +3,7 @@
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
  * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop
- * and a lane talk through two rings. */
+ * and a lane talk through two queues. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H
 
@@ -43,7 +43,7 @@ enum psd_state {
 #define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
-/* The control road's server end. */
+/* The control socket's server end. */
 struct psd_control {
     void *context, *socket;
     void *watch;                /* its ps_watch; NULL: none */
@@ -85,7 +85,7 @@ enum psd_last_save {
 };
 
 /* Checkpoints: lanes copy, the loop counts, a pool thread writes. */
-struct psd_saver {
+struct psd_checkpointer {
     bool busy;
     bool is_last; /* of the write under way: the job ends with it */
     bool still;   /* of the snapshot under way: nobody takes part in rounds yet, and nothing moves */
@@ -169,12 +169,12 @@ struct psd_nonfinite {
 };
 
 /* How far a change of the method is. See server/job/method_change.c. */
-enum psd_swap_phase {
-    PSD_SWAP_NONE,
-    PSD_SWAP_DUE,      /* the center is not ready, or is being saved */
-    PSD_SWAP_ASKING,   /* the other servers try it */
-    PSD_SWAP_CLOSING,  /* lanes finish what has begun and take nothing else */
-    PSD_SWAP_EMPTYING, /* they let go of the old center */
+enum psd_method_change_phase {
+    PSD_METHOD_CHANGE_NONE,
+    PSD_METHOD_CHANGE_DUE,      /* the center is not ready, or is being saved */
+    PSD_METHOD_CHANGE_ASKING,   /* the other servers try it */
+    PSD_METHOD_CHANGE_CLOSING,  /* lanes finish what has begun and take nothing else */
+    PSD_METHOD_CHANGE_EMPTYING, /* they let go of the old center */
 };
 
 /* Of what a configuration is made. */
@@ -183,8 +183,8 @@ struct psd_recipe {
     char settings[PSD_SETTINGS_BYTES]; /* above it: what was set while the job runs */
 };
 
-struct psd_swap {
-    enum psd_swap_phase phase;
+struct psd_method_change {
+    enum psd_method_change_phase phase;
     bool again;                /* a reload came meanwhile */
     struct psd_config next;    /* to be in force */
     struct psd_recipe recipe;  /* of that */
@@ -197,7 +197,7 @@ struct psd_swap {
     uint32_t lanes_left;
     uint64_t released; /* bits of lanes that have let go of the center */
     uint64_t deadline_ms;
-    uint64_t n_swaps;
+    uint64_t n_changes;
 };
 
 /* The configuration that is read again, and what is set above it; see server/job/reload.c. */
@@ -222,16 +222,16 @@ struct psd_membership {
 };
 
 /* Rounds that are made of some members' messages. See server/job/partial_rounds.c. */
-struct psd_cut_client;
-struct psd_cuts {
-    struct psd_cut_client *clients; /* [n_slots] */
-    uint32_t *candidates, n;        /* for the open round, as they came */
-    struct psd_members cut;         /* of the round closed last; lanes read it while it is under way */
-    uint64_t lanes_under_way;       /* bits of those that are not through it */
-    uint64_t n_closed;              /* rounds, in this run of psd */
-    bool grace_is_over;             /* of the open round */
-    uint64_t dropped;               /* exchanges that were late */
-    struct psd_timer timer;         /* of the open round's grace, or of looks at the one under way */
+struct psd_partial_client;
+struct psd_partial_rounds {
+    struct psd_partial_client *clients; /* [n_slots] */
+    uint32_t *candidates, n;            /* for the open round, as they came */
+    struct psd_members cut;             /* of the round closed last; lanes read it while it is under way */
+    uint64_t lanes_under_way;           /* bits of those that are not through it */
+    uint64_t n_closed;                  /* rounds, in this run of psd */
+    bool grace_is_over;                 /* of the open round */
+    uint64_t dropped;                   /* exchanges that were late */
+    struct psd_timer timer;             /* of the open round's grace, or of looks at the one under way */
 };
 
 /* What a folder asks of one above it. Filled in by psd_run. */
@@ -248,9 +248,10 @@ struct psd_hooks {
     void (*saved)(struct psd *d);
     void (*save_others)(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
     bool (*others_saved)(const struct psd *d);
-    void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
-    /* job/: the other servers try what d->swap is to change, of this generation: psd_swap_tried tells how it
-     * went. And they drop it, or make it. Before: whether all are here; -EAGAIN with a sentence: one is not.
+    void (*command_remote)(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
+    /* job/: the other servers try what d->swap is to change, of this generation: psd_method_change_tried
+     * tells how it went. And they drop it, or make it. Before: whether all are here; -EAGAIN with a sentence:
+     * one is not.
      */
     int (*check_others)(const struct psd *d, struct ps_error *err);
     int (*try_others)(struct psd *d, uint32_t generation, struct ps_error *err);
@@ -266,13 +267,13 @@ struct psd {
     uv_loop_t loop;
     enum psd_state state;
     struct psd_shared shared;
-    struct psd_roads roads;
+    struct psd_transports transports;
     struct psd_lane **lanes; /* [n_lanes]: its own, at the head followed by other servers' */
     uint32_t n_lanes, n_own;
     uv_poll_t *lane_polls; /* [n_own]: notes from the lanes */
-    struct psd_team team;
-    struct psd_follow follow;
-    struct psd_again again;
+    struct psd_cluster cluster;
+    struct psd_follower follower;
+    struct psd_restart_request again;
     int exit_code; /* of psd_job_fail */
     struct psd_center *center;
     bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
@@ -287,15 +288,15 @@ struct psd {
     struct psd_sessions sessions;
     struct psd_control control;
     struct psd_auth auth;
-    struct psd_guard guard;
+    struct psd_rejected_peers rejected_peers;
     struct psd_munge munge;
-    struct psd_meetings meetings;
+    struct psd_rendezvous rendezvous;
     struct psd_membership membership;
-    struct psd_cuts cuts;
-    struct psd_swap swap;
+    struct psd_partial_rounds partial_rounds;
+    struct psd_method_change method_change;
     struct psd_plateau plateau;
     struct psd_reload reload;
-    struct psd_saver saver;
+    struct psd_checkpointer checkpointer;
     struct psd_history history;
     struct psd_evaluation evaluation;
     struct psd_nonfinite nonfinite;
@@ -348,12 +349,12 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
 /* Tells those whose Begun has waited for the journal. */
 void psd_job_tell_begun(struct psd *d);
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_note *note);
+void psd_job_take_message(struct psd *d, struct psd_lane *lane, const struct psd_lane_message *msg);
 /* It cannot go on: everyone is told, and psd ends with this code. */
 void psd_job_fail(struct psd *d, int code, const char *why);
 void psd_job_update_rates(struct psd *d);
 /* Another method is in force: hands its center out, if there is one, and lets in who waited. */
-void psd_job_swapped(struct psd *d);
+void psd_job_method_changed(struct psd *d);
 /* Those whose Begin waited for a change of the method. */
 void psd_job_unpark(struct psd *d);
 void psd_job_drain(struct psd *d, const char *why);
@@ -384,19 +385,20 @@ void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t fi
 void psd_membership_away(struct psd *d, uint64_t lanes, bool away);
 void psd_membership_drain(struct psd *d); /* psd drains from now on */
 /* The method has changed: begins anew with everyone who is active. */
-void psd_membership_swapped(struct psd *d);
+void psd_membership_method_changed(struct psd *d);
 
 /* server/job/another_server.c, at a server that is not the head: tries what the head says is to be set, which
- * is kept for psd_swap_make and the lanes' notes; drops it; makes it. -EINVAL and others: it cannot. */
-int psd_swap_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err);
-void psd_swap_drop(struct psd *d);
-void psd_swap_make(struct psd *d);
+ * is kept for psd_method_change_make and the lanes' notes; drops it; makes it. -EINVAL and others: it cannot.
+ */
+int psd_method_change_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err);
+void psd_method_change_drop(struct psd *d);
+void psd_method_change_make(struct psd *d);
 /* Notes of the head to all lanes here, before they are told: CLOSE; let go of the center, which is of this
  * version then. False: nothing was tried, and they are not told. */
-bool psd_swap_close_own(struct psd *d);
-bool psd_swap_empty_own(struct psd *d, uint64_t version);
+bool psd_method_change_close_own(struct psd *d);
+bool psd_method_change_empty_own(struct psd *d, uint64_t version);
 /* A lane here has let go of the center: the last one's change is made, and lanes have the next. */
-void psd_swap_released_own(struct psd *d);
+void psd_method_change_released_own(struct psd *d);
 /* What the recipe makes, against the configuration in force: whether the method changes, or other keys.
  * -EINVAL with a sentence: it is not valid, or may not change. */
 int psd_recipe_cook(struct psd *d, const struct psd_recipe *recipe, struct psd_config *next, bool *method,
@@ -419,37 +421,38 @@ int psd_settings_resume(struct psd *d, bool from_checkpoint, struct ps_error *er
 
 /* server/job/method_change.c: changes the method of the running job to what `next` says, which is made of the
  * recipe. -E2BIG, -ENOMEM: nothing changes. */
-int psd_swap_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
-                   struct ps_error *err);
+int psd_method_change_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                            struct ps_error *err);
 /* The same where there are other servers, also of keys that are not the method's: they try it first. */
-int psd_swap_begin_all(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
-                       bool method, struct ps_error *err);
+int psd_method_change_begin_all(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
+                                bool method, struct ps_error *err);
 /* All others have tried it; refused: one of them cannot, and says why. NULL: they can. */
-void psd_swap_tried(struct psd *d, const char *refused);
+void psd_method_change_tried(struct psd *d, const char *refused);
 /* Another server, which has these lanes (bits), is lost: a change that can still be dropped is. */
-void psd_swap_server_lost(struct psd *d, uint64_t lanes, const char *who);
+void psd_method_change_server_lost(struct psd *d, uint64_t lanes, const char *who);
 /* Nothing more of the exchange will land, at no server. */
-void psd_swap_give_up(struct psd *d, uint32_t client, uint64_t name);
+void psd_method_change_give_up(struct psd *d, uint32_t client, uint64_t name);
 /* Whether lanes are about to change hands: nobody joins, nothing is saved, no set of members is made. */
-bool psd_swap_is_closing(const struct psd *d);
-void psd_swap_check(struct psd *d); /* what it waited for may have come; on every tick */
-void psd_swap_closed(struct psd *d, uint64_t number);
-void psd_swap_released(struct psd *d, const struct psd_lane *lane);
-void psd_swap_cancel(struct psd *d); /* psd drains or ends: a swap that has not begun is dropped */
+bool psd_method_change_is_closing(const struct psd *d);
+void psd_method_change_check(struct psd *d); /* what it waited for may have come; on every tick */
+void psd_method_change_closed(struct psd *d, uint64_t number);
+void psd_method_change_released(struct psd *d, const struct psd_lane *lane);
+void psd_method_change_cancel(struct psd *d); /* psd drains or ends: a swap that has not begun is dropped */
 
 /* server/job/partial_rounds.c: which exchanges make a round, under admissions that do not wait for all.
  * Nothing to do under others.
  */
-int psd_cuts_init(struct psd *d); /* -ENOMEM */
-void psd_cuts_finish(struct psd *d);
-void psd_cuts_reset(struct psd *d); /* the lanes have let go of the center */
+int psd_partial_rounds_init(struct psd *d); /* -ENOMEM */
+void psd_partial_rounds_finish(struct psd *d);
+void psd_partial_rounds_reset(struct psd *d); /* the lanes have let go of the center */
 /* Notes of a lane: an exchange has begun there; it is through the round. */
-void psd_cuts_begun(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
-void psd_cuts_over(struct psd *d, const struct psd_lane *lane, uint64_t round);
-void psd_cuts_forget(struct psd *d, uint32_t client); /* its session has ended, and the lanes know */
-void psd_cuts_consider(struct psd *d);                /* there are other members */
+void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
+void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_t round);
+void psd_partial_rounds_forget(struct psd *d,
+                               uint32_t client); /* its session has ended, and the lanes know */
+void psd_partial_rounds_consider(struct psd *d); /* there are other members */
 /* Exchanges of the client's session that came too late for their round. */
-uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client);
+uint64_t psd_partial_rounds_dropped(const struct psd *d, uint32_t client);
 
 /* server/control/control.c */
 /* listen: "" : as configured. */
@@ -485,31 +488,31 @@ int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer
                            size_t len);
 
 /* server/job/checkpointer.c */
-int psd_saver_start(struct psd *d,
-                    struct ps_error *err);         /* -EAGAIN: no center yet; asks for one more when busy */
-void psd_saver_snapped(struct psd *d, bool lacks); /* one lane has copied, or has what it waited for */
+int psd_checkpointer_start(struct psd *d,
+                           struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
+void psd_checkpointer_snapped(struct psd *d, bool lacks); /* one lane has copied, or has what it waited for */
 /* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
-void psd_saver_take(struct psd *d, uint64_t round);
+void psd_checkpointer_take(struct psd *d, uint64_t round);
 /* What the head ordered; -EAGAIN: one is being written, or there is no center. */
-int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
+int psd_checkpointer_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
-int psd_saver_check_end(const struct psd *d, struct ps_error *err);
+int psd_checkpointer_check_end(const struct psd *d, struct ps_error *err);
 /* The center is new: takes its first checkpoint, where there are to be any. */
-void psd_saver_begin(struct psd *d);
-void psd_saver_check_due(struct psd *d);
+void psd_checkpointer_begin(struct psd *d);
+void psd_checkpointer_check_due(struct psd *d);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */
-const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash);
+const struct psd_saved_versions *psd_checkpointer_versions(struct psd *d, uint64_t manifest_hash);
 /* What was put off while the method changed. */
-void psd_saver_go_on(struct psd *d);
+void psd_checkpointer_go_on(struct psd *d);
 /* An evaluation came: its vector is asked for when it is the best so far and checkpoint.keep_best. Who offers
  * one is told whether it is wanted, now or when lanes can take it. */
-void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e);
+void psd_checkpointer_evaluated(struct psd *d, const struct psd_evaluation *e);
 /* Gives up a vector that does not come; now: also one that might still. On every tick. */
-void psd_saver_check_vector(struct psd *d, bool now);
+void psd_checkpointer_check_vector(struct psd *d, bool now);
 /* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
-void psd_saver_find_best(struct psd *d);
+void psd_checkpointer_find_best(struct psd *d);
 
 /* server/job/stop_conditions.c: drains the job when a condition of `stop` is met. */
 void psd_stop_check(struct psd *d);
@@ -523,7 +526,7 @@ void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t
 /* server/job/stats.c: sums over lanes, and the history. */
 struct psd_totals {
     uint64_t chunks, replays, pulled, set;
-    uint64_t bytes_in[PSD_MAX_ROADS], bytes_out[PSD_MAX_ROADS];
+    uint64_t bytes_in[PSD_MAX_TRANSPORTS], bytes_out[PSD_MAX_TRANSPORTS];
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
@@ -566,7 +569,7 @@ static inline bool psd_is_head(const struct psd *d)
     return d->cfg.servers.index == 0;
 }
 
-static inline bool psd_has_team(const struct psd *d)
+static inline bool psd_has_cluster(const struct psd *d)
 {
     return d->cfg.servers.count > 1 && psd_is_head(d);
 }

@@ -22,7 +22,7 @@ static void put(struct psc *c, const struct ps_segment *s, float *sum, const flo
     else if (s->role == PS_ROLE_BUFFER)
         c->vec->copy(sum + at, x + at, n);
     else
-        c->vec->copy(sum + at, (c->half->collective ? psc_gradient_to_step(c, s, g) : g) + at, n);
+        c->vec->copy(sum + at, (c->rule->collective ? psc_gradient_to_step(c, s, g) : g) + at, n);
 }
 
 /* What the leader has heard from the server since the last sum. */

@@ -9,14 +9,14 @@ static int fail(struct psc *c, int rc)
     return psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
 }
 
-void psc_orders_fill(struct psc *c, struct psc_orders *o, int rc)
+void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc)
 {
     memset(o, 0, sizeof *o);
     o->rc = rc;
     o->clock = c->clock;
     pthread_mutex_lock(&c->shared.lock);
     o->workers = c->shared.workers;
-    o->save_version = c->half != NULL && psc_is_ahead(c) ? c->save_version : c->shared.save_version;
+    o->save_version = c->rule != NULL && psc_is_ahead(c) ? c->save_version : c->shared.save_version;
     o->counts = c->shared.counts;
     pthread_mutex_unlock(&c->shared.lock);
     o->generation = c->generation;
@@ -25,36 +25,36 @@ void psc_orders_fill(struct psc *c, struct psc_orders *o, int rc)
         snprintf(o->sentence, sizeof o->sentence, "%.360s", c->error.text);
 }
 
-int psc_orders_give(struct psc *c, struct psc_orders *o)
+int psc_leader_message_give(struct psc *c, struct psc_leader_message *o)
 {
     int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
-int psc_orders_wait(struct psc *c)
+int psc_leader_message_wait(struct psc *c)
 {
-    struct psc_orders o;
+    struct psc_leader_message o;
     memset(&o, 0, sizeof o);
     o.rc = PSC_WAITING;
     return psc_broadcast(c->group.q, &o, sizeof o, 0);
 }
 
-int psc_orders_give_road(struct psc *c)
+int psc_leader_message_give_road(struct psc *c)
 {
-    struct psc_road road;
+    struct psc_welcome welcome;
     pthread_mutex_lock(&c->shared.lock);
-    road = c->shared.road;
+    welcome = c->shared.welcome;
     pthread_mutex_unlock(&c->shared.lock);
     /* Ways and pass are the leader's own, and addresses mean nothing elsewhere. */
-    memset(road.ways, 0, sizeof road.ways);
-    road.n_ways = 0;
-    road.pass = (struct ps_pass){0};
-    road.message = road.answer = NULL;
-    int rc = psc_broadcast(c->group.q, &road, sizeof road, 0);
+    memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
+    welcome.n_transport_offers = 0;
+    welcome.pass = (struct ps_pass){0};
+    welcome.message = welcome.answer = NULL;
+    int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
-int psc_orders_take(struct psc *c, struct psc_orders *o)
+int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
 {
     do {
         int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
@@ -73,17 +73,17 @@ int psc_orders_take(struct psc *c, struct psc_orders *o)
 }
 
 /* A member counts as joined from then on. */
-int psc_orders_take_road(struct psc *c)
+int psc_leader_message_take_road(struct psc *c)
 {
-    struct psc_road road;
-    int rc = psc_broadcast(c->group.q, &road, sizeof road, 0);
+    struct psc_welcome welcome;
+    int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     if (rc != PSC_OK)
         return fail(c, rc);
-    road.message = road.answer = ps_codec_find(0); /* this one exchanges nothing */
-    road.error_feedback = false;
+    welcome.message = welcome.answer = ps_codec_find(0); /* this one exchanges nothing */
+    welcome.error_feedback = false;
     pthread_mutex_lock(&c->shared.lock);
-    c->shared.road = road;
-    c->shared.hyper = road.hyper;
+    c->shared.welcome = welcome;
+    c->shared.hyper = welcome.hyper;
     c->shared.epoch = 1;
     c->shared.state = PSC_STATE_JOINED;
     pthread_mutex_unlock(&c->shared.lock);

@@ -58,7 +58,7 @@ static void *keep(void *arg)
     while (!k->stop) {
         ps_cond_wait_until(&k->changed, &k->lock, ps_ns_after(PATIENCE_S));
         if (!k->stop && k->busy && ps_now_s() - k->busy_since_s > PATIENCE_S)
-            psc_orders_wait(c); /* a failure is met again by the caller's thread */
+            psc_leader_message_wait(c); /* a failure is met again by the caller's thread */
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
@@ -150,21 +150,21 @@ int psc_group_agree_on_model(struct psc *c, int rc)
     return rc != PSC_OK ? rc : agreed;
 }
 
-int psc_group_share_road(struct psc *c, int rc)
+int psc_group_share_welcome(struct psc *c, int rc)
 {
-    struct psc_orders o;
+    struct psc_leader_message o;
     if (c->group.size == 1 || psc_is_local(c))
         return rc;
-    psc_orders_fill(c, &o, rc);
+    psc_leader_message_fill(c, &o, rc);
     if (!c->group.follows) {
-        int sent = psc_orders_give(c, &o);
+        int sent = psc_leader_message_give(c, &o);
         if (sent == PSC_OK && rc >= 0)
-            sent = psc_orders_give_road(c);
+            sent = psc_leader_message_give_road(c);
         return rc != PSC_OK ? rc : sent;
     }
-    if ((rc = psc_orders_take(c, &o)) < 0)
+    if ((rc = psc_leader_message_take(c, &o)) < 0)
         return rc;
-    int got = psc_orders_take_road(c);
+    int got = psc_leader_message_take_road(c);
     return got == PSC_OK ? rc : got;
 }
 
@@ -182,8 +182,8 @@ int psc_group_share_x(struct psc *c, float *x)
 int psc_group_prepare(struct psc *c)
 {
     struct psc_group *p = &c->group;
-    bool leads = p->size > 1 && !c->half->collective;
-    bool copies = c->half->collective && p->rank == 0 && !psc_is_local(c);
+    bool leads = p->size > 1 && !c->rule->collective;
+    bool copies = c->rule->collective && p->rank == 0 && !psc_is_local(c);
     if (leads && p->sum == NULL)
         p->sum = calloc(c->shard.n_floats, sizeof *p->sum);
     if (copies && p->copy == NULL)
@@ -191,10 +191,10 @@ int psc_group_prepare(struct psc *c)
     if ((leads && p->sum == NULL) || (copies && p->copy == NULL))
         return psc_fail(c, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
                         c->shard.n_floats);
-    return copies ? psc_mover_start(c) : PSC_OK;
+    return copies ? psc_async_start(c) : PSC_OK;
 }
 
 bool psc_group_sums_to_leader(const struct psc *c)
 {
-    return !c->half->collective && c->optimizer == &psc_optimizer_none;
+    return !c->rule->collective && c->optimizer == &psc_optimizer_none;
 }

@@ -72,9 +72,9 @@ struct psc_group {
 int psc_group_open(struct psc *c, struct psc_clique *q, const char *method);
 void psc_group_close(struct psc *c);
 
-/* The leader's road for everyone, when its session stands or failed (rc, whose sentence is c->error): each
- * member's result. */
-int psc_group_share_road(struct psc *c, int rc);
+/* The leader's transport for everyone, when its session stands or failed (rc, whose sentence is c->error):
+ * each member's result. */
+int psc_group_share_welcome(struct psc *c, int rc);
 /* Whether all members brought the same model; rc: what became of this member's own, PSC_OK or the error that
  * it goes on with. */
 int psc_group_agree_on_model(struct psc *c, int rc);

@@ -15,7 +15,7 @@ static int settle(struct psc *c)
     struct psc_group *p = &c->group;
     if (p->publish_ticket == 0)
         return PSC_OK;
-    psc_mover_await(c, p->publish_ticket);
+    psc_async_await(c, p->publish_ticket);
     p->publish_ticket = 0;
     p->lost = p->published.rc != PSC_OK && p->published.rc != PSC_EVALUE;
     return p->lost ? psc_fail(c, p->published.rc, "%s", p->published.error.text) : PSC_OK;
@@ -30,7 +30,7 @@ static int send(struct psc *c, const float *center)
         return rc;
     memcpy(p->copy, center, c->shard.n_floats * sizeof *center);
     p->unpublished = 0;
-    p->publish_ticket = psc_mover_put(c, &t, &p->published);
+    p->publish_ticket = psc_async_put(c, &t, &p->published);
     return PSC_OK;
 }
 

@@ -91,5 +91,5 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc;
 }
 
-const struct psc_half psc_half_admm = {
+const struct psc_rule psc_rule_admm = {
     .keeps = PSC_KEPT(PSC_KEPT_LAMBDA) | PSC_KEPT(PSC_KEPT_MESSAGE), .step = step, .land_anew = land_anew};

@@ -56,7 +56,7 @@ static const float *center(struct psc *c, float *x)
     return c->kept[PSC_KEPT_START];
 }
 
-const struct psc_half psc_half_vectors = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
+const struct psc_rule psc_rule_vectors = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
                                           .collective = true,
                                           .step = step,
                                           .flush = flush,

@@ -70,7 +70,7 @@ static const float *center(struct psc *c, float *x)
     return psc_own_x(c, x);
 }
 
-const struct psc_half psc_half_clique = {.keeps = PSC_KEPT(PSC_KEPT_AHEAD),
+const struct psc_rule psc_rule_clique = {.keeps = PSC_KEPT(PSC_KEPT_AHEAD),
                                          .collective = true,
                                          .step = step,
                                          .gather = gather,

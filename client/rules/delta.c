@@ -14,8 +14,8 @@
 /* What the exchange covers that is due. */
 static struct ps_range part_of(const struct psc *c)
 {
-    uint32_t n = psc_tempo_fragments(c);
-    return n > 1 ? ps_fragment(&c->shard, c->manifest, n, c->tempo.fragment) : ps_shard_whole(&c->shard);
+    uint32_t n = psc_pacing_fragments(c);
+    return n > 1 ? ps_fragment(&c->shard, c->manifest, n, c->pacing.fragment) : ps_shard_whole(&c->shard);
 }
 
 /* Buffers travel by their values. Frozen ones are not sent. */
@@ -35,7 +35,7 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
 /* x <- mix x + (1 - mix) center, by what moves it towards the center. */
 static void land_mixed(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
-    uint64_t scope = c->carriage.scope.begin;
+    uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
     for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at)) {
@@ -51,7 +51,7 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     (c->hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
-    psc_land_moved(c, r, answer, rate, c->kept[PSC_KEPT_START] + c->carriage.scope.begin);
+    psc_land_moved(c, r, answer, rate, c->kept[PSC_KEPT_START] + c->transfer_state.scope.begin);
 }
 
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
@@ -63,7 +63,7 @@ static void land_anew(struct psc *c, struct ps_range r, const float *answer, flo
 static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
 {
     int rc = psc_move(c, t);
-    if (rc == PSC_OK || rc == PSC_CUT)
+    if (rc == PSC_OK || rc == PSC_ABORTED)
         psc_own_look(c, x, part);
     return rc;
 }
@@ -139,8 +139,8 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     make_message(c, x, own, part);
     struct psc_transfer t =
         psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE] + part.begin, own + part.begin, n_samples);
-    t.is_fragment = psc_tempo_fragments(c) > 1;
-    t.fragment = (uint16_t)c->tempo.fragment;
+    t.is_fragment = psc_pacing_fragments(c) > 1;
+    t.fragment = (uint16_t)c->pacing.fragment;
     t.part = part;
     t.landed = land;
     return c->hyper.overlap ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
@@ -149,7 +149,7 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x);
-    bool due = psc_tempo_is_due(c);
+    bool due = psc_pacing_is_due(c);
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
@@ -159,15 +159,15 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
         c->fresh = true; /* diverged: from wherever the caller goes on */
-    if (rc != PSC_OK && rc != PSC_CUT)
+    if (rc != PSC_OK && rc != PSC_ABORTED)
         return rc;
     c->clock++;
-    if (rc == PSC_CUT)
-        psc_tempo_restart(c);
+    if (rc == PSC_ABORTED)
+        psc_pacing_restart(c);
     else if (due)
-        psc_tempo_exchanged(c);
+        psc_pacing_exchanged(c);
     else
-        psc_tempo_stepped(c);
+        psc_pacing_stepped(c);
     return PSC_OK;
 }
 
@@ -180,7 +180,7 @@ static const float *owed(struct psc *c, float *x)
     return c->kept[PSC_KEPT_MESSAGE];
 }
 
-const struct psc_half psc_half_delta = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
+const struct psc_rule psc_rule_delta = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
                                         .overlaps = true,
                                         .staler = true,
                                         .steps_first = true,

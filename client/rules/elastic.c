@@ -106,5 +106,5 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-const struct psc_half psc_half_elastic = {
+const struct psc_rule psc_rule_elastic = {
     .overlaps = true, .lands_in_x = true, .step = step, .take_over = take_over};

@@ -50,7 +50,7 @@ static const float *owed(struct psc *c, float *x)
     return message;
 }
 
-const struct psc_half psc_half_gradient = {.sends_gradient = true,
+const struct psc_rule psc_rule_gradient = {.sends_gradient = true,
                                            .overlaps = true,
                                            .staler = true,
                                            .finishes = true,

@@ -29,4 +29,4 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-const struct psc_half psc_half_local = {.step = step};
+const struct psc_rule psc_rule_local = {.step = step};

@@ -5,10 +5,10 @@
 
 #include "client/internal.h"
 
-extern const struct psc_half psc_half_elastic, psc_half_gradient, psc_half_delta, psc_half_admm,
-    psc_half_local, psc_half_clique, psc_half_vectors;
+extern const struct psc_rule psc_rule_elastic, psc_rule_gradient, psc_rule_delta, psc_rule_admm,
+    psc_rule_local, psc_rule_clique, psc_rule_vectors;
 
 /* rules.c: by what the rule takes; NULL: there is no server. */
-const struct psc_half *psc_half_of(const struct ps_rule_info *rule, enum ps_clique_mode mode);
+const struct psc_rule *psc_rule_of(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
 #endif

@@ -45,7 +45,7 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     uint64_t versions[PS_MAX_PARTS];
     int rc = PSC_OK;
 
-    hello.n_codecs = psc_road_codecs(codecs);
+    hello.n_codecs = psc_codec_names(codecs);
     hello.codecs = codecs;
     hello.protocol = PS_PROTOCOL_VERSION;
     hello.name = (char *)(uintptr_t)c->opt.name;
@@ -60,13 +60,13 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     hello.members = (uint32_t)c->group.size;
     pthread_mutex_lock(&s->lock);
     if (s->begun) { /* what had not begun starts anew */
-        hello.incarnation = s->road.incarnation;
-        hello.client = s->road.client;
+        hello.incarnation = s->welcome.incarnation;
+        hello.client = s->welcome.client;
         hello.manifest_hash = s->manifest->hash;
         hello.center_version = s->center_version;
         hello.job = s->job;
         hello.versions = versions;
-        hello.n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
+        hello.n_versions = s->welcome.n_parts > 1 ? s->welcome.n_parts : 0;
         memcpy(versions, s->versions, sizeof versions);
         hello.under_way = atomic_load(&s->under_way);
     }

@@ -22,16 +22,16 @@ static void cut_line(char *text)
     text[strcspn(text, "\r\n")] = 0;
 }
 
-bool psc_place_is(const struct psc_place *a, const struct psc_place *b)
+bool psc_place_is(const struct psc_server_address *a, const struct psc_server_address *b)
 {
     return strcmp(a->url, b->url) == 0 && strcmp(a->server_key, b->server_key) == 0;
 }
 
-int psc_place_find(const char *server, struct psc_place *place, struct ps_error *err)
+int psc_place_find(const char *server, struct psc_server_address *place, struct ps_error *err)
 {
     char line[128];
     struct stat st = {.st_mode = 07777};
-    *place = (struct psc_place){.url = ""};
+    *place = (struct psc_server_address){.url = ""};
     if (server[0] != '@') {
         snprintf(place->url, sizeof place->url, "%s", server);
         return 0;
@@ -59,7 +59,7 @@ int psc_place_find(const char *server, struct psc_place *place, struct ps_error 
     return 0;
 }
 
-int psc_place_resolve(const struct psc_place *place, struct ps_error *err)
+int psc_place_resolve(const struct psc_server_address *place, struct ps_error *err)
 {
     static const char scheme[] = "tcp://";
     char host[256];
@@ -98,9 +98,9 @@ int psc_proof_read(const char *key_file, const char *server_key, struct psc_proo
     return PSC_OK;
 }
 
-/* Which key the server at the place must have. Who brings a key wants no plain road, and who brings none is
- * not let in where there is one. */
-static int choose_key(const struct psc_place *place, const struct psc_proof *proof, char *key,
+/* Which key the server at the place must have. Who brings a key wants no plain transport, and who brings none
+ * is not let in where there is one. */
+static int choose_key(const struct psc_server_address *place, const struct psc_proof *proof, char *key,
                       struct ps_error *err)
 {
     const char *const known[] = {proof->server_key, place->server_key, proof->own.server_key};
@@ -131,7 +131,7 @@ static int choose_key(const struct psc_place *place, const struct psc_proof *pro
         place->url);
 }
 
-static int connect_there(struct psc_line *line, const struct psc_proof *proof, struct ps_error *err)
+static int connect_there(struct psc_control_socket *line, const struct psc_proof *proof, struct ps_error *err)
 {
     int64_t max_bytes = PS_CONTROL_MAX_BYTES + 64; /* CURVE adds 33 */
     int zero = 0, rc;
@@ -148,7 +148,7 @@ static int connect_there(struct psc_line *line, const struct psc_proof *proof, s
     return rc == EINVAL || rc == EPROTONOSUPPORT || rc == ENAMETOOLONG ? PSC_EINVAL : PSC_EGONE;
 }
 
-int psc_line_open(struct psc_line *line, void *context, const struct psc_place *place,
+int psc_line_open(struct psc_control_socket *line, void *context, const struct psc_server_address *place,
                   const struct psc_proof *proof, struct ps_error *err)
 {
     psc_line_close(line, 0);
@@ -167,7 +167,7 @@ int psc_line_open(struct psc_line *line, void *context, const struct psc_place *
     return rc;
 }
 
-void psc_line_close(struct psc_line *line, int linger_ms)
+void psc_line_close(struct psc_control_socket *line, int linger_ms)
 {
     if (line->socket == NULL)
         return;
@@ -177,8 +177,8 @@ void psc_line_close(struct psc_line *line, int linger_ms)
     line->socket = line->watch = NULL;
 }
 
-static int judge(struct psc_line *line, const struct psc_proof *proof, const struct ps_watch_event *e,
-                 struct ps_error *err)
+static int judge(struct psc_control_socket *line, const struct psc_proof *proof,
+                 const struct ps_watch_event *e, struct ps_error *err)
 {
     const char *url = line->place.url;
     bool keyed = line->key[0] != 0;
@@ -219,7 +219,7 @@ static int judge(struct psc_line *line, const struct psc_proof *proof, const str
     }
 }
 
-int psc_line_look(struct psc_line *line, const struct psc_proof *proof, struct ps_error *err)
+int psc_line_look(struct psc_control_socket *line, const struct psc_proof *proof, struct ps_error *err)
 {
     struct ps_watch_event e;
     int rc = PSC_OK;

@@ -1,4 +1,4 @@
-/* The service thread: the control road of one session.
+/* The service thread: the control socket of one session.
  *
  * Finds the server, says Hello, sends heartbeats and what the caller asks for, takes what comes, and when the
  * server has been silent for a while starts over, on a fresh socket, with the same session. Every wait is
@@ -30,14 +30,14 @@ enum {
 struct service {
     struct psc *c;
     void *context;
-    struct psc_line line;
+    struct psc_control_socket line;
     char elsewhere[320]; /* where the server said that the job's head is; "" : it said nothing */
     bool sent_on;        /* this is there */
     uint64_t last_heard_ms, last_beat_ms, looked_ms;
-    struct psc_place found; /* where the server was to be, when it was last looked for */
-    uint64_t hello_ms;      /* when Hello is said again, unless an answer comes */
-    uint64_t said_ms;       /* when it was said */
-    uint64_t find_ms;       /* when it is looked up whether the server is to be found elsewhere */
+    struct psc_server_address found; /* where the server was to be, when it was last looked for */
+    uint64_t hello_ms;               /* when Hello is said again, unless an answer comes */
+    uint64_t said_ms;                /* when it was said */
+    uint64_t find_ms;                /* when it is looked up whether the server is to be found elsewhere */
     struct psc_retry retry;
     bool waits;                 /* it has been told that nobody answers yet */
     struct ps_error unresolved; /* why the host was not found then, or "" */
@@ -100,7 +100,7 @@ static void wait_for_welcome(struct service *v)
 static bool has_moved(struct service *v)
 {
     struct ps_error ignored;
-    struct psc_place place;
+    struct psc_server_address place;
     uint64_t now = ps_now_ms();
     if (now < v->find_ms)
         return false;
@@ -111,7 +111,7 @@ static bool has_moved(struct service *v)
 /* A fresh socket and a Hello on it. */
 static void connect_anew(struct service *v)
 {
-    struct psc_place place;
+    struct psc_server_address place;
     struct ps_error trouble = {""};
 
     psc_line_close(&v->line, 0);
@@ -163,11 +163,11 @@ static void look_for_return(struct service *v, enum psc_state state)
         v->hello_ms = v->said_ms + HELLO_WAIT_MS;
 }
 
-static void tell_of_swap(struct psc *c, const struct psc_road *road)
+static void tell_of_swap(struct psc *c, const struct psc_welcome *welcome)
 {
     char sentence[120];
-    snprintf(sentence, sizeof sentence, "the method is now %s (generation %u)", road->method,
-             road->generation);
+    snprintf(sentence, sizeof sentence, "the method is now %s (generation %u)", welcome->method,
+             welcome->generation);
     psc_say(c, sentence);
 }
 
@@ -212,17 +212,17 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
     struct psc *c = v->c;
     struct psc_shared *s = &c->shared;
-    struct psc_road road;
+    struct psc_welcome welcome;
     struct ps_error err;
-    int rc = psc_road_take(&road, m->welcome, &err);
+    int rc = psc_welcome_take(&welcome, m->welcome, &err);
     if (rc < 0) {
         end_session(c, rc, err.text);
         return;
     }
-    memcpy(road.server_key, v->line.key, sizeof road.server_key);
+    memcpy(welcome.server_key, v->line.key, sizeof welcome.server_key);
     pthread_mutex_lock(&s->lock);
-    bool again = s->epoch > 0, swapped = again && road.generation != s->road.generation;
-    s->road = road;
+    bool again = s->epoch > 0, swapped = again && welcome.generation != s->welcome.generation;
+    s->welcome = welcome;
     s->landed_seq = m->welcome->landed_seq;
     s->workers = m->welcome->workers;
     s->job = m->welcome->job;
@@ -245,7 +245,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     announce(c);
     pthread_mutex_unlock(&s->lock);
     if (swapped)
-        tell_of_swap(c, &road);
+        tell_of_swap(c, &welcome);
     else if (again)
         psc_say(c, "the server is back: the session goes on");
 }
@@ -281,7 +281,7 @@ static void on_alive(struct service *v, const Ps__ToClient *m)
     s->draining = s->draining || m->alive->draining;
     s->waiting_seq = m->alive->waiting_seq;
     s->waiting_chunks = m->alive->waiting_chunks;
-    bool missed = s->begun && s->state == PSC_STATE_JOINED && m->alive->generation != s->road.generation;
+    bool missed = s->begun && s->state == PSC_STATE_JOINED && m->alive->generation != s->welcome.generation;
     s->period = m->alive->period;
     pthread_mutex_unlock(&s->lock);
     if (missed)
@@ -403,7 +403,7 @@ static void receive(struct service *v)
             continue;
         }
         if (m == NULL && has_begun(v)) { /* a port may be given to anything while our server is away */
-            on_foreign(v, "something that is no psd's control road");
+            on_foreign(v, "something that is no psd's control socket");
             continue;
         }
         v->last_heard_ms = ps_now_ms();
@@ -468,9 +468,9 @@ static bool obey(struct service *v)
     struct psc_metrics metrics = s->report;
     uint64_t offer = s->report_offer;
     uint64_t clock = s->clock;
-    uint32_t client = s->road.client, incarnation = s->road.incarnation;
+    uint32_t client = s->welcome.client, incarnation = s->welcome.incarnation;
     uint64_t versions[PS_MAX_PARTS];
-    size_t n_versions = s->road.n_parts > 1 ? s->road.n_parts : 0;
+    size_t n_versions = s->welcome.n_parts > 1 ? s->welcome.n_parts : 0;
     memcpy(versions, s->versions, sizeof versions);
     if (begin)
         s->send_begin = false;
@@ -506,8 +506,8 @@ static void beat(struct service *v)
     char way[sizeof s->way], why[sizeof s->way_why];
     v->last_beat_ms = ps_now_ms();
     pthread_mutex_lock(&s->lock);
-    m.client = s->road.client;
-    m.incarnation = s->road.incarnation;
+    m.client = s->welcome.client;
+    m.incarnation = s->welcome.incarnation;
     m.clock = s->clock;
     m.steps_per_second = s->steps_per_second;
     snprintf(way, sizeof way, "%s", s->way);

@@ -1,5 +1,5 @@
 /* retry.h: which failures may pass, and how long to wait before the next attempt. One place decides it for
- * the control road and for data. */
+ * the control socket and for data. */
 #ifndef PSC_SESSION_RETRY_H
 #define PSC_SESSION_RETRY_H
 

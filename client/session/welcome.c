@@ -9,7 +9,7 @@ static void copy_text(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from);
 }
 
-size_t psc_road_codecs(char *names[PSC_MAX_CODECS])
+size_t psc_codec_names(char *names[PSC_MAX_CODECS])
 {
     size_t n;
     const struct ps_codec *const *rows = ps_codec_rows(&n);
@@ -36,7 +36,7 @@ static int refuse_codecs(const Ps__Method *m, struct ps_error *err)
                    m->message_codec, m->answer_codec, list);
 }
 
-static void take_pass(struct psc_road *r, const Ps__Welcome *w)
+static void take_pass(struct psc_welcome *r, const Ps__Welcome *w)
 {
     r->pass = (struct ps_pass){.client = w->client, .incarnation = w->incarnation};
     if (w->pass.len == sizeof r->pass.token)
@@ -44,18 +44,19 @@ static void take_pass(struct psc_road *r, const Ps__Welcome *w)
 }
 
 /* One that this library lacks, or that does not lead to every lane, is no way. */
-static bool take_way(struct psc_road *r, const char *transport, char *const *lanes, size_t n_lanes,
-                     uint32_t window)
+static bool take_transport_offer(struct psc_welcome *r, const char *transport, char *const *lanes,
+                                 size_t n_lanes, uint32_t window)
 {
-    struct psc_way *way = &r->ways[r->n_ways];
+    struct psc_transport_offer *way = &r->transport_offers[r->n_transport_offers];
     const struct ps_transport *row = ps_transport_find(transport);
-    if (row == NULL || r->n_ways == PSC_MAX_WAYS || n_lanes != r->n_lanes || window < 1)
+    if (row == NULL || r->n_transport_offers == PSC_MAX_TRANSPORT_OFFERS || n_lanes != r->n_lanes ||
+        window < 1)
         return false;
     way->transport = row;
     way->window_chunks = window;
     for (uint32_t i = 0; i < r->n_lanes; i++)
         copy_text(way->urls[i], sizeof way->urls[i], lanes[i]);
-    r->n_ways++;
+    r->n_transport_offers++;
     return true;
 }
 
@@ -77,7 +78,7 @@ static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
 }
 
 /* Whether what the server said can be worked with. */
-int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err)
+int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
     if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
@@ -86,7 +87,7 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
         (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
         m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
-    *r = (struct psc_road){
+    *r = (struct psc_welcome){
         .client = w->client,
         .incarnation = w->incarnation,
         .generation = w->generation,
@@ -128,9 +129,9 @@ int psc_road_take(struct psc_road *r, const Ps__Welcome *w, struct ps_error *err
     copy_text(r->clique_codec, sizeof r->clique_codec, m->clique_codec[0] != 0 ? m->clique_codec : "raw");
     take_pass(r, w);
     for (size_t k = 0; k < w->n_roads; k++)
-        take_way(r, w->roads[k]->transport, w->roads[k]->lanes, w->roads[k]->n_lanes,
-                 w->roads[k]->window_chunks);
-    bool reached = take_way(r, w->transport, w->lanes, w->n_lanes, w->window_chunks);
+        take_transport_offer(r, w->roads[k]->transport, w->roads[k]->lanes, w->roads[k]->n_lanes,
+                             w->roads[k]->window_chunks);
+    bool reached = take_transport_offer(r, w->transport, w->lanes, w->n_lanes, w->window_chunks);
     if (!reached || ps_rule_find(r->rule) == NULL || psc_optimizer_find(r->optimizer) == NULL)
         return ps_fail(err, PSC_EUNSUPPORTED,
                        "the server uses transport '%.20s', rule '%s', optimizer '%s'; this library lacks one",

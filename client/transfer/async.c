@@ -10,7 +10,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 
-static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
+static struct psc_started *slot_of(struct psc_async *m, uint64_t ticket)
 {
     return &m->slots[ticket % PSC_MAX_STARTED];
 }
@@ -18,13 +18,14 @@ static struct psc_started *slot_of(struct psc_mover *m, uint64_t ticket)
 /* With the lock held. */
 static void finish_oldest(struct psc *c, int rc)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     struct psc_started *s = slot_of(m, m->finished + 1);
-    s->out->rc = rc == PSC_SWAPPED && s->out == &s->own ? PSC_EREFUSED : rc; /* whoever started it is told */
-    s->out->rate = c->carriage.counts.rate;
+    s->out->rc =
+        rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* whoever started it is told */
+    s->out->rate = c->transfer_state.counts.rate;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
-        s->out->error = c->carriage.error;
+        s->out->error = c->transfer_state.error;
     m->finished++;
     if (rc != PSC_OK && m->failed_ticket == 0 && s->out == &s->own) {
         m->failed_ticket = m->finished;
@@ -33,10 +34,10 @@ static void finish_oldest(struct psc *c, int rc)
     ps_cond_wake(&m->landed);
 }
 
-static void *carry(void *arg)
+static void *ts(void *arg)
 {
     struct psc *c = arg;
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     pthread_mutex_lock(&m->lock);
     while (!m->stop) {
         if (m->finished == m->issued) {
@@ -53,7 +54,7 @@ static void *carry(void *arg)
     return NULL;
 }
 
-static void finish(struct psc_mover *m)
+static void finish(struct psc_async *m)
 {
     pthread_cond_destroy(&m->queued);
     pthread_cond_destroy(&m->landed);
@@ -62,9 +63,9 @@ static void finish(struct psc_mover *m)
     m->slots = NULL;
 }
 
-int psc_mover_start(struct psc *c)
+int psc_async_start(struct psc *c)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     if (m->runs)
         return PSC_OK;
     if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
@@ -72,7 +73,7 @@ int psc_mover_start(struct psc *c)
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
-    int rc = ps_thread_create(&m->thread, carry, c);
+    int rc = ps_thread_create(&m->thread, ts, c);
     m->runs = rc == 0;
     if (rc != 0)
         finish(m);
@@ -83,7 +84,7 @@ int psc_mover_start(struct psc *c)
  * when the caller does not want to go on waiting. */
 static void await(struct psc *c, uint64_t ticket)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     while (m->finished < ticket) {
         ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(c)));
         pthread_mutex_unlock(&m->lock);
@@ -92,9 +93,9 @@ static void await(struct psc *c, uint64_t ticket)
     }
 }
 
-uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
+uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     pthread_mutex_lock(&m->lock);
     if (m->issued >= PSC_MAX_STARTED)
         await(c, m->issued + 1 - PSC_MAX_STARTED);
@@ -109,16 +110,16 @@ uint64_t psc_mover_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     return ticket;
 }
 
-void psc_mover_await(struct psc *c, uint64_t ticket)
+void psc_async_await(struct psc *c, uint64_t ticket)
 {
     double begin = ps_now_s();
-    pthread_mutex_lock(&c->mover.lock);
+    pthread_mutex_lock(&c->async.lock);
     await(c, ticket);
-    pthread_mutex_unlock(&c->mover.lock);
+    pthread_mutex_unlock(&c->async.lock);
     c->exchange_s += ps_now_s() - begin;
 }
 
-static bool is_idle(struct psc_mover *m)
+static bool is_idle(struct psc_async *m)
 {
     if (!m->runs)
         return true;
@@ -132,23 +133,23 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_outcome out = {.rc = PSC_OK};
     c->pulled = true;
-    if (!is_idle(&c->mover)) {
-        psc_mover_await(c, psc_mover_put(c, t, &out));
+    if (!is_idle(&c->async)) {
+        psc_async_await(c, psc_async_put(c, t, &out));
     } else {
         double begin = ps_now_s();
         out.rc = psc_transfer_run(c, t);
         c->exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
-            out.error = c->carriage.error;
+            out.error = c->transfer_state.error;
     }
     if (out.rc != PSC_OK)
         c->error = out.error;
     return out.rc;
 }
 
-void psc_mover_stop(struct psc *c)
+void psc_async_stop(struct psc *c)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     if (!m->runs)
         return;
     psc_give_up(c, PSC_EINVAL);
@@ -164,12 +165,12 @@ void psc_mover_stop(struct psc *c)
 /* With the lock held. What a step started is told by the next one; there may be none. */
 static int outcome_of_all(struct psc *c)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     const struct psc_outcome *out = NULL;
     await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK && c->ahead.outcome.rc != PSC_CUT)
+    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK && c->ahead.outcome.rc != PSC_ABORTED)
         out = &c->ahead.outcome;
     m->failed_ticket = 0;
     if (out == NULL)
@@ -182,7 +183,7 @@ static int outcome_of_all(struct psc *c)
  * started after it is counted as failed too. */
 static int outcome_of(struct psc *c, uint64_t ticket)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     const struct psc_outcome *out = NULL;
     await(c, ticket);
     if (ticket + PSC_MAX_STARTED > m->issued)
@@ -197,16 +198,16 @@ static int outcome_of(struct psc *c, uint64_t ticket)
 
 int psc_wait(struct psc *c, uint64_t ticket)
 {
-    struct psc_mover *m = &c->mover;
+    struct psc_async *m = &c->async;
     double begin = ps_now_s();
     int rc = PSC_OK;
     if ((rc = psc_check_use(c, "psc_wait")) != PSC_OK)
         return rc;
     if (!c->begun)
         return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
-    if (ticket == PSC_ALL && c->half->flush != NULL && c->stepped) {
+    if (ticket == PSC_ALL && c->rule->flush != NULL && c->stepped) {
         c->error.text[0] = 0;
-        if ((rc = c->half->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
+        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
             return rc;
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
@@ -227,9 +228,9 @@ bool psc_look(struct psc *c)
     pthread_mutex_lock(&c->shared.lock);
     bool draining = c->shared.draining;
     c->shared.clock = c->clock;
-    if (c->shared.road.generation == c->generation)
+    if (c->shared.welcome.generation == c->generation)
         c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
-    c->shared.steps_per_second = c->tempo.steps_per_second;
+    c->shared.steps_per_second = c->pacing.steps_per_second;
     c->save_version = c->shared.save_version;
     pthread_mutex_unlock(&c->shared.lock);
     return draining;

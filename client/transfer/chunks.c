@@ -10,18 +10,18 @@
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 {
-    struct psc_carriage *carry = &c->carriage;
-    const struct psc_road *road = &carry->road;
-    struct ps_shard shard = {c->manifest->n_floats, road->n_lanes, road->chunk_floats, 0, {0}};
+    struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_welcome *welcome = &ts->welcome;
+    struct ps_shard shard = {c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
     if (!ps_shard_valid(&shard))
         return ps_fail(err, PSC_EUNSUPPORTED,
                        "the server's lane map is not possible: %u lanes in %u parts, chunks of %u floats",
-                       road->n_lanes, road->n_parts, road->chunk_floats);
-    if (ps_manifest_cut(c->manifest, road->n_parts, &shard, err) < 0)
+                       welcome->n_lanes, welcome->n_parts, welcome->chunk_floats);
+    if (ps_manifest_cut(c->manifest, welcome->n_parts, &shard, err) < 0)
         return PSC_EMANIFEST;
-    carry->shard = shard;
+    ts->shard = shard;
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
-        struct psc_lane_progress *p = &carry->progress[i];
+        struct psc_lane_progress *p = &ts->progress[i];
         uint32_t n_chunks = i < shard.n_lanes ? ps_shard_n_chunks(&shard, i) : 0;
         free(p->answered);
         free(p->encoded);
@@ -50,10 +50,10 @@ static bool is_answered(const struct psc_lane_progress *p, uint32_t k)
 /* Everything unanswered is to be sent (again). */
 void psc_pieces_rewind(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
-        carry->progress[i].next = carry->progress[i].first;
-        carry->progress[i].in_flight = 0;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
+        ts->progress[i].next = ts->progress[i].first;
+        ts->progress[i].in_flight = 0;
     }
 }
 
@@ -73,20 +73,20 @@ struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t)
 /* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
 void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     bool moves = psc_transfer_spares_frozen(t);
     psc_wire_begin(c);
-    carry->scope = psc_scope_of(c, t);
-    carry->cover = psc_cover_of(c, t);
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
-        struct psc_lane_progress *p = &carry->progress[i];
-        uint32_t n = ps_shard_pieces(&carry->shard, i, carry->cover, &p->first);
+    ts->scope = psc_scope_of(c, t);
+    ts->cover = psc_cover_of(c, t);
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
+        struct psc_lane_progress *p = &ts->progress[i];
+        uint32_t n = ps_shard_pieces(&ts->shard, i, ts->cover, &p->first);
         p->end = p->first + n;
         p->n_left = 0;
         for (uint32_t k = p->first; k < p->end; k++) {
-            struct ps_range piece = ps_shard_piece(&carry->shard, i, carry->cover, k);
+            struct ps_range piece = ps_shard_piece(&ts->shard, i, ts->cover, k);
             bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
-                        ps_range_meet(piece, carry->scope).count == 0;
+                        ps_range_meet(piece, ts->scope).count == 0;
             uint64_t bit = UINT64_C(1) << (k % 64);
             p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
             p->n_left += !idle;
@@ -97,9 +97,9 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
 
 bool psc_pieces_all_answered(const struct psc *c)
 {
-    const struct psc_carriage *carry = &c->carriage;
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++)
-        if (carry->progress[i].n_left > 0)
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+        if (ts->progress[i].n_left > 0)
             return false;
     return true;
 }
@@ -125,21 +125,21 @@ static bool is_shared(const struct psc *c, const void *begin, size_t bytes)
 
 void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    const struct ps_admission_info *admission = ps_admission_find(carry->road.admission);
-    carry->in_place = t->meets && !carry->resent && carry->links.transport != NULL &&
-                      carry->links.transport->link_send_in_place != NULL && admission != NULL &&
-                      (admission->uses & PS_USES_MERGE) == 0 && carry->wire.message->in_place &&
-                      carry->wire.answer->in_place &&
-                      is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
-    if (carry->in_place)
-        carry->lent = t->send;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    const struct ps_admission_info *admission = ps_admission_find(ts->welcome.admission);
+    ts->in_place = t->meets && !ts->resent && ts->links.transport != NULL &&
+                   ts->links.transport->link_send_in_place != NULL && admission != NULL &&
+                   (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message->in_place &&
+                   ts->wire.answer->in_place &&
+                   is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
+    if (ts->in_place)
+        ts->lent = t->send;
 }
 
 static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,
                       bool in_place)
 {
-    const struct psc_links *l = &c->carriage.links;
+    const struct psc_links *l = &c->transfer_state.links;
     if (in_place)
         return l->transport->link_send_in_place(l->link[lane], head, (void *)(uintptr_t)body, len_bytes);
     return l->transport->link_send(l->link[lane], head, body, len_bytes);
@@ -148,25 +148,25 @@ static int send_piece(struct psc *c, uint32_t lane, const void *head, const void
 /* Fills the lane's window. */
 static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_lane_progress *p = &carry->progress[lane];
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
     const struct ps_codec *codec = psc_wire_codec(c, t);
     unsigned char head[PS_FRAME_BYTES];
 
-    if (carry->refused && ps_now_s() < carry->refused_end_s)
+    if (ts->refused && ps_now_s() < ts->refused_end_s)
         return;
-    carry->refused = false;
-    bool in_place = carry->in_place;
-    for (; p->next < p->end && p->in_flight < carry->links.window_chunks; p->next++) {
+    ts->refused = false;
+    bool in_place = ts->in_place;
+    for (; p->next < p->end && p->in_flight < ts->links.window_chunks; p->next++) {
         if (is_answered(p, p->next))
             continue;
-        struct ps_range r = ps_shard_piece(&carry->shard, lane, carry->cover, p->next);
+        struct ps_range r = ps_shard_piece(&ts->shard, lane, ts->cover, p->next);
         struct ps_frame f = {.kind = t->kind,
                              .codec = codec->id,
-                             .client = carry->road.client,
-                             .incarnation = carry->road.incarnation,
-                             .generation = carry->road.generation,
-                             .seq = carry->seq,
+                             .client = ts->welcome.client,
+                             .incarnation = ts->welcome.incarnation,
+                             .generation = ts->welcome.generation,
+                             .seq = ts->seq,
                              .begin = r.begin,
                              .count = (uint32_t)r.count,
                              .samples = t->samples,
@@ -175,7 +175,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                              .code = t->tensor != NULL       ? (uint16_t)(t->tensor - c->manifest->tensors)
                                      : psc_transfer_moves(t) ? t->fragment
                                                              : 0,
-                             .center_version = carry->counts.center_version};
+                             .center_version = ts->counts.center_version};
         const void *body = t->send != NULL ? psc_wire_body(c, t, lane, p->next, r) : NULL;
         size_t len_bytes = body != NULL ? codec->payload_bytes(r.count) : 0;
         f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
@@ -183,11 +183,11 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
         if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
             return; /* the window was overestimated: later */
         p->in_flight++;
-        carry->counts.bytes_sent += len_bytes;
+        ts->counts.bytes_sent += len_bytes;
     }
 }
 
-/* The control road says why a session was ended, and may be a moment later than the lanes. */
+/* The control socket says why a session was ended, and may be a moment later than the lanes. */
 static bool is_told_why(struct psc *c)
 {
     struct psc_shared *s = &c->shared;
@@ -205,15 +205,15 @@ static bool is_told_why(struct psc *c)
  * the rest of it is sent again. Else the Welcome that tells of the other method is waited for. */
 static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_lane_progress *p = &carry->progress[lane];
-    int64_t k = ps_shard_find(&carry->shard, lane, carry->cover, (struct ps_range){f->begin, f->count});
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
+    int64_t k = ps_shard_find(&ts->shard, lane, ts->cover, (struct ps_range){f->begin, f->count});
     if (k < 0 || is_answered(p, (uint32_t)k))
         return PSC_OK;
     p->in_flight -= p->in_flight > 0;
     p->next = (uint32_t)k < p->next ? (uint32_t)k : p->next;
-    carry->refused = true;
-    carry->refused_end_s = ps_now_s() + (carry->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
+    ts->refused = true;
+    ts->refused_end_s = ps_now_s() + (ts->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
     return PSC_OK;
 }
 
@@ -224,18 +224,18 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
 static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
                       const struct ps_message *m)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     if (f->code == PS__CODE__GENERATION)
         return take_refusal(c, lane, f);
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
-    if (f->code == PS__CODE__VALUE && carry->in_place &&
+    if (f->code == PS__CODE__VALUE && ts->in_place &&
         psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
-                              "it was not exchanged, others may have been", &carry->error) < 0)
+                              "it was not exchanged, others may have been", &ts->error) < 0)
         return PSC_EVALUE;
-    return ps_fail(&carry->error, psc_result_of_code(f->code),
-                   "the server refused floats %" PRIu64 " +%u: %.*s", f->begin, f->count,
+    return ps_fail(&ts->error, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s",
+                   f->begin, f->count,
                    (int)(m->body_bytes < PS_MAX_SENTENCE ? m->body_bytes : PS_MAX_SENTENCE),
                    (const char *)m->body);
 }
@@ -243,45 +243,45 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
 static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                        const struct ps_frame *head, const struct ps_message *m)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_lane_progress *p = &carry->progress[lane];
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
     struct ps_frame f = *head;
-    if (f.seq != carry->seq)
+    if (f.seq != ts->seq)
         return PSC_OK; /* of a transfer that was given up */
     if (f.kind == PS_FRAME_ERROR)
         return take_error(c, t, lane, &f, m);
     struct ps_range r = {f.begin, f.count};
-    int64_t k = ps_shard_find(&carry->shard, lane, carry->cover, r);
-    bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && carry->in_place,
+    int64_t k = ps_shard_find(&ts->shard, lane, ts->cover, r);
+    bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && ts->in_place,
          has_body = t->landed != NULL && !in_place;
     const struct ps_codec *codec = has_body ? psc_wire_answer_codec(c, t) : ps_codec_find(0);
     size_t want = has_body ? codec->payload_bytes(f.count) : 0;
     if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want || f.codec != codec->id)
-        return ps_fail(&carry->error, PSC_EUNSUPPORTED,
+        return ps_fail(&ts->error, PSC_EUNSUPPORTED,
                        "lane %u answered floats %" PRIu64
                        " +%u with %zu bytes in codec %u; expected %zu in %u (%s)",
                        lane, f.begin, f.count, m->body_bytes, f.codec, want, codec->id, codec->name);
     if (is_answered(p, (uint32_t)k))
         return PSC_OK;
-    struct ps_range in = ps_range_meet(r, carry->scope);
+    struct ps_range in = ps_range_meet(r, ts->scope);
     if ((f.flags & PS_FLAG_DROPPED) == 0)
         psc_wire_landed(c, t, lane, (uint32_t)k, r);
     if (has_body)
-        t->landed(c, (struct ps_range){in.begin - carry->scope.begin, in.count},
+        t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count},
                   psc_wire_floats(c, t, m, f.count) + (in.begin - r.begin), f.rate, t->target);
-    carry->begun = true;
+    ts->begun = true;
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
     p->n_left--;
     p->in_flight -= p->in_flight > 0;
-    if (f.center_version >= carry->transfer_version) /* lanes answer in any order */
-        carry->transfer_version = carry->counts.center_version = f.center_version;
-    uint64_t *part = &carry->part_versions[lane * carry->road.n_parts / carry->road.n_lanes];
+    if (f.center_version >= ts->transfer_version) /* lanes answer in any order */
+        ts->transfer_version = ts->counts.center_version = f.center_version;
+    uint64_t *part = &ts->part_versions[lane * ts->welcome.n_parts / ts->welcome.n_lanes];
     *part = f.center_version > *part ? f.center_version : *part;
     if (psc_transfer_moves(t))
-        carry->counts.rate = f.rate;
-    if ((f.flags & PS_FLAG_SAVE) && f.center_version > carry->save_version)
-        carry->save_version = f.center_version; /* of the lane that was the last to end the round */
-    carry->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
+        ts->counts.rate = f.rate;
+    if ((f.flags & PS_FLAG_SAVE) && f.center_version > ts->save_version)
+        ts->save_version = f.center_version; /* of the lane that was the last to end the round */
+    ts->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
     return PSC_OK;
 }
 
@@ -290,7 +290,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
  * link is lost. */
 static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *why)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     char sentence[300];
     if (!l->lost) {
         snprintf(sentence, sizeof sentence, "lane %u: no lane answers there (%.160s): connecting anew", lane,
@@ -303,7 +303,7 @@ static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *
 /* One answer of the lane's, if there is any: *got. */
 static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, bool *got)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     struct ps_message m;
     int rc = l->transport->link_recv(l->link[lane], &m);
     l->lost = l->lost || rc == -ECONNRESET;
@@ -322,12 +322,12 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
     return result;
 }
 
-/* The road may be another one already: of all links there are. */
+/* The transport may be another one already: of all links there are. */
 int psc_pieces_take(struct psc *c, const struct psc_transfer *t)
 {
     int rc = PSC_OK;
     for (uint32_t lane = 0; lane < PS_MAX_LANES; lane++)
-        for (bool got = c->carriage.links.link[lane] != NULL; got && rc == PSC_OK;)
+        for (bool got = c->transfer_state.links.link[lane] != NULL; got && rc == PSC_OK;)
             rc = take_one(c, t, lane, &got);
     return rc;
 }
@@ -335,13 +335,13 @@ int psc_pieces_take(struct psc *c, const struct psc_transfer *t)
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
 int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress)
 {
-    struct psc_carriage *carry = &c->carriage;
-    for (uint32_t lane = 0; lane < carry->road.n_lanes; lane++) {
-        for (bool got = carry->links.link[lane] != NULL; got;) {
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t lane = 0; lane < ts->welcome.n_lanes; lane++) {
+        for (bool got = ts->links.link[lane] != NULL; got;) {
             int result = take_one(c, t, lane, &got);
             if (result != PSC_OK)
                 return result;
-            *progress = *progress || (got && !carry->refused);
+            *progress = *progress || (got && !ts->refused);
             send_lane(c, t, lane);
         }
     }

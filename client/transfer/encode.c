@@ -11,29 +11,29 @@
 #include "client/transfer/transfer.h"
 
 /* Room for each chunk of each lane, one after the other. */
-static size_t place_chunks(struct psc_carriage *carry)
+static size_t place_chunks(struct psc_transfer_state *ts)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++) {
-        carry->progress[i].place = n;
-        n += ps_shard_n_chunks(&carry->shard, i);
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
+        ts->progress[i].place = n;
+        n += ps_shard_n_chunks(&ts->shard, i);
     }
     return n;
 }
 
-static size_t place_bytes(const struct psc_carriage *carry)
+static size_t place_bytes(const struct psc_transfer_state *ts)
 {
-    return carry->wire.message->payload_bytes(carry->shard.chunk_floats);
+    return ts->wire.message->payload_bytes(ts->shard.chunk_floats);
 }
 
 int psc_wire_prepare(struct psc *c, struct ps_error *err)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_wire *w = &carry->wire;
-    w->message = carry->road.message;
-    w->answer = carry->road.answer;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_wire *w = &ts->wire;
+    w->message = ts->welcome.message;
+    w->answer = ts->welcome.answer;
     bool needed = !w->message->in_place && c->opt.kind == PSC_WORKER;
-    size_t want = needed ? place_chunks(carry) * place_bytes(carry) : 0;
+    size_t want = needed ? place_chunks(ts) * place_bytes(ts) : 0;
     psc_wire_begin(c);
     if (want <= w->room_bytes)
         return PSC_OK;
@@ -48,27 +48,27 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
 
 void psc_wire_begin(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
-        if (carry->progress[i].encoded != NULL)
-            memset(carry->progress[i].encoded, 0,
-                   (ps_shard_n_chunks(&carry->shard, i) / 64 + 1) * sizeof *carry->progress[i].encoded);
+        if (ts->progress[i].encoded != NULL)
+            memset(ts->progress[i].encoded, 0,
+                   (ps_shard_n_chunks(&ts->shard, i) / 64 + 1) * sizeof *ts->progress[i].encoded);
 }
 
 const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t)
 {
-    return psc_transfer_moves(t) ? c->carriage.wire.message : ps_codec_find(0);
+    return psc_transfer_moves(t) ? c->transfer_state.wire.message : ps_codec_find(0);
 }
 
 const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t)
 {
-    return t->kind == PS_FRAME_EXCHANGE ? c->carriage.wire.answer : ps_codec_find(0);
+    return t->kind == PS_FRAME_EXCHANGE ? c->transfer_state.wire.answer : ps_codec_find(0);
 }
 
 /* m + e, frozen values 0. Where that is not finite, which m alone is, e does not count. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
-    const float *m = t->send + (r.begin - c->carriage.scope.begin), *e = c->kept[PSC_KEPT_ERROR];
+    const float *m = t->send + (r.begin - c->transfer_state.scope.begin), *e = c->kept[PSC_KEPT_ERROR];
     memcpy(out, m, r.count * sizeof *out);
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         float *at = out + (p.range.begin - r.begin);
@@ -92,53 +92,53 @@ static bool needs_making(const struct psc *c, struct ps_range r)
     return c->kept[PSC_KEPT_ERROR] != NULL;
 }
 
-static unsigned char *place_of(struct psc_carriage *carry, uint32_t lane, uint32_t k)
+static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
 {
-    return carry->wire.room + (carry->progress[lane].place + k) * place_bytes(carry);
+    return ts->wire.room + (ts->progress[lane].place + k) * place_bytes(ts);
 }
 
 const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                           struct ps_range r)
 {
-    struct psc_carriage *carry = &c->carriage;
-    uint64_t *word = &carry->progress[lane].encoded[k / 64], bit = UINT64_C(1) << (k % 64);
-    const float *m = t->send + (r.begin - carry->scope.begin);
+    struct psc_transfer_state *ts = &c->transfer_state;
+    uint64_t *word = &ts->progress[lane].encoded[k / 64], bit = UINT64_C(1) << (k % 64);
+    const float *m = t->send + (r.begin - ts->scope.begin);
     if (psc_wire_codec(c, t)->in_place)
         return m;
     if ((*word & bit) == 0) {
         if (needs_making(c, r)) {
-            make_message(c, t, r, carry->scratch);
-            m = carry->scratch;
+            make_message(c, t, r, ts->scratch);
+            m = ts->scratch;
         }
-        carry->wire.message->encode(place_of(carry, lane, k), m, r.count);
+        ts->wire.message->encode(place_of(ts, lane, k), m, r.count);
         *word |= bit;
     }
-    return place_of(carry, lane, k);
+    return place_of(ts, lane, k);
 }
 
 /* e <- m + e - what was sent */
 void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                      struct ps_range r)
 {
-    struct psc_carriage *carry = &c->carriage;
-    float *e = c->kept[PSC_KEPT_ERROR], *sent = carry->scratch + carry->shard.chunk_floats;
-    bool encoded = (carry->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    float *e = c->kept[PSC_KEPT_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
+    bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;
-    make_message(c, t, r, carry->scratch);
-    carry->wire.message->decode(sent, place_of(carry, lane, k), r.count);
-    c->vec->subtract(e + r.begin, carry->scratch, sent, r.count);
+    make_message(c, t, r, ts->scratch);
+    ts->wire.message->decode(sent, place_of(ts, lane, k), r.count);
+    c->vec->subtract(e + r.begin, ts->scratch, sent, r.count);
 }
 
 /* The rest of an exchange has landed, too: it is only no longer answered. */
 void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    for (uint32_t i = 0; i < carry->shard.n_lanes; i++) {
-        const struct psc_lane_progress *p = &carry->progress[i];
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++) {
+        const struct psc_lane_progress *p = &ts->progress[i];
         for (uint32_t k = p->first; k < p->end; k++)
             if ((p->answered[k / 64] >> (k % 64) & 1) == 0)
-                psc_wire_landed(c, t, i, k, ps_shard_piece(&carry->shard, i, carry->cover, k));
+                psc_wire_landed(c, t, i, k, ps_shard_piece(&ts->shard, i, ts->cover, k));
     }
 }
 
@@ -148,6 +148,6 @@ const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const 
     const struct ps_codec *codec = psc_wire_answer_codec(c, t);
     if (codec->in_place && (uintptr_t)m->body % sizeof(float) == 0)
         return (const float *)(const void *)m->body;
-    codec->decode(c->carriage.scratch, m->body, n);
-    return c->carriage.scratch;
+    codec->decode(c->transfer_state.scratch, m->body, n);
+    return c->transfer_state.scratch;
 }

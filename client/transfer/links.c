@@ -1,5 +1,5 @@
-/* Which of the server's roads data takes: the first of Welcome's list on which every lane lets us in, else
- * the listener's. */
+/* Which of the server's transports data takes: the first of Welcome's list on which every lane lets us in,
+ * else the listener's. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { SETTLE_NAP_US = 100 };
 
 bool psc_links_settle(struct psc *c)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     bool settled = true;
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         if (l->link[i] != NULL && l->transport->link_settle != NULL &&
@@ -34,7 +34,7 @@ static bool await_settled(struct psc *c)
 {
     uint64_t end_ns = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
     while (!psc_links_settle(c)) {
-        drain(&c->carriage.links);
+        drain(&c->transfer_state.links);
         if (ps_now_ns() >= end_ns)
             return psc_links_settle(c);
         ps_sleep_us(SETTLE_NAP_US);
@@ -53,8 +53,8 @@ static void close_hubs(struct psc_links *l)
 static void part_from_vector(struct psc *c)
 {
     struct ps_error err = {""};
-    uintptr_t at = (uintptr_t)c->carriage.lent;
-    close_hubs(&c->carriage.links); /* they have lent what it was */
+    uintptr_t at = (uintptr_t)c->transfer_state.lent;
+    close_hubs(&c->transfer_state.links); /* they have lent what it was */
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
         bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
@@ -65,7 +65,7 @@ static void part_from_vector(struct psc *c)
 
 void psc_links_close(struct psc *c)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     bool settled = await_settled(c);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         if (l->link[i] != NULL) {
@@ -79,12 +79,12 @@ void psc_links_close(struct psc *c)
 
 void psc_links_finish(struct psc *c)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     psc_links_close(c);
     close_hubs(l);
 }
 
-/* Where the worker's vectors lie; a road that cannot use that copies, as from anywhere: but not from a
+/* Where the worker's vectors lie; a transport that cannot use that copies, as from anywhere: but not from a
  * device, whose memory no CPU may read. */
 static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
 {
@@ -105,15 +105,15 @@ static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
 
 static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struct ps_error *err)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_links *l = &carry->links;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_links *l = &ts->links;
     for (uint32_t i = 0; i < l->n_hubs; i++)
         if (l->hubs[i].transport == t)
             return &l->hubs[i];
     struct psc_hub *h = &l->hubs[l->n_hubs];
-    uint32_t lanes = ps_shard_lanes_met(&carry->shard, ps_shard_whole(&carry->shard));
-    if (l->n_hubs == PSC_MAX_WAYS || t->hub_create(lanes, &h->hub) < 0) {
-        ps_fail(err, 0, "no descriptors for the data road");
+    uint32_t lanes = ps_shard_lanes_met(&ts->shard, ps_shard_whole(&ts->shard));
+    if (l->n_hubs == PSC_MAX_TRANSPORT_OFFERS || t->hub_create(lanes, &h->hub) < 0) {
+        ps_fail(err, 0, "no descriptors for the data connection");
         return NULL;
     }
     h->transport = t;
@@ -123,23 +123,24 @@ static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struc
 }
 
 /* A link to every lane that has a part of the vector. -errno with a sentence. */
-static int open_way(struct psc *c, const struct psc_way *way, struct ps_error *err)
+static int open_way(struct psc *c, const struct psc_transport_offer *way, struct ps_error *err)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_links *l = &carry->links;
-    const struct psc_road *road = &carry->road;
-    struct ps_road_limits limits = {.max_body_bytes = road->chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
-                                    .window_chunks = way->window_chunks};
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_links *l = &ts->links;
+    const struct psc_welcome *welcome = &ts->welcome;
+    struct ps_transport_limits limits = {.max_body_bytes =
+                                             welcome->chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
+                                         .window_chunks = way->window_chunks};
     struct psc_hub *h = hub_of(c, way->transport, err);
     int rc = h != NULL ? lend(c, h, err) : -ENOMEM;
     if (rc == 0 && way->transport->hub_pass != NULL)
-        way->transport->hub_pass(h->hub, &road->pass);
-    if (rc == 0 && road->server_key[0] != 0)
-        way->transport->hub_secure(h->hub, &c->proof.own, road->server_key);
+        way->transport->hub_pass(h->hub, &welcome->pass);
+    if (rc == 0 && welcome->server_key[0] != 0)
+        way->transport->hub_secure(h->hub, &c->proof.own, welcome->server_key);
     l->transport = way->transport;
     l->window_chunks = way->window_chunks;
-    for (uint32_t i = 0; rc == 0 && i < road->n_lanes; i++)
-        if (carry->progress[i].answered != NULL)
+    for (uint32_t i = 0; rc == 0 && i < welcome->n_lanes; i++)
+        if (ts->progress[i].answered != NULL)
             rc = way->transport->link_open(h->hub, way->urls[i], &limits, &l->link[i], err);
     if (rc < 0)
         psc_links_close(c);
@@ -147,12 +148,12 @@ static int open_way(struct psc *c, const struct psc_way *way, struct ps_error *e
 }
 
 /* For the server's pages. */
-static void tell(struct psc *c, const char *road, const char *why)
+static void tell(struct psc *c, const char *welcome, const char *why)
 {
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
-    bool news = strcmp(s->way, road) != 0 || strcmp(s->way_why, why) != 0;
-    snprintf(s->way, sizeof s->way, "%s", road);
+    bool news = strcmp(s->way, welcome) != 0 || strcmp(s->way_why, why) != 0;
+    snprintf(s->way, sizeof s->way, "%s", welcome);
     snprintf(s->way_why, sizeof s->way_why, "%s", why);
     s->beat_now = s->beat_now || news;
     pthread_mutex_unlock(&s->lock);
@@ -165,20 +166,20 @@ static bool is_auto(const struct psc *c)
     return strcmp(c->transport, "auto") == 0;
 }
 
-static bool is_wanted(const struct psc *c, const struct psc_way *way)
+static bool is_wanted(const struct psc *c, const struct psc_transport_offer *way)
 {
     return is_auto(c) || strcmp(c->transport, way->transport->name) == 0;
 }
 
 static int refuse(struct psc *c, const char *why)
 {
-    const struct psc_road *road = &c->carriage.road;
+    const struct psc_welcome *welcome = &c->transfer_state.welcome;
     char list[80] = "";
     size_t used = 0;
-    for (uint32_t k = 0; k < road->n_ways && used < sizeof list; k++)
+    for (uint32_t k = 0; k < welcome->n_transport_offers && used < sizeof list; k++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "",
-                                 road->ways[k].transport->name);
-    return ps_fail(&c->carriage.error, PSC_EUNSUPPORTED,
+                                 welcome->transport_offers[k].transport->name);
+    return ps_fail(&c->transfer_state.error, PSC_EUNSUPPORTED,
                    "transport '%s' is asked for; the server offers %s%s%s", c->transport, list,
                    why[0] != 0 ? ": " : "", why);
 }
@@ -188,7 +189,7 @@ static int refuse(struct psc *c, const char *why)
 static bool may_pass(struct psc *c, int rc)
 {
     enum { BEATS = 2 }; /* the first may have been on its way */
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     struct psc_shared *s = &c->shared;
     enum psc_remedy remedy = psc_remedy_of(rc);
     if (remedy != PSC_REMEDY_SERVER || l->worked)
@@ -205,26 +206,27 @@ static bool may_pass(struct psc *c, int rc)
 
 static int open_none(struct psc *c, int rc, const char *why)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     if (why != l->why)
         snprintf(l->why, sizeof l->why, "%s", why);
     l->none = rc < 0 && may_pass(c, rc);
     if (l->none)
         return PSC_OK;
-    return is_auto(c) ? ps_fail(&c->carriage.error, PSC_ESYSTEM, "no data road: %s", why) : refuse(c, why);
+    return is_auto(c) ? ps_fail(&c->transfer_state.error, PSC_ESYSTEM, "no data connection: %s", why)
+                      : refuse(c, why);
 }
 
 int psc_links_open(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_links *l = &carry->links;
-    const struct psc_road *road = &carry->road;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_links *l = &ts->links;
+    const struct psc_welcome *welcome = &ts->welcome;
     struct ps_error err = {""};
     char why[160] = "";
     int last = 0;
     l->none = false;
-    for (uint32_t k = 0; k < road->n_ways; k++) {
-        const struct psc_way *way = &road->ways[k];
+    for (uint32_t k = 0; k < welcome->n_transport_offers; k++) {
+        const struct psc_transport_offer *way = &welcome->transport_offers[k];
         if (!is_wanted(c, way) || (l->hopeless >> k & 1) != 0)
             continue;
         int rc = open_way(c, way, &err);
@@ -235,7 +237,7 @@ int psc_links_open(struct psc *c)
         }
         last = rc;
         snprintf(why, sizeof why, "%s: %.140s", way->transport->name, err.text);
-        if (is_auto(c) && k + 1 < road->n_ways && rc != -ETIMEDOUT) {
+        if (is_auto(c) && k + 1 < welcome->n_transport_offers && rc != -ETIMEDOUT) {
             /* There is another; one that is slow now may be there next time. */
             l->hopeless |= 1u << k;
             snprintf(l->why, sizeof l->why, "%s", why);

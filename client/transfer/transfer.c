@@ -1,8 +1,9 @@
 /* Moving the vector over all lanes at once, chunk by chunk, with a window of chunks in flight per lane.
  *
- * A transfer outlives its connections: when the server was restarted, or has been silent on the data road for
- * retry_ms, the links are closed (no byte of the caller's vector is read any more), opened anew, and what was
- * not answered is sent again under the same name; the server recognises what had landed. */
+ * A transfer outlives its connections: when the server was restarted, or has been silent on the data
+ * connection for retry_ms, the links are closed (no byte of the caller's vector is read any more), opened
+ * anew, and what was not answered is sent again under the same name; the server recognises what had landed.
+ */
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
@@ -28,71 +29,72 @@ enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 /* Before a link that has told of its end is opened anew, first. */
 #define LOST_PAUSE_S 0.02
 
-/* With the lock held: goes over to the road of the newest Welcome. Within one method it must be the same
- * road. */
-static int take_road(struct psc *c)
+/* With the lock held: goes over to the transport of the newest Welcome. Within one method it must be the same
+ * transport. */
+static int take_welcome(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->shared;
     int rc = PSC_OK;
-    bool swapped = s->road.generation != carry->road.generation;
-    if (s->road.chunk_floats != carry->road.chunk_floats ||
-        (s->road.n_lanes != carry->road.n_lanes && !swapped))
-        rc = ps_fail(&carry->error, PSC_EEVICTED,
+    bool swapped = s->welcome.generation != ts->welcome.generation;
+    if (s->welcome.chunk_floats != ts->welcome.chunk_floats ||
+        (s->welcome.n_lanes != ts->welcome.n_lanes && !swapped))
+        rc = ps_fail(&ts->error, PSC_EEVICTED,
                      "the server came back with another lane map: %u lanes, chunks of %u floats",
-                     s->road.n_lanes, s->road.chunk_floats);
-    else if (!swapped && (strcmp(s->road.rule, carry->road.rule) != 0 ||
-                          strcmp(s->road.optimizer, carry->road.optimizer) != 0))
-        rc = ps_fail(&carry->error, PSC_EEVICTED,
+                     s->welcome.n_lanes, s->welcome.chunk_floats);
+    else if (!swapped && (strcmp(s->welcome.rule, ts->welcome.rule) != 0 ||
+                          strcmp(s->welcome.optimizer, ts->welcome.optimizer) != 0))
+        rc = ps_fail(&ts->error, PSC_EEVICTED,
                      "the server came back with another method, '%s' instead of '%s': join anew",
-                     s->road.method, carry->road.method);
-    else if (!swapped && (s->road.message != carry->road.message || s->road.answer != carry->road.answer))
-        rc = ps_fail(&carry->error, PSC_EEVICTED,
+                     s->welcome.method, ts->welcome.method);
+    else if (!swapped &&
+             (s->welcome.message != ts->welcome.message || s->welcome.answer != ts->welcome.answer))
+        rc = ps_fail(&ts->error, PSC_EEVICTED,
                      "the server came back with codecs %s, %s instead of %s, %s: join anew",
-                     s->road.message->name, s->road.answer->name, carry->road.message->name,
-                     carry->road.answer->name);
-    carry->road = s->road;
-    carry->links.epoch = s->epoch;
-    carry->links.hopeless = 0;
-    carry->links.why[0] = 0;
-    carry->cut = carry->cut || s->revivals != carry->revivals;
-    carry->begins_anew = carry->begins_anew || s->revivals != carry->revivals;
-    carry->revivals = s->revivals;
-    carry->swapped = carry->swapped || swapped;
-    carry->landed_seq = s->landed_seq;
-    carry->counts.center_version = s->center_version; /* a restart may have set it back */
-    carry->transfer_version = 0;
+                     s->welcome.message->name, s->welcome.answer->name, ts->welcome.message->name,
+                     ts->welcome.answer->name);
+    ts->welcome = s->welcome;
+    ts->links.epoch = s->epoch;
+    ts->links.hopeless = 0;
+    ts->links.why[0] = 0;
+    ts->cut = ts->cut || s->revivals != ts->revivals;
+    ts->begins_anew = ts->begins_anew || s->revivals != ts->revivals;
+    ts->revivals = s->revivals;
+    ts->swapped = ts->swapped || swapped;
+    ts->landed_seq = s->landed_seq;
+    ts->counts.center_version = s->center_version; /* a restart may have set it back */
+    ts->transfer_version = 0;
     if (rc == PSC_OK)
-        s->hyper = s->road.hyper;
+        s->hyper = s->welcome.hyper;
     return rc;
 }
 
 /* Takes over what the service thread knows. PSC_OK, or how the session ended. */
 static int look_around(struct psc *c, bool *joined, bool *moved)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->shared;
     int rc = PSC_OK;
     eventfd_t count;
     eventfd_read(c->wake_fd, &count);
     pthread_mutex_lock(&s->lock);
     *joined = s->state == PSC_STATE_JOINED;
-    *moved = s->epoch != carry->links.epoch;
+    *moved = s->epoch != ts->links.epoch;
     if (s->give_up != PSC_OK)
-        rc = ps_fail(&carry->error, s->give_up, "given up: %s",
+        rc = ps_fail(&ts->error, s->give_up, "given up: %s",
                      s->give_up == PSC_EINTERRUPTED ? "the caller's wait was interrupted"
                                                     : "the handle is being closed");
     else if (s->state == PSC_STATE_ENDED)
-        rc = ps_fail(&carry->error, s->result, "%s; the transfer under way did not complete", s->why.text);
+        rc = ps_fail(&ts->error, s->result, "%s; the transfer under way did not complete", s->why.text);
     else if (*moved && *joined)
-        rc = take_road(c);
+        rc = take_welcome(c);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
 
 bool psc_among_members(const struct psc *c)
 {
-    const struct ps_admission_info *a = ps_admission_find(c->carriage.road.admission);
+    const struct ps_admission_info *a = ps_admission_find(c->transfer_state.welcome.admission);
     return a != NULL && a->members;
 }
 
@@ -100,17 +102,17 @@ bool psc_among_members(const struct psc *c)
  * on with those chunks: the whole exchange is sent again. */
 static bool is_cut(const struct psc *c, const struct psc_transfer *t)
 {
-    return c->carriage.cut && psc_transfer_moves(t) && psc_among_members(c);
+    return c->transfer_state.cut && psc_transfer_moves(t) && psc_among_members(c);
 }
 
 /* Workers may have been at different fragments when the server was lost, each of which would wait for all:
  * everyone begins with the first. Whether this transfer is another's. */
 static bool starts_over(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    if (!carry->begins_anew || !t->is_fragment || !psc_transfer_moves(t))
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (!ts->begins_anew || !t->is_fragment || !psc_transfer_moves(t))
         return false;
-    carry->begins_anew = false;
+    ts->begins_anew = false;
     return psc_among_members(c) && t->fragment > 0;
 }
 
@@ -175,40 +177,40 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
  * less. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
-    c->carriage.unchecked = c->carriage.in_place;
-    return c->carriage.unchecked ? PSC_OK : psc_transfer_check(c, t, &c->carriage.error);
+    c->transfer_state.unchecked = c->transfer_state.in_place;
+    return c->transfer_state.unchecked ? PSC_OK : psc_transfer_check(c, t, &c->transfer_state.error);
 }
 
 static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     uint32_t in_flight = 0;
     if (moved && is_cut(c, t))
         psc_pieces_start(c, t);
-    carry->cut = false;
+    ts->cut = false;
     if (starts_over(c, t))
-        return PSC_CUT;
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++)
-        in_flight += carry->progress[i].in_flight;
-    carry->counts.retries += in_flight;
-    carry->resent = carry->resent || in_flight > 0;
+        return PSC_ABORTED;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+        in_flight += ts->progress[i].in_flight;
+    ts->counts.retries += in_flight;
+    ts->resent = ts->resent || in_flight > 0;
     psc_links_close(c);
     psc_pieces_rewind(c);
     int rc = psc_links_open(c);
     psc_pieces_choose(c, t);
-    return rc == PSC_OK && carry->unchecked ? check_values(c, t) : rc;
+    return rc == PSC_OK && ts->unchecked ? check_values(c, t) : rc;
 }
 
-/* What the road of the new method has otherwise: lanes, codecs. */
+/* What the transport of the new method has otherwise: lanes, codecs. */
 static int prepare_for_road(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
-    bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
     if (!same_map)
         psc_links_close(c); /* of the lanes that were */
-    int rc = same_map ? psc_wire_prepare(c, &carry->error) : psc_lanes_prepare(c, &carry->error);
-    carry->swapped = rc != PSC_OK;
-    carry->refused = false;
+    int rc = same_map ? psc_wire_prepare(c, &ts->error) : psc_lanes_prepare(c, &ts->error);
+    ts->swapped = rc != PSC_OK;
+    ts->refused = false;
     return rc;
 }
 
@@ -216,10 +218,10 @@ static int prepare_for_road(struct psc *c)
  * was not answered of it is pulled; or it has not, in no chunk. What no rule applies begins anew. */
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    uint32_t behind = (uint32_t)carry->seq - (uint32_t)carry->landed_seq; /* the server tells 32 bits of it */
-    bool landed = t->kind != PS_FRAME_PULL && carry->landed_seq != 0 && (int32_t)behind <= 0;
-    bool same_map = carry->shard.n_lanes == carry->road.n_lanes;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    uint32_t behind = (uint32_t)ts->seq - (uint32_t)ts->landed_seq; /* the server tells 32 bits of it */
+    bool landed = t->kind != PS_FRAME_PULL && ts->landed_seq != 0 && (int32_t)behind <= 0;
+    bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
     if (landed && psc_transfer_moves(t))
         psc_wire_landed_whole(c, t);
     int rc = prepare_for_road(c);
@@ -230,30 +232,30 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     if (landed) {
         t->kind = PS_FRAME_PULL;
         t->send = NULL;
-        carry->cover = psc_cover_of(c, t);
+        ts->cover = psc_cover_of(c, t);
     }
     if (!landed || !same_map)
         psc_pieces_start(c, t);
-    for (uint32_t i = 0; i < carry->road.n_lanes && landed && t->landed == NULL; i++)
-        carry->progress[i].n_left = 0; /* it asked for no answer */
+    for (uint32_t i = 0; i < ts->welcome.n_lanes && landed && t->landed == NULL; i++)
+        ts->progress[i].n_left = 0; /* it asked for no answer */
     return PSC_OK;
 }
 
 /* A rule's message is for the method that it was made for. */
 static int check_generation(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    if (!psc_transfer_moves(t) || t->generation == carry->road.generation)
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (!psc_transfer_moves(t) || t->generation == ts->welcome.generation)
         return PSC_OK;
-    return ps_fail(&carry->error, PSC_SWAPPED, "the method has changed to '%s': nothing of this has landed",
-                   carry->road.method);
+    return ps_fail(&ts->error, PSC_METHOD_CHANGED,
+                   "the method has changed to '%s': nothing of this has landed", ts->welcome.method);
 }
 
-/* The road has changed under the transfer. */
+/* The transport has changed under the transfer. */
 static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
 {
-    struct psc_carriage *carry = &c->carriage;
-    int rc = carry->swapped ? take_swap(c, t) : PSC_OK;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    int rc = ts->swapped ? take_swap(c, t) : PSC_OK;
     if (rc == PSC_OK)
         rc = check_generation(c, t);
     return rc == PSC_OK ? reopen_links(c, t, moved) : rc;
@@ -263,16 +265,16 @@ static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
  * must not be done again. Until then this is to be called again. */
 static int leave(struct psc *c, struct psc_transfer *t, bool moved)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct psc_links *l = &carry->links;
-    uint64_t version = carry->counts.center_version;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_links *l = &ts->links;
+    uint64_t version = ts->counts.center_version;
     l->leaving = true;
     l->anew = l->anew || moved;
     bool settled = psc_links_settle(c);
     int rc = psc_pieces_take(c, t);
     if (l->anew) { /* of the server that is there now, which may have been set back */
-        carry->counts.center_version = version;
-        carry->transfer_version = 0;
+        ts->counts.center_version = version;
+        ts->transfer_version = 0;
     }
     return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : go_over(c, t, l->anew);
 }
@@ -297,22 +299,22 @@ static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
     return rc;
 }
 
-/* Roads that clients attach to know better when that is worth it: links_wait does it. */
+/* Transports that clients attach to know better when that is worth it: links_wait does it. */
 static bool lingers(const struct psc *c)
 {
-    const struct ps_transport *t = c->carriage.links.transport;
+    const struct ps_transport *t = c->transfer_state.links.transport;
     return t != NULL && t->port_rest == NULL;
 }
 
 /* Until a link or the service thread has something to say, for a part of the time between retries. */
 static void wait_for_news(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
-    int ms = carry->refused || carry->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    int ms = ts->refused || ts->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
     int ask_ms = (int)(psc_ask_again_s(c) * 1e3);
     ms = ms < ask_ms ? ms : ask_ms;
-    if (carry->links.transport != NULL && !carry->links.leaving && !carry->links.none)
-        carry->links.transport->links_wait(carry->links.link, carry->road.n_lanes, c->wake_fd, ms);
+    if (ts->links.transport != NULL && !ts->links.leaving && !ts->links.none)
+        ts->links.transport->links_wait(ts->links.link, ts->welcome.n_lanes, c->wake_fd, ms);
     else
         ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
 }
@@ -321,13 +323,13 @@ static void wait_for_news(struct psc *c)
  * that is not silence. What the server said of a connection that is gone does not count. */
 static bool is_parked(struct psc *c)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->shared;
     uint32_t in_flight = 0;
-    for (uint32_t i = 0; i < carry->road.n_lanes; i++)
-        in_flight += carry->progress[i].in_flight;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+        in_flight += ts->progress[i].in_flight;
     pthread_mutex_lock(&s->lock);
-    bool parked = s->state == PSC_STATE_JOINED && s->waiting_seq == carry->seq && in_flight > 0 &&
+    bool parked = s->state == PSC_STATE_JOINED && s->waiting_seq == ts->seq && in_flight > 0 &&
                   s->waiting_chunks == in_flight;
     pthread_mutex_unlock(&s->lock);
     return parked;
@@ -352,7 +354,7 @@ static void pace_begin(const struct psc *c, struct pace *p)
 /* Links that are gone, or could not be opened, are tried sooner than what was sent is sent again. */
 static void hasten(struct psc *c, struct pace *p, double now)
 {
-    struct psc_links *l = &c->carriage.links;
+    struct psc_links *l = &c->transfer_state.links;
     bool missing = l->lost || l->none;
     l->lost = false;
     if (!missing || p->hastened)
@@ -364,31 +366,31 @@ static void hasten(struct psc *c, struct pace *p, double now)
 
 static int silent_for(struct psc *c, double silent_s)
 {
-    const struct psc_links *l = &c->carriage.links;
-    return ps_fail(&c->carriage.error, PSC_EGONE,
-                   "the data road has been silent for %.1f s (timeout_ms: %u)%s%s", silent_s,
+    const struct psc_links *l = &c->transfer_state.links;
+    return ps_fail(&c->transfer_state.error, PSC_EGONE,
+                   "the data connection has been silent for %.1f s (timeout_ms: %u)%s%s", silent_s,
                    c->opt.timeout_ms, l->none ? "; " : "", l->none ? l->why : "");
 }
 
 /* Takes what has come and sends what may be sent. */
 static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progress)
 {
-    struct psc_carriage *carry = &c->carriage;
-    if (carry->links.leaving)
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (ts->links.leaving)
         return joined ? leave(c, t, false) : PSC_OK;
     int rc = psc_pieces_pump(c, t, progress);
-    if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->patient && carry->scope.count <= LINGER_FLOATS &&
+    if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->patient && ts->scope.count <= LINGER_FLOATS &&
         lingers(c))
         rc = linger(c, t, progress);
     return rc;
 }
 
-/* Connects, waits, resends: until every chunk is answered, or the session ends, or the data road stays
+/* Connects, waits, resends: until every chunk is answered, or the session ends, or the data connection stays
  * silent. */
 static int run(struct psc *c, struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
-    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ carry->seq}};
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ ts->seq}};
     bool joined, moved;
     int rc;
 
@@ -403,7 +405,7 @@ static int run(struct psc *c, struct psc_transfer *t)
         wait_for_news(c);
         if (progress) {
             pace_begin(c, &pace);
-            psc_retry_reset(&carry->links.retry);
+            psc_retry_reset(&ts->links.retry);
         }
         if (!t->patient)
             psc_ask_to_go_on(c);
@@ -431,45 +433,45 @@ static void publish(struct psc *c)
 {
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
-    s->counts = c->carriage.counts;
-    for (uint32_t i = 0; i < c->carriage.road.n_parts; i++)
-        if (c->carriage.part_versions[i] != 0)
-            s->versions[i] = c->carriage.part_versions[i];
+    s->counts = c->transfer_state.counts;
+    for (uint32_t i = 0; i < c->transfer_state.welcome.n_parts; i++)
+        if (c->transfer_state.part_versions[i] != 0)
+            s->versions[i] = c->transfer_state.part_versions[i];
     if (s->counts.center_version > s->center_version)
         s->center_version = s->counts.center_version;
-    if (c->carriage.save_version != 0)
-        s->save_version = c->carriage.save_version;
-    c->carriage.save_version = 0;
+    if (c->transfer_state.save_version != 0)
+        s->save_version = c->transfer_state.save_version;
+    c->transfer_state.save_version = 0;
     pthread_mutex_unlock(&s->lock);
 }
 
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
 {
-    struct psc_carriage *carry = &c->carriage;
+    struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_transfer under_way = *t;
-    carry->resent = false;
+    ts->resent = false;
     /* The last transfer may have been answered just when the method changed. */
-    int rc = carry->swapped ? prepare_for_road(c) : PSC_OK;
+    int rc = ts->swapped ? prepare_for_road(c) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);
     if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
-    carry->seq += (uint32_t)carry->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
+    ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
     if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
         memset(c->kept[PSC_KEPT_ERROR], 0, c->shard.n_floats * sizeof *c->kept[PSC_KEPT_ERROR]);
-    carry->transfer_version = 0;
-    memset(carry->part_versions, 0, sizeof carry->part_versions);
-    carry->begun = carry->refused = false;
+    ts->transfer_version = 0;
+    memset(ts->part_versions, 0, sizeof ts->part_versions);
+    ts->begun = ts->refused = false;
     atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
                           memory_order_relaxed);
     psc_pieces_start(c, t);
-    if ((rc = run(c, &under_way)) != PSC_OK || carry->links.leaving) {
+    if ((rc = run(c, &under_way)) != PSC_OK || ts->links.leaving) {
         /* A drain may end it too: nothing sent may still be on its way. */
         psc_links_close(c);
-        carry->links.epoch = 0;
+        ts->links.epoch = 0;
     }
-    carry->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
+    ts->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
     publish(c);
     atomic_store_explicit(&c->shared.under_way, false, memory_order_release);
     return rc;

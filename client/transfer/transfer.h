@@ -5,8 +5,9 @@
 #include "client/internal.h"
 #include "proto/codecs/codec.h"
 
-/* links.c. Links to every lane, over the best road that can be had. PSC_OK with links.none: there is none
- * now, and there may be later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one that the caller wants cannot be had. */
+/* links.c. Links to every lane, over the best transport that can be had. PSC_OK with links.none: there is
+ * none now, and there may be later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one that the caller wants cannot be
+ * had. */
 int psc_links_open(struct psc *c);
 /* Before they are closed: takes back what no lane has begun in place. False: lanes work in the vector; once
  * their answers have been taken it is to be called again. */
@@ -30,8 +31,8 @@ int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
 int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
 
-/* encode.c. Room for what is encoded, for the road's codecs and cut: nothing is encoded yet. PSC_ENOMEM with
- * a sentence. */
+/* encode.c. Room for what is encoded, for the transport's codecs and cut: nothing is encoded yet. PSC_ENOMEM
+ * with a sentence. */
 int psc_wire_prepare(struct psc *c, struct ps_error *err);
 /* What was encoded is of another transfer. */
 void psc_wire_begin(struct psc *c);

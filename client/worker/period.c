@@ -15,48 +15,48 @@ enum { HELD_UP = 8, FEWEST = 4 };
 
 static uint32_t period_of(const struct psc *c)
 {
-    return c->hyper.dynamic_period && c->tempo.period > 0 ? c->tempo.period : c->hyper.period;
+    return c->hyper.dynamic_period && c->pacing.period > 0 ? c->pacing.period : c->hyper.period;
 }
 
-uint32_t psc_tempo_fragments(const struct psc *c)
+uint32_t psc_pacing_fragments(const struct psc *c)
 {
     return c->hyper.fragments > 1 ? c->hyper.fragments : 1;
 }
 
 /* A period that stays is counted from step 0. Fragment i of n goes after (i + 1) / n of the period's steps,
  * rounded up. */
-bool psc_tempo_is_due(const struct psc *c)
+bool psc_pacing_is_due(const struct psc *c)
 {
-    const struct psc_tempo *t = &c->tempo;
-    uint32_t n = psc_tempo_fragments(c);
+    const struct psc_pacing *t = &c->pacing;
+    uint32_t n = psc_pacing_fragments(c);
     if (!c->hyper.dynamic_period && n == 1)
         return (c->clock + 1) % c->hyper.period == 0;
     return (t->since + 1) * n >= (uint64_t)(t->fragment + 1) * period_of(c);
 }
 
-void psc_tempo_restart(struct psc *c)
+void psc_pacing_restart(struct psc *c)
 {
-    c->tempo.since = 0;
-    c->tempo.fragment = 0;
+    c->pacing.since = 0;
+    c->pacing.fragment = 0;
 }
 
 /* The method's period is the fastest worker's. */
-void psc_tempo_exchanged(struct psc *c)
+void psc_pacing_exchanged(struct psc *c)
 {
-    if (++c->tempo.fragment < psc_tempo_fragments(c)) {
-        c->tempo.since++;
+    if (++c->pacing.fragment < psc_pacing_fragments(c)) {
+        c->pacing.since++;
         return;
     }
-    psc_tempo_restart(c);
+    psc_pacing_restart(c);
     pthread_mutex_lock(&c->shared.lock);
     uint32_t told = c->shared.period;
     pthread_mutex_unlock(&c->shared.lock);
-    c->tempo.period = !c->hyper.dynamic_period ? 0 : told < c->hyper.period ? told : c->hyper.period;
+    c->pacing.period = !c->hyper.dynamic_period ? 0 : told < c->hyper.period ? told : c->hyper.period;
 }
 
-void psc_tempo_stepped(struct psc *c)
+void psc_pacing_stepped(struct psc *c)
 {
-    c->tempo.since++;
+    c->pacing.since++;
 }
 
 static int compare(const void *a, const void *b)
@@ -68,10 +68,10 @@ static int compare(const void *a, const void *b)
 }
 
 /* Steps a second by the mean of the last ones, of which none counts as more than HELD_UP times the median. */
-static double speed_of(const struct psc_tempo *t)
+static double speed_of(const struct psc_pacing *t)
 {
-    double took_s[PSC_TEMPO_STEPS], sum_s = 0;
-    size_t n = t->n_took < PSC_TEMPO_STEPS ? (size_t)t->n_took : PSC_TEMPO_STEPS;
+    double took_s[PSC_PACING_STEPS], sum_s = 0;
+    size_t n = t->n_took < PSC_PACING_STEPS ? (size_t)t->n_took : PSC_PACING_STEPS;
     memcpy(took_s, t->took_s, sizeof took_s);
     qsort(took_s, n, sizeof *took_s, compare);
     for (size_t i = 0; i < n; i++)
@@ -81,16 +81,16 @@ static double speed_of(const struct psc_tempo *t)
 
 /* From the end of a step to the end of the next: the caller's gradient and our own work, without exchanges
  * that were waited for. Sorting 32 numbers is worth it once in a few steps. */
-void psc_tempo_measure(struct psc *c)
+void psc_pacing_measure(struct psc *c)
 {
-    struct psc_tempo *t = &c->tempo;
+    struct psc_pacing *t = &c->pacing;
     double now_s = ps_now_s(), took_s = now_s - t->ended_s - (c->exchange_s - t->waited_s);
     bool first = t->ended_s == 0;
     t->ended_s = now_s;
     t->waited_s = c->exchange_s;
     if (first)
         return;
-    t->took_s[t->n_took++ % PSC_TEMPO_STEPS] = took_s > 0 ? took_s : 0;
-    if (t->n_took == FEWEST || t->n_took % (PSC_TEMPO_STEPS / 4) == 0)
+    t->took_s[t->n_took++ % PSC_PACING_STEPS] = took_s > 0 ? took_s : 0;
+    if (t->n_took == FEWEST || t->n_took % (PSC_PACING_STEPS / 4) == 0)
         t->steps_per_second = speed_of(t);
 }

@@ -36,11 +36,11 @@ void psc_kept_drop_but(struct psc *c, unsigned keeps)
 
 unsigned psc_kept_of(const struct psc *c)
 {
-    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->half->collective ? 0 : c->half->keeps);
-    bool lands_in_x = c->half->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
+    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
+    bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_KEPT(PSC_KEPT_GRADIENT);
-    if (c->hyper.overlap && c->half->overlaps && !lands_in_x && !c->group.follows)
+    if (c->hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
         keeps |= PSC_KEPT(PSC_KEPT_AHEAD);
     if (c->feeds_back)
         keeps |= PSC_KEPT(PSC_KEPT_ERROR);
@@ -60,7 +60,7 @@ bool psc_kept_are_there(const struct psc *c)
 
 bool psc_is_ahead(const struct psc *c)
 {
-    return c->ahead.started && c->half->lands_in_x;
+    return c->ahead.started && c->rule->lands_in_x;
 }
 
 void psc_start_over(struct psc *c)
@@ -95,7 +95,7 @@ void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float r
 /* The same where the rule moves anything. */
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
 {
-    uint64_t scope = c->carriage.scope.begin;
+    uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
     for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at))
@@ -230,6 +230,6 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
 
 void psc_exchange_ahead(struct psc *c, const struct psc_transfer *t)
 {
-    c->ahead.ticket = psc_mover_put(c, t, &c->ahead.outcome);
+    c->ahead.ticket = psc_async_put(c, t, &c->ahead.outcome);
     c->ahead.started = true;
 }

@@ -15,7 +15,7 @@ static bool differs(const struct psc *c)
 {
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
-        if (decays(c, s) || (c->half->sends_gradient && s->role != PS_ROLE_PARAM))
+        if (decays(c, s) || (c->rule->sends_gradient && s->role != PS_ROLE_PARAM))
             return true;
     }
     return false;
@@ -23,7 +23,7 @@ static bool differs(const struct psc *c)
 
 bool psc_gradient_needs_room(const struct psc *c)
 {
-    return differs(c) || (c->hyper.overlap && c->half->sends_gradient);
+    return differs(c) || (c->hyper.overlap && c->rule->sends_gradient);
 }
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)

@@ -8,7 +8,7 @@
 #include "nets/data/transform.h"
 
 struct cnn_stream {
-    struct cnn_maker maker;
+    struct cnn_batch_maker maker;
     struct cnn_order order;        /* prefetch's while there is one */
     struct cnn_prefetch *prefetch; /* NULL: the caller makes its batches */
     struct cnn_position at;        /* after the last batch given out */
@@ -39,7 +39,7 @@ static int check_options(const struct cnn_stream_options *opt, struct ps_error *
 static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
                         const struct cnn_stream_options *opt, struct ps_error *err)
 {
-    int rc = cnn_maker_init(&s->maker, data, opt, err);
+    int rc = cnn_batch_maker_init(&s->maker, data, opt, err);
     if (rc == 0)
         rc = cnn_order_init(&s->order, &data->info, opt, err);
     if (rc != 0)
@@ -47,7 +47,7 @@ static int create_parts(struct cnn_stream *s, const struct cnn_data *data,
     if (opt->prefetch > 0)
         return cnn_prefetch_create(&s->maker, &s->order, opt->batch, opt->prefetch,
                                    opt->threads > 0 ? opt->threads : 1, &s->prefetch, err);
-    s->scratch = cnn_maker_scratch(&s->maker);
+    s->scratch = cnn_batch_maker_scratch(&s->maker);
     if (!cnn_room_init(&s->room, &s->maker, opt->batch) || s->scratch == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a stream over %s", data->info.name);
     return 0;
@@ -79,7 +79,7 @@ void cnn_stream_destroy(struct cnn_stream *s)
     cnn_order_finish(&s->order);
     cnn_room_finish(&s->room);
     if (s->scratch != NULL)
-        cnn_maker_drop_scratch(&s->maker, s->scratch);
+        cnn_batch_maker_drop_scratch(&s->maker, s->scratch);
     free(s);
 }
 
@@ -87,7 +87,7 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 {
     uint32_t n = cnn_order_draw(&s->order, s->batch, s->room.picks);
     for (uint32_t i = 0; i < n; i++) {
-        int rc = cnn_maker_image(&s->maker, s->scratch, &s->room, i, &s->error);
+        int rc = cnn_batch_maker_image(&s->maker, s->scratch, &s->room, i, &s->error);
         if (rc != 0)
             return rc;
     }
@@ -108,7 +108,7 @@ int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
         if (n <= 0)
             return n;
         uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
-        cnn_maker_lend(&s->maker, &room, left, out);
+        cnn_batch_maker_lend(&s->maker, &room, left, out);
         if (left > 0)
             return (int)left;
     }
@@ -116,7 +116,7 @@ int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
 }
 
 /* [n][C][H][W] from bytes that lie either way. */
-static void normalise(const struct cnn_maker *m, const struct cnn_batch *b, float *images)
+static void normalise(const struct cnn_batch_maker *m, const struct cnn_batch *b, float *images)
 {
     const uint8_t *bytes = b->images;
     size_t channels = m->data->info.channels, places = (size_t)m->view.height * m->view.width;

@@ -33,7 +33,7 @@ struct thread {
 };
 
 struct cnn_prefetch {
-    const struct cnn_maker *maker;
+    const struct cnn_batch_maker *maker;
     uint32_t batch, depth;
     uint32_t share; /* images that a thread takes at a time */
     uint32_t n_threads, n_started;
@@ -93,7 +93,7 @@ static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t 
     for (uint32_t i = first; i < end; i++) {
         if (atomic_load_explicit(&p->abandon, memory_order_relaxed))
             return end;
-        *rc = cnn_maker_image(p->maker, t->scratch, &s->room, i, &t->error);
+        *rc = cnn_batch_maker_image(p->maker, t->scratch, &s->room, i, &t->error);
         if (*rc != 0)
             return i;
     }
@@ -228,7 +228,7 @@ static bool create_threads(struct cnn_prefetch *p)
     p->threads = calloc(p->n_threads, sizeof *p->threads);
     for (uint32_t i = 0; p->threads != NULL && i < p->n_threads; i++) {
         p->threads[i].queue = p;
-        p->threads[i].scratch = cnn_maker_scratch(p->maker);
+        p->threads[i].scratch = cnn_batch_maker_scratch(p->maker);
         if (p->threads[i].scratch == NULL)
             return false;
     }
@@ -244,7 +244,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
         cnn_room_finish(&p->slots[i].room);
     for (uint32_t i = 0; p->threads != NULL && i < p->n_threads; i++)
         if (p->threads[i].scratch != NULL)
-            cnn_maker_drop_scratch(p->maker, p->threads[i].scratch);
+            cnn_batch_maker_drop_scratch(p->maker, p->threads[i].scratch);
     pthread_cond_destroy(&p->idle);
     pthread_cond_destroy(&p->ready);
     pthread_cond_destroy(&p->room);
@@ -254,7 +254,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
     free(p);
 }
 
-int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
+int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *order, uint32_t batch,
                         uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct ps_error *err)
 {
     struct cnn_prefetch *p = calloc(1, sizeof *p);

@@ -16,7 +16,7 @@ struct cnn_prefetch;
  * order must outlive it, and the order belongs to it until destroy, but between pause and resume. All memory
  * is taken here: depth batches and the one that is lent. -ENOMEM; -EAGAIN when the system refuses a thread.
  */
-int cnn_prefetch_create(const struct cnn_maker *maker, struct cnn_order *order, uint32_t batch,
+int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *order, uint32_t batch,
                         uint32_t depth, uint32_t threads, struct cnn_prefetch **out, struct ps_error *err);
 /* From any state, paused or with threads at work: they stop after the image that they are at. */
 void cnn_prefetch_destroy(struct cnn_prefetch *p);

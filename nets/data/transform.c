@@ -10,12 +10,12 @@ struct cut {
     bool mirrored;
 };
 
-int cnn_maker_init(struct cnn_maker *m, const struct cnn_data *data, const struct cnn_stream_options *opt,
-                   struct ps_error *err)
+int cnn_batch_maker_init(struct cnn_batch_maker *m, const struct cnn_data *data,
+                         const struct cnn_stream_options *opt, struct ps_error *err)
 {
     const struct cnn_data_info *info = &data->info;
     bool trains = opt->split == CNN_TRAIN;
-    *m = (struct cnn_maker){
+    *m = (struct cnn_batch_maker){
         .data = data, .split = opt->split, .seed = trains ? opt->seed : 0, .rank = trains ? opt->rank : 0};
     int rc = cnn_data_view(data, opt->height, opt->width, &m->view, err);
     if (rc != 0)
@@ -34,7 +34,7 @@ static uint32_t scaled(uint32_t word, uint32_t n)
     return (uint32_t)((uint64_t)word * n >> 32);
 }
 
-static struct cut pick_cut(const struct cnn_maker *m, const struct cnn_image_id *id)
+static struct cut pick_cut(const struct cnn_batch_maker *m, const struct cnn_image_id *id)
 {
     const struct cnn_view *v = &m->view;
     uint32_t places_y = m->data->info.height + 2 * v->pad - v->height + 1;
@@ -59,7 +59,7 @@ static void cut_row(const uint8_t *stored, uint32_t width, int32_t from, uint32_
         out[x] = stored != NULL && (uint32_t)at < width ? stored[at] : 0;
 }
 
-static void cut_out(const struct cnn_maker *m, struct cut cut, const uint8_t *stored, uint8_t *image)
+static void cut_out(const struct cnn_batch_maker *m, struct cut cut, const uint8_t *stored, uint8_t *image)
 {
     const struct cnn_data_info *info = &m->data->info;
     const struct cnn_view *v = &m->view;
@@ -73,12 +73,12 @@ static void cut_out(const struct cnn_maker *m, struct cut cut, const uint8_t *st
         }
 }
 
-void *cnn_maker_scratch(const struct cnn_maker *m)
+void *cnn_batch_maker_scratch(const struct cnn_batch_maker *m)
 {
     return m->data->type->make != NULL ? m->data->type->scratch(m->data->self) : malloc(m->n_stored);
 }
 
-void cnn_maker_drop_scratch(const struct cnn_maker *m, void *scratch)
+void cnn_batch_maker_drop_scratch(const struct cnn_batch_maker *m, void *scratch)
 {
     if (m->data->type->make != NULL)
         m->data->type->drop_scratch(scratch);
@@ -86,7 +86,7 @@ void cnn_maker_drop_scratch(const struct cnn_maker *m, void *scratch)
         free(scratch);
 }
 
-static int make_image(const struct cnn_maker *m, void *scratch, const struct cnn_image_id *id,
+static int make_image(const struct cnn_batch_maker *m, void *scratch, const struct cnn_image_id *id,
                       uint8_t *pixels, uint16_t *label, struct ps_error *err)
 {
     const struct cnn_data_type *type = m->data->type;
@@ -98,8 +98,8 @@ static int make_image(const struct cnn_maker *m, void *scratch, const struct cnn
     return rc;
 }
 
-int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_room *room, uint32_t i,
-                    struct ps_error *err)
+int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const struct cnn_room *room,
+                          uint32_t i, struct ps_error *err)
 {
     const struct cnn_pick *pick = &room->picks[i];
     struct cnn_image_id id = {m->split, m->seed, m->rank, pick->epoch, pick->index};
@@ -119,7 +119,7 @@ int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_r
     return rc < 0 ? rc : 0;
 }
 
-uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_maker *m, uint32_t n)
+uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_maker *m, uint32_t n)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -134,7 +134,7 @@ uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_maker *
     return kept;
 }
 
-bool cnn_room_init(struct cnn_room *room, const struct cnn_maker *m, uint32_t batch)
+bool cnn_room_init(struct cnn_room *room, const struct cnn_batch_maker *m, uint32_t batch)
 {
     *room = (struct cnn_room){.picks = calloc(batch, sizeof *room->picks),
                               .images = calloc(batch, m->n_pixels),
@@ -151,7 +151,8 @@ void cnn_room_finish(struct cnn_room *room)
     free(room->left_out);
 }
 
-void cnn_maker_lend(const struct cnn_maker *m, const struct cnn_room *room, uint32_t n, struct cnn_batch *out)
+void cnn_batch_maker_lend(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
+                          struct cnn_batch *out)
 {
     *out = (struct cnn_batch){.images = room->images,
                               .pixels = CNN_PIXELS_BYTE,

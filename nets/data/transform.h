@@ -8,7 +8,7 @@
 #include "nets/data/dataset.h"
 #include "nets/data/sampler.h"
 
-struct cnn_maker {
+struct cnn_batch_maker {
     const struct cnn_data *data;
     struct cnn_view view;
     enum cnn_split split;
@@ -19,12 +19,12 @@ struct cnn_maker {
 };
 
 /* -EINVAL for a size that the set does not give, with those that it does. */
-int cnn_maker_init(struct cnn_maker *m, const struct cnn_data *data, const struct cnn_stream_options *opt,
-                   struct ps_error *err);
+int cnn_batch_maker_init(struct cnn_batch_maker *m, const struct cnn_data *data,
+                         const struct cnn_stream_options *opt, struct ps_error *err);
 
 /* What one thread needs to make images. NULL: no memory. */
-void *cnn_maker_scratch(const struct cnn_maker *m);
-void cnn_maker_drop_scratch(const struct cnn_maker *m, void *scratch);
+void *cnn_batch_maker_scratch(const struct cnn_batch_maker *m);
+void cnn_batch_maker_drop_scratch(const struct cnn_batch_maker *m, void *scratch);
 
 /* Room for the images of one batch. */
 struct cnn_room {
@@ -34,18 +34,19 @@ struct cnn_room {
     bool *left_out;         /* [batch]: could not be had */
 };
 
-bool cnn_room_init(struct cnn_room *room, const struct cnn_maker *m, uint32_t batch); /* false: no memory */
+bool cnn_room_init(struct cnn_room *room, const struct cnn_batch_maker *m,
+                   uint32_t batch); /* false: no memory */
 void cnn_room_finish(struct cnn_room *room);
 
 /* Makes image i of the room. 0, or negative errno of the data set with a sentence. */
-int cnn_maker_image(const struct cnn_maker *m, void *scratch, const struct cnn_room *room, uint32_t i,
-                    struct ps_error *err);
+int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const struct cnn_room *room,
+                          uint32_t i, struct ps_error *err);
 
 /* Closes the gaps that images left out have made among n of them. Returns how many there are. */
-uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_maker *m, uint32_t n);
+uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_maker *m, uint32_t n);
 
 /* What the net is lent of a room with n images. */
-void cnn_maker_lend(const struct cnn_maker *m, const struct cnn_room *room, uint32_t n,
-                    struct cnn_batch *out);
+void cnn_batch_maker_lend(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
+                          struct cnn_batch *out);
 
 #endif

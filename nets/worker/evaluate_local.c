@@ -6,9 +6,9 @@
 
 #include "proto/log.h"
 
-int cnn_exam_open(struct cnn_exam *e, struct cnn_job *job)
+int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *job)
 {
-    *e = (struct cnn_exam){.next_t = job->args->every_s, .told = UINT64_MAX};
+    *e = (struct cnn_local_evaluation){.next_t = job->args->every_s, .told = UINT64_MAX};
     e->x = malloc(job->n_floats * sizeof *e->x);
     if (e->x == NULL) {
         ps_log(PS_LOG_ERROR, "net.failed", "no memory for a vector of %zu floats", job->n_floats);
@@ -17,13 +17,13 @@ int cnn_exam_open(struct cnn_exam *e, struct cnn_job *job)
     return cnn_scorer_open(&e->scorer, job);
 }
 
-void cnn_exam_close(struct cnn_exam *e)
+void cnn_local_evaluation_close(struct cnn_local_evaluation *e)
 {
     cnn_scorer_close(&e->scorer);
     free(e->x);
 }
 
-static int take(struct cnn_exam *e, double t)
+static int take(struct cnn_local_evaluation *e, double t)
 {
     struct cnn_job *job = e->scorer.job;
     struct psc_info info = {.size = sizeof info};
@@ -37,7 +37,7 @@ static int take(struct cnn_exam *e, double t)
     return cnn_scorer_tell(&e->scorer, average ? "average" : "x", e->x, t, &m);
 }
 
-int cnn_exam_take(struct cnn_exam *e, uint64_t steps, double t, bool last)
+int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last)
 {
     if (steps == e->told || (!last && t < e->next_t))
         return CNN_EXIT_OK;

@@ -5,7 +5,7 @@
 
 #include "nets/worker/test_set.h"
 
-struct cnn_exam {
+struct cnn_local_evaluation {
     struct cnn_scorer scorer;
     float *x; /* what is examined: the average if the method keeps one, else the worker's own x */
     double next_t;
@@ -13,11 +13,11 @@ struct cnn_exam {
 };
 
 /* As cnn_scorer_open. */
-int cnn_exam_open(struct cnn_exam *e, struct cnn_job *job);
-void cnn_exam_close(struct cnn_exam *e);
+int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *job);
+void cnn_local_evaluation_close(struct cnn_local_evaluation *e);
 
 /* After `steps` steps and t seconds of training, without what exams took: takes one if it is due, or if it is
  * the last and there was none at this step. An enum cnn_exit. */
-int cnn_exam_take(struct cnn_exam *e, uint64_t steps, double t, bool last);
+int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last);
 
 #endif

@@ -29,7 +29,7 @@ struct training {
     bool data_failed;
     double started, data_s, compute_s;
     double aside_s; /* spent on exams: no part of training */
-    struct cnn_exam exam;
+    struct cnn_local_evaluation exam;
     struct cnn_meter shown, reported, whole;
     struct cnn_progress progress;
 };
@@ -68,7 +68,7 @@ static void training_finish(struct training *t)
     free(t->g);
     cnn_stream_destroy(t->stream);
     if (examines(t))
-        cnn_exam_close(&t->exam);
+        cnn_local_evaluation_close(&t->exam);
 }
 
 static struct cnn_place place_of(const struct training *t)
@@ -153,7 +153,7 @@ static int training_init(struct training *t, struct cnn_job *job)
     }
     int rc = resume(t);
     if (rc == CNN_EXIT_OK && examines(t))
-        rc = cnn_exam_open(&t->exam, job);
+        rc = cnn_local_evaluation_open(&t->exam, job);
     if (rc != CNN_EXIT_OK)
         return rc;
     /* Workers of one job drop different elements. */
@@ -349,7 +349,7 @@ static int examine(struct training *t, bool last)
     if (!examines(t))
         return CNN_EXIT_OK;
     double begin = ps_now_s();
-    int rc = cnn_exam_take(&t->exam, t->step, now_of(t) - t->started, last);
+    int rc = cnn_local_evaluation_take(&t->exam, t->step, now_of(t) - t->started, last);
     t->aside_s += ps_now_s() - begin;
     return rc;
 }

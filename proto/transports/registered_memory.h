@@ -1,5 +1,5 @@
-/* registered_memory.h: memory that messages' bodies lie in for longer than one message, so that a road can
- * reach it. */
+/* registered_memory.h: memory that messages' bodies lie in for longer than one message, so that a transport
+ * can reach it. */
 #ifndef PS_TRANSPORTS_REGISTERED_MEMORY_H
 #define PS_TRANSPORTS_REGISTERED_MEMORY_H
 
@@ -12,7 +12,7 @@ enum { PS_MAX_BUFFERS = 4 }; /* lent to one hub */
 enum ps_buffer_kind {
     PS_BUFFER_HOST,   /* this process's own: rdma registers it */
     PS_BUFFER_SHARED, /* a sealed memfd, which another process can map: shm works in it in place */
-    PS_BUFFER_DEVICE, /* a GPU's, its dma-buf in fd: no road takes it yet */
+    PS_BUFFER_DEVICE, /* a GPU's, its dma-buf in fd: no transport takes it yet */
 };
 
 struct ps_buffer {

@@ -1,12 +1,12 @@
-/* transport.h: a road for data messages, both ends of it. One file and one row each, in transports/.
+/* transport.h: a transport for data messages, both ends of it. One file and one row each, in transports/.
  *
  * A data message is a header of PS_FRAME_BYTES and a body. The server end (a port) receives it, works in
  * place in the body and sends the same message back, so that it needs no buffers of its own; the client end
  * (a link) sends from and receives into messages likewise. Ports and links belong to one thread at a time; a
  * hub may be shared.
  *
- * Anybody may speak to the ports of some roads (tcp, ipc). To those of the others (shm, rdma) a client is
- * attached: its link shows the pass that psd's Welcome gave it, the port sets apart slots for a window of
+ * Anybody may speak to the ports of some transports (tcp, ipc). To those of the others (shm, rdma) a client
+ * is attached: its link shows the pass that psd's Welcome gave it, the port sets apart slots for a window of
  * messages, and everything that comes from there is that client's. */
 #ifndef PS_TRANSPORTS_TRANSPORT_H
 #define PS_TRANSPORTS_TRANSPORT_H
@@ -59,10 +59,10 @@ struct ps_lent {
     _Atomic uint64_t max_bytes; /* of all clients together; who would lend more is refused */
 };
 
-struct ps_road_limits {
+struct ps_transport_limits {
     size_t max_body_bytes;  /* a larger part ends the peer's connection */
     uint32_t window_chunks; /* requests in flight per peer */
-    uint32_t clients;       /* that may be attached to a port at once; of ports of such roads */
+    uint32_t clients;       /* that may be attached to a port at once; of ports of such transports */
     struct ps_lent *lent;   /* of ports; NULL: clients lend what they like */
 };
 
@@ -86,23 +86,23 @@ struct ps_transport {
     void (*hub_secure)(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key);
     /* The ZeroMQ context that the hub's sockets live in: for a ZAP handler. NULL: it has none. */
     void *(*hub_context)(struct ps_hub *hub);
-    /* Roads that clients are attached to; else NULL. Links that are opened from now on show this pass.
+    /* Transports that clients are attached to; else NULL. Links that are opened from now on show this pass.
      * Copies.
      */
     void (*hub_pass)(struct ps_hub *hub, const struct ps_pass *pass);
     /* Links that are opened from now on know the buffer: they read bodies in it without a copy, or work in
      * place. It stays as it is until the hub is destroyed. -ENOTSUP: this kind is copied from, like any other
      * memory, but for a device's, which is not to be copied from and cannot travel here; -ENOSPC:
-     * PS_MAX_BUFFERS are lent; NULL: the road copies, or needs not know. */
+     * PS_MAX_BUFFERS are lent; NULL: the transport copies, or needs not know. */
     int (*hub_lend)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
-    /* Where lane `lane` is to listen when the control road does at control_url: for port_open. shm:
+    /* Where lane `lane` is to listen when the control socket does at control_url: for port_open. shm:
      * control_url is shm://PATH, the stem of the sockets at which clients are attached; rdma: the control
-     * road's own. */
+     * transport's own. */
     void (*lane_url)(const char *control_url, uint32_t lane, char *url, size_t size);
     /* url: tcp://HOST:PORT, port 0 for any; ipc://PATH; shm://PATH; rdma://HOST:PORT. -errno with a sentence;
-     * -ENODEV: this machine has nothing for the road to run on. */
-    int (*port_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+     * -ENODEV: this machine has nothing for the transport to run on. */
+    int (*port_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err);
     void (*port_close)(struct ps_port *port);
     /* The bound URL; owned by the port. */
@@ -112,7 +112,7 @@ struct ps_transport {
     void *(*port_watch)(const struct ps_port *port);
     /* From now on who shows the pass may attach, and nobody with an older one of this client: what was
      * attached with that is detached. Allocates nothing, may be called as often as one likes. -ENOSPC: the
-     * port has as many clients as its limits say. NULL: nobody attaches to this road. */
+     * port has as many clients as its limits say. NULL: nobody attaches to this transport. */
     int (*port_admit)(struct ps_port *port, const struct ps_pass *pass);
     /* The client's pass is worth nothing any more, and what was attached with it is detached; messages that
      * were received stay valid until reply or drop. */
@@ -128,7 +128,7 @@ struct ps_transport {
      * a body: m can only be answered or dropped. */
     int (*port_recv)(struct ps_port *port, struct ps_message *m);
     /* The pass that its sender is attached with, valid until reply or drop; NULL: nobody is attached to this
-     * road. */
+     * transport. */
     const struct ps_pass *(*message_pass)(const struct ps_message *m);
     /* Who sent it, as the ZAP handler has numbered identities, or its pass says; 0: nobody has proved to be
      * anybody. Allocates nothing. Without passes, ports of a secured hub only: elsewhere a peer could say
@@ -153,7 +153,7 @@ struct ps_transport {
 
     /* Where clients are attached this waits for the port, PS_ATTACH_MS at most: -ETIMEDOUT; -EACCES: it does
      * not know the pass; -EHOSTUNREACH: no port there, or on another machine. With a sentence. */
-    int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+    int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
     /* Forgets what is in flight, and returns only when no byte of a body given to link_send is read any more.
      * What was sent in place and not begun is taken back; what was begun may still be worked in: first
@@ -165,7 +165,7 @@ struct ps_transport {
     int (*link_send)(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
     /* Likewise, of a body that lies in a lent buffer: the port works in these very bytes, and nobody else may
      * touch them until the answer, which has no body, has come. -EINVAL: it does not lie in one. NULL: the
-     * road cannot. */
+     * transport cannot. */
     int (*link_send_in_place)(struct ps_link *link, const void *head, void *body, size_t body_bytes);
     /* Before a link with bodies in place is closed: takes back those that the port has not begun, whose
      * answers will not come, and sends nothing any more. -EAGAIN: the port has begun others; their answers
@@ -180,9 +180,9 @@ struct ps_transport {
     int (*links_wait)(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 };
 
-/* The roads built into this program; *n of them. */
+/* The transports built into this program; *n of them. */
 const struct ps_transport *const *ps_transport_rows(size_t *n);
-/* Requests in flight per peer and port on this road, where the listener's has window_chunks. */
+/* Requests in flight per peer and port on this transport, where the listener's has window_chunks. */
 static inline uint32_t ps_transport_window(const struct ps_transport *t, uint32_t window_chunks)
 {
     uint32_t window = window_chunks * (t->depth > 0 ? t->depth : 1);

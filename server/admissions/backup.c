@@ -12,6 +12,6 @@ const struct psd_admission psd_admission_backup = {.name = "backup",
                                                    .members = true,
                                                    .rounds = true,
                                                    .merges = true,
-                                                   .arrive = psd_lane_cuts_arrive,
-                                                   .advance = psd_lane_cuts_advance,
+                                                   .arrive = psd_lane_partial_arrive,
+                                                   .advance = psd_lane_partial_advance,
                                                    .needs = needs};

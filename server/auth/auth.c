@@ -58,7 +58,7 @@ static const struct psd_grant *grant_of_id(const struct psd_auth *a, uint64_t id
     return id == OWN_ID ? &a->own : psd_allow_find_id(&a->list, id);
 }
 
-/* libzmq asks, of both roads. */
+/* libzmq asks, of both connections. */
 static bool decide(void *arg, const char *address, const unsigned char *key, const char **name, uint64_t *id)
 {
     struct psd *d = arg;
@@ -73,7 +73,7 @@ static bool decide(void *arg, const char *address, const unsigned char *key, con
         zmq_z85_encode(text, key, PS_CURVE_KEY_BYTES);
     snprintf(why, sizeof why, "key %s is not in the allow-list %.200s", key != NULL ? text : "(none)",
              d->cfg.auth.allow);
-    psd_guard_turned_away(d, address, why);
+    psd_rejected_peers_turned_away(d, address, why);
     return false;
 }
 
@@ -89,15 +89,16 @@ int psd_auth_guard_control(struct psd *d, struct ps_error *err)
         return ps_fail(err, rc, "cannot watch the control socket: %s", zmq_strerror(-rc));
     return ps_curve_serve(d->control.socket, &a->pair) == 0
                ? 0
-               : ps_fail(err, -zmq_errno(), "cannot encrypt the control road: %s", zmq_strerror(zmq_errno()));
+               : ps_fail(err, -zmq_errno(), "cannot encrypt the control socket: %s",
+                         zmq_strerror(zmq_errno()));
 }
 
 int psd_auth_guard_data(struct psd *d, struct ps_error *err)
 {
     if (!d->auth.curve)
         return 0;
-    const struct ps_transport *t = d->roads.road[0].transport;
-    struct ps_hub *hub = d->roads.road[0].hub;
+    const struct ps_transport *t = d->transports.row[0].transport;
+    struct ps_hub *hub = d->transports.row[0].hub;
     t->hub_secure(hub, &d->auth.pair, NULL);
     return psd_zap_open(&d->auth.data, &d->loop, t->hub_context(hub), decide, d, err);
 }
@@ -109,8 +110,8 @@ int psd_auth_watch(struct psd *d, struct ps_error *err)
         return 0;
     watches[0] = d->control.watch;
     for (uint32_t i = 0; i < d->n_own; i++)
-        watches[1 + i] = d->roads.road[0].transport->port_watch(d->lanes[i]->roads[0].port);
-    return psd_guard_open(d, watches, 1 + d->n_own) == 0
+        watches[1 + i] = d->transports.row[0].transport->port_watch(d->lanes[i]->ports[0].port);
+    return psd_rejected_peers_open(d, watches, 1 + d->n_own) == 0
                ? 0
                : ps_fail(err, -ENOMEM, "no memory to watch sockets");
 }

@@ -1,7 +1,7 @@
 /* auth.h: who may do what. Under CURVE (auth.key) every peer has a key that the allow-list names; libzmq
  * checks it at each connection and marks every message with what the list says (zap.h). A session belongs to
- * the identity whose Hello began it: its rank, its messages on both roads, and what an operator decides about
- * it.
+ * the identity whose Hello began it: its rank, its messages on both connections, and what an operator decides
+ * about it.
  *
  * All of it belongs to the loop's thread. A lane learns the number of a session's identity by its ADMIT note,
  * and compares. */

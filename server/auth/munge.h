@@ -1,5 +1,6 @@
-/* munge.h: MUNGE on the control road (auth.munge): who says Hello or Enlist is asked for a credential over a
- * nonce of psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's thread.
+/* munge.h: MUNGE on the control socket (auth.munge): who says Hello or Enlist is asked for a credential over
+ * a nonce of psd's, and is then known by its user. munged is asked by a thread of the pool. The loop's
+ * thread.
  */
 #ifndef PSD_AUTH_MUNGE_H
 #define PSD_AUTH_MUNGE_H

@@ -15,19 +15,19 @@
 
 enum { AGAIN_S = 60, BATCH = 256 };
 
-struct psd_guard_watch {
+struct psd_rejected_peers_watch {
     struct psd *d;
     void *watch; /* NULL: none */
     uv_poll_t poll;
     const char *failed; /* why the handshake that is about to be closed has; NULL: none has */
 };
 
-void psd_guard_turned_away(struct psd *d, const char *address, const char *why)
+void psd_rejected_peers_turned_away(struct psd *d, const char *address, const char *why)
 {
-    struct psd_guard *g = &d->guard;
+    struct psd_rejected_peers *g = &d->rejected_peers;
     uint64_t now_s = ps_now_ns() / PS_NS_PER_S;
     uint64_t who = XXH64(address, strlen(address), XXH64(why, strlen(why), 0));
-    size_t at = who % PSD_GUARD_SEEN;
+    size_t at = who % PSD_REJECTED_PEERS_SEEN;
     d->rejected_control[PS__CODE__AUTH]++;
     if (g->seen[at].who == who && now_s < g->seen[at].until_s)
         return;
@@ -38,11 +38,11 @@ void psd_guard_turned_away(struct psd *d, const char *address, const char *why)
 }
 
 /* The descriptor may have been closed meanwhile. */
-static void remember(struct psd_guard *g, int fd)
+static void remember(struct psd_rejected_peers *g, int fd)
 {
     struct sockaddr_storage from;
     socklen_t size = sizeof from;
-    char *text = g->addresses[fd % PSD_GUARD_FDS];
+    char *text = g->addresses[fd % PSD_REJECTED_PEERS_FDS];
     if (getpeername(fd, (struct sockaddr *)&from, &size) != 0 ||
         getnameinfo((struct sockaddr *)&from, size, text, sizeof *g->addresses, NULL, 0, NI_NUMERICHOST) != 0)
         snprintf(text, sizeof *g->addresses, "unknown address");
@@ -50,9 +50,9 @@ static void remember(struct psd_guard *g, int fd)
 
 /* A handshake that fails is told of just before its connection's end. What ZAP refused is known already. A
  * peer without a key may see that before psd does, and hang up: then it looks broken. */
-static void take(struct psd_guard_watch *w, const struct ps_watch_event *e)
+static void take(struct psd_rejected_peers_watch *w, const struct ps_watch_event *e)
 {
-    struct psd_guard *g = &w->d->guard;
+    struct psd_rejected_peers *g = &w->d->rejected_peers;
     switch (e->kind) {
     case PS_WATCH_OPEN:
         remember(g, (int)e->value);
@@ -65,7 +65,7 @@ static void take(struct psd_guard_watch *w, const struct ps_watch_event *e)
         break;
     case PS_WATCH_CLOSED:
         if (w->failed != NULL)
-            psd_guard_turned_away(w->d, g->addresses[e->value % PSD_GUARD_FDS], w->failed);
+            psd_rejected_peers_turned_away(w->d, g->addresses[e->value % PSD_REJECTED_PEERS_FDS], w->failed);
         w->failed = NULL;
         break;
     default:
@@ -73,7 +73,7 @@ static void take(struct psd_guard_watch *w, const struct ps_watch_event *e)
     }
 }
 
-static void look(struct psd_guard_watch *w)
+static void look(struct psd_rejected_peers_watch *w)
 {
     struct ps_watch_event e;
     for (int i = 0; i < BATCH && ps_watch_take(w->watch, &e) == 0; i++)
@@ -91,16 +91,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct psd *d = prepare->data;
-    for (uint32_t i = 0; i < d->guard.n; i++)
-        if (d->guard.watches[i].watch != NULL)
-            look(&d->guard.watches[i]);
+    for (uint32_t i = 0; i < d->rejected_peers.n; i++)
+        if (d->rejected_peers.watches[i].watch != NULL)
+            look(&d->rejected_peers.watches[i]);
 }
 
-static void watch_one(struct psd *d, struct psd_guard_watch *w, void *watch)
+static void watch_one(struct psd *d, struct psd_rejected_peers_watch *w, void *watch)
 {
     int fd;
     size_t size = sizeof fd;
-    *w = (struct psd_guard_watch){.d = d};
+    *w = (struct psd_rejected_peers_watch){.d = d};
     if (watch == NULL || zmq_getsockopt(watch, ZMQ_FD, &fd, &size) != 0)
         return;
     w->watch = watch;
@@ -109,11 +109,11 @@ static void watch_one(struct psd *d, struct psd_guard_watch *w, void *watch)
     uv_poll_start(&w->poll, UV_READABLE, on_readable);
 }
 
-int psd_guard_open(struct psd *d, void *const *watches, uint32_t n)
+int psd_rejected_peers_open(struct psd *d, void *const *watches, uint32_t n)
 {
-    struct psd_guard *g = &d->guard;
+    struct psd_rejected_peers *g = &d->rejected_peers;
     g->watches = calloc(n, sizeof *g->watches);
-    g->addresses = calloc(PSD_GUARD_FDS, sizeof *g->addresses);
+    g->addresses = calloc(PSD_REJECTED_PEERS_FDS, sizeof *g->addresses);
     if (g->watches == NULL || g->addresses == NULL)
         return -ENOMEM;
     for (; g->n < n; g->n++)
@@ -124,9 +124,9 @@ int psd_guard_open(struct psd *d, void *const *watches, uint32_t n)
     return 0;
 }
 
-void psd_guard_close(struct psd *d)
+void psd_rejected_peers_close(struct psd *d)
 {
-    struct psd_guard *g = &d->guard;
+    struct psd_rejected_peers *g = &d->rejected_peers;
     if (g->prepare.data != NULL)
         uv_close((uv_handle_t *)&g->prepare, NULL);
     for (uint32_t i = 0; i < g->n; i++)
@@ -134,8 +134,8 @@ void psd_guard_close(struct psd *d)
             uv_close((uv_handle_t *)&g->watches[i].poll, NULL);
 }
 
-void psd_guard_finish(struct psd *d)
+void psd_rejected_peers_finish(struct psd *d)
 {
-    free(d->guard.watches);
-    free(d->guard.addresses);
+    free(d->rejected_peers.watches);
+    free(d->rejected_peers.addresses);
 }

@@ -8,29 +8,29 @@
 #include "proto/log.h"
 
 struct psd;
-struct psd_guard_watch;
+struct psd_rejected_peers_watch;
 
-enum { PSD_GUARD_SEEN = 64, PSD_GUARD_FDS = 1024 };
+enum { PSD_REJECTED_PEERS_SEEN = 64, PSD_REJECTED_PEERS_FDS = 1024 };
 
-struct psd_guard {
-    struct psd_guard_watch *watches; /* [n] */
+struct psd_rejected_peers {
+    struct psd_rejected_peers_watch *watches; /* [n] */
     uint32_t n;
     uv_prepare_t prepare;
-    char (*addresses)[64]; /* [PSD_GUARD_FDS]: of the connections, by descriptor */
+    char (*addresses)[64]; /* [PSD_REJECTED_PEERS_FDS]: of the connections, by descriptor */
     struct {
         uint64_t who, until_s;
-    } seen[PSD_GUARD_SEEN]; /* logged already, by hash */
+    } seen[PSD_REJECTED_PEERS_SEEN]; /* logged already, by hash */
     struct ps_log_limit log_limit;
 };
 
 /* Looks after these sockets' watches (proto/security/socket_monitor.h), n of them, some of which may be NULL.
  * -ENOMEM. */
-int psd_guard_open(struct psd *d, void *const *watches, uint32_t n);
+int psd_rejected_peers_open(struct psd *d, void *const *watches, uint32_t n);
 /* Before the watches are closed. */
-void psd_guard_close(struct psd *d);
-void psd_guard_finish(struct psd *d);
+void psd_rejected_peers_close(struct psd *d);
+void psd_rejected_peers_finish(struct psd *d);
 
 /* Counts and logs it: once a minute for the same peer and reason, and a few a second at most. */
-void psd_guard_turned_away(struct psd *d, const char *address, const char *why);
+void psd_rejected_peers_turned_away(struct psd *d, const char *address, const char *why);
 
 #endif

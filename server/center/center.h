@@ -33,7 +33,7 @@ struct psd_center {
     struct ps_hyper hyper;
     const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes have the first */
     uint32_t window_chunks;
-    uint32_t most_in_flight; /* of a client and lane, whichever road it takes */
+    uint32_t most_in_flight; /* of a client and lane, whichever transport it takes */
     uint32_t generation;     /* of the method */
     uint64_t version;        /* of the center when this method began, or psd was resumed */
     uint64_t moves;          /* that the rule's state had seen by then */
@@ -69,8 +69,8 @@ int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *
                       struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
 /* replace.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
  * not yet served. -ENOMEM; -E2BIG over limits.memory_gib. */
-int psd_center_swap(const struct psd_config *cfg, const struct psd_admission *admission,
-                    const struct psd_center *old, struct psd_center **out, struct ps_error *err);
+int psd_center_replace(const struct psd_config *cfg, const struct psd_admission *admission,
+                       const struct psd_center *old, struct psd_center **out, struct ps_error *err);
 /* No lane serves old any more: c takes over its values and destroys it. The rule's state goes on where the
  * rule is the same, else it starts from zero; the average where the averaging is the same, else it starts at
  * the center. Both go on or none, since they count the same moves. moves: that old's have seen. What starts

@@ -42,8 +42,8 @@ static int make_room(struct psd_center *c, const struct psd_center *old)
                : 0;
 }
 
-int psd_center_swap(const struct psd_config *cfg, const struct psd_admission *admission,
-                    const struct psd_center *old, struct psd_center **out, struct ps_error *err)
+int psd_center_replace(const struct psd_config *cfg, const struct psd_admission *admission,
+                       const struct psd_center *old, struct psd_center **out, struct ps_error *err)
 {
     struct psd_map map = {old->cut.n_lanes, old->cut.chunk_floats, old->cut.n_parts};
     struct psd_center *c;

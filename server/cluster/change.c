@@ -12,36 +12,36 @@
 
 static void order_change(struct psd *d, Ps__Change *c)
 {
-    c->number = d->team.changes;
+    c->number = d->cluster.changes;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.change = c;
-        psd_team_order(d, &d->team.servers[i], &o);
+        psd_cluster_order(d, &d->cluster.servers[i], &o);
     }
 }
 
-int psd_team_check_here(const struct psd *d, struct ps_error *err)
+int psd_cluster_check_here(const struct psd *d, struct ps_error *err)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (!d->team.servers[i].here || d->team.servers[i].lost != NULL)
+        if (!d->cluster.servers[i].here || d->cluster.servers[i].lost != NULL)
             return ps_fail(err, -EAGAIN,
                            "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
                            d->cfg.servers.count);
     return 0;
 }
 
-int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err)
+int psd_cluster_try(struct psd *d, uint32_t generation, struct ps_error *err)
 {
     Ps__Change c = PS__CHANGE__INIT;
-    int rc = psd_team_check_here(d, err);
-    char *configuration = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    int rc = psd_cluster_check_here(d, err);
+    char *configuration = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (configuration == NULL)
         return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
-    d->team.changes++;
+    d->cluster.changes++;
     c.step = PS__CHANGE__STEP__TRY;
-    c.settings = d->swap.recipe.settings;
+    c.settings = d->method_change.recipe.settings;
     c.generation = generation;
     c.configuration = configuration;
     order_change(d, &c);
@@ -49,14 +49,14 @@ int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err)
     return 0;
 }
 
-void psd_team_drop(struct psd *d)
+void psd_cluster_drop(struct psd *d)
 {
     Ps__Change c = PS__CHANGE__INIT;
     c.step = PS__CHANGE__STEP__DROP;
     order_change(d, &c);
 }
 
-void psd_team_make(struct psd *d)
+void psd_cluster_make(struct psd *d)
 {
     Ps__Change c = PS__CHANGE__INIT;
     c.step = PS__CHANGE__STEP__MAKE;
@@ -64,65 +64,65 @@ void psd_team_make(struct psd *d)
 }
 
 /* Whether all have tried what is to change. */
-void psd_team_weigh_change(struct psd *d)
+void psd_cluster_weigh_change(struct psd *d)
 {
     char why[500];
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (d->team.servers[i].change != d->team.changes)
+        if (d->cluster.servers[i].change != d->cluster.changes)
             return;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
+        const struct psd_server *s = &d->cluster.servers[i];
         if (s->refused[0] == 0)
             continue;
         snprintf(why, sizeof why, "server %u (%s): %s", i, s->name, s->refused);
-        psd_swap_tried(d, why);
+        psd_method_change_tried(d, why);
         return;
     }
-    psd_swap_tried(d, NULL);
+    psd_method_change_tried(d, NULL);
 }
 
 /* Exchanges of a server whose lanes close. */
-void psd_team_take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
+void psd_cluster_take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
 {
-    uint64_t *newest = n->kind == PSD_NOTE_BEGAN ? s->begun : s->whole;
+    uint64_t *newest = n->kind == PSD_COMMAND_BEGAN ? s->begun : s->whole;
     if (n->client >= d->sessions.n_slots ||
         (newest[n->client] != 0 && !psd_exchange_is_later(n->a, newest[n->client])))
         return;
     newest[n->client] = n->a;
-    if (n->kind == PSD_NOTE_BEGAN)
+    if (n->kind == PSD_COMMAND_BEGAN)
         s->parts[n->client] = (uint32_t)n->b;
     else if (n->b != 0)
-        psd_swap_give_up(d, n->client, n->a);
+        psd_method_change_give_up(d, n->client, n->a);
 }
 
 /* It is to be here what it is at the head. */
 static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
 {
     char sentence[400] = "";
-    int rc = psd_swap_try(d, m->settings, m->generation, err);
-    char *own = rc == 0 ? psd_config_json(&d->swap.next) : NULL;
+    int rc = psd_method_change_try(d, m->settings, m->generation, err);
+    char *own = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (own == NULL)
         snprintf(sentence, sizeof sentence, "no memory for its configuration");
     else
-        psd_team_compare(m->configuration, own, sentence, sizeof sentence);
+        psd_cluster_compare(m->configuration, own, sentence, sizeof sentence);
     free(own);
     if (sentence[0] == 0)
         return 0;
-    psd_swap_drop(d);
+    psd_method_change_drop(d);
     return ps_fail(err, -EINVAL, "%s", sentence);
 }
 
 /* Of all servers' configuration; the head learns from News how it went. */
-void psd_follow_take_change(struct psd *d, const Ps__Change *m)
+void psd_follower_take_change(struct psd *d, const Ps__Change *m)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     struct ps_error err = {""};
     if (m->step == PS__CHANGE__STEP__DROP) {
-        psd_swap_drop(d);
+        psd_method_change_drop(d);
     } else if (m->step == PS__CHANGE__STEP__MAKE) {
-        psd_swap_make(d);
+        psd_method_change_make(d);
     } else {
         f->change = m->number;
         f->refused[0] = 0;
@@ -133,7 +133,7 @@ void psd_follow_take_change(struct psd *d, const Ps__Change *m)
 
 /* What is set at the head, and the generation of its method. A center that is there is of another method: the
  * newest checkpoint becomes one of that. */
-void psd_follow_take_settings(struct psd *d, const Ps__Place *m)
+void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
 {
     struct ps_error err;
     struct psd_recipe recipe = {.base = d->reload.recipe.base};
@@ -152,26 +152,28 @@ void psd_follow_take_settings(struct psd *d, const Ps__Place *m)
     atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
     psd_recipe_take(d, &recipe, &next);
     if (d->center == NULL) {
-        psd_follow_enlist(d, NULL);
+        psd_follower_enlist(d, NULL);
         return;
     }
     d->cfg = changed; /* of the center that ends here */
-    psd_follow_begin_again(d, true, UINT64_MAX);
+    psd_follower_begin_again(d, true, UINT64_MAX);
 }
 
 /* Nothing else begins here: what has, and what of it is whole. */
-void psd_follow_report_exchanges(struct psd *d, const struct psd_lane *lane)
+void psd_follower_report_exchanges(struct psd *d, const struct psd_lane *lane)
 {
     for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
         uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
                  whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
                  parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
         if (whole != 0)
-            psd_follow_report(d, lane, &(struct psd_note){.kind = PSD_NOTE_WHOLE, .client = c, .a = whole});
+            psd_follower_report(d, lane,
+                                &(struct psd_lane_message){.kind = PSD_LANE_WHOLE, .client = c, .a = whole});
         if (begun != 0)
-            psd_follow_report(
-                d, lane,
-                &(struct psd_note){
-                    .kind = PSD_NOTE_BEGAN, .client = c, .a = begun, .b = psd_exchange_parts(parts, begun)});
+            psd_follower_report(d, lane,
+                                &(struct psd_lane_message){.kind = PSD_COMMAND_BEGAN,
+                                                           .client = c,
+                                                           .a = begun,
+                                                           .b = psd_exchange_parts(parts, begun)});
     }
 }

@@ -55,9 +55,9 @@ struct psd_server {
     unsigned char peer[256];
     size_t peer_bytes;
     char name[64], address[64];
-    char (*urls)[320]; /* [roads of the head][lanes of a server]; "": it has no such road */
+    char (*urls)[320]; /* [transports of the head][lanes of a server]; "": it has no such transport */
     struct psd_outbox orders;
-    uint64_t notes;   /* the last numbered News that was taken */
+    uint64_t msgs;    /* the last numbered News that was taken */
     const char *lost; /* at the next tick: why; NULL: it is not */
     uint64_t heard_ms;
     uint64_t n_lost;
@@ -77,67 +77,69 @@ struct psd_server {
     uint32_t *parts;
 };
 
-struct psd_letter;
+struct psd_held_message;
 
 /* Of the head. */
-struct psd_team {
+struct psd_cluster {
     uint64_t run;
-    struct psd_server *servers;        /* [count]; the head's own is unused */
-    bool complete;                     /* all have been here */
-    struct psd_letter *letters, **end; /* to clients, held back */
-    uint64_t deadline_ms;              /* until all have come */
-    uint64_t dismissed_ms;             /* when they were told that the job has ended; 0: not yet */
-    uint64_t snapshots;                /* ordered so far */
-    uint64_t changes;                  /* of the configuration, tried so far */
-    uint64_t places;                   /* given so far */
+    struct psd_server *servers;                    /* [count]; the head's own is unused */
+    bool complete;                                 /* all have been here */
+    struct psd_held_message *held_messages, **end; /* to clients, held back */
+    uint64_t deadline_ms;                          /* until all have come */
+    uint64_t dismissed_ms; /* when they were told that the job has ended; 0: not yet */
+    uint64_t snapshots;    /* ordered so far */
+    uint64_t changes;      /* of the configuration, tried so far */
+    uint64_t places;       /* given so far */
     uint64_t ticked_ms;
     struct ps_log_limit log_limit;
 };
 
 /* Begins this psd anew, within the process, when the loop has ended. */
-struct psd_again {
+struct psd_restart_request {
     bool due, resume;
     uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
 };
 
 /* server/job/lane_commands.c: what the loop tells lanes, wherever they are. */
-struct psd_note psd_note_admit(const struct psd_session *s, enum psd_phase phase, bool keep_replay);
-void psd_tell_lanes(struct psd *d, const struct psd_note *note);
-void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
+                                               bool keep_replay);
+void psd_tell_lanes(struct psd *d, const struct psd_lane_message *msg);
+void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
 
 /* head.c, at the head. With one server none of them does anything. -ENOMEM. */
-int psd_team_open(struct psd *d);
-void psd_team_close(struct psd *d);
+int psd_cluster_open(struct psd *d);
+void psd_cluster_close(struct psd *d);
 /* Whether clients may come: all servers have been here. */
-bool psd_team_is_complete(const struct psd *d);
-void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
+bool psd_cluster_is_complete(const struct psd *d);
+void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
 /* A note for one lane, or with NULL for all of the other servers'. */
-void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_note *note);
+void psd_cluster_tell(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
 /* The others' snapshots. */
-void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
+void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
 /* Takes the message over when it has to wait; else false. */
-bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m);
+bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes,
+                            const Ps__ToClient *m);
 /* Whether the others can take a few notes for every client. */
-bool psd_team_keeps_up(const struct psd *d);
-void psd_team_tick(struct psd *d);
+bool psd_cluster_keeps_up(const struct psd *d);
+void psd_cluster_tick(struct psd *d);
 /* Changes of the configuration, as psd_hooks has them. */
-int psd_team_check_here(const struct psd *d, struct ps_error *err);
-int psd_team_try(struct psd *d, uint32_t generation, struct ps_error *err);
-void psd_team_drop(struct psd *d);
-void psd_team_make(struct psd *d);
+int psd_cluster_check_here(const struct psd *d, struct ps_error *err);
+int psd_cluster_try(struct psd *d, uint32_t generation, struct ps_error *err);
+void psd_cluster_drop(struct psd *d);
+void psd_cluster_make(struct psd *d);
 /* Whether every server that is here has settled the last snapshot. */
-bool psd_team_has_saved(const struct psd *d);
+bool psd_cluster_has_saved(const struct psd *d);
 /* Whether all other servers have written their part of it. -EIO with a sentence: who has not, and why. */
-int psd_team_check_saved(const struct psd *d, struct ps_error *err);
+int psd_cluster_check_saved(const struct psd *d, struct ps_error *err);
 /* The job has ended: tells the others, and again and again whether they know, or have had their time. */
-bool psd_team_dismiss(struct psd *d);
+bool psd_cluster_dismiss(struct psd *d);
 
 /* register.c. A server says what it has, and is placed or told why not. */
-void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
+void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
 
 /* follower.c, at another server. */
-struct psd_follow {
-    void *context, *socket; /* to the head's control road */
+struct psd_follower {
+    void *context, *socket; /* to the head's control socket */
     uv_poll_t poll;
     uv_prepare_t prepare;
     struct psd_timer timer;
@@ -146,7 +148,7 @@ struct psd_follow {
     uint64_t run, head_run, call;
     uint64_t place; /* as the head gave it; 0: none */
     uint64_t taken; /* Orders */
-    struct psd_outbox notes;
+    struct psd_outbox msgs;
     uint64_t heard_ms, said_ms, began_ms;
     char head_url[320];              /* as it was last found */
     struct psd_members members, cut; /* as told; lanes read them */
@@ -161,26 +163,26 @@ struct psd_follow {
     char stop[256]; /* why it was asked to stop; "" : it was not */
     struct ps_log_limit log_limit;
 };
-int psd_follow_open(struct psd *d, struct ps_error *err);
-void psd_follow_close(struct psd *d);
-void psd_follow_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_follow_tick(struct psd *d);
-void psd_follow_stop(struct psd *d, const char *why); /* asks the head to end the job */
-void psd_follow_saved(struct psd *d);                 /* the saver is done with one */
+int psd_follower_open(struct psd *d, struct ps_error *err);
+void psd_follower_close(struct psd *d);
+void psd_follower_take_notes(struct psd *d, struct psd_lane *lane);
+void psd_follower_tick(struct psd *d);
+void psd_follower_stop(struct psd *d, const char *why); /* asks the head to end the job */
+void psd_follower_saved(struct psd *d);                 /* the saver is done with one */
 /* A client that came here is told where the head is. */
-void psd_follow_redirect(struct psd *d, const struct psd_peer *peer);
+void psd_follower_redirect(struct psd *d, const struct psd_peer *peer);
 
 /* messages.c: notes as they travel. */
-struct psd_note_parcel {
-    Ps__Note note;
+struct psd_packed_messages {
+    Ps__Note msg;
     Ps__NoteMembers members;
     Ps__Tensor *tensors, **list;
 };
 /* lane: its index; UINT32_MAX: all. -ENOMEM. The parcel points into the note until emptied. */
-int psd_note_pack(const struct psd_note *note, uint32_t lane, struct psd_note_parcel *out);
-void psd_note_parcel_empty(struct psd_note_parcel *p);
+int psd_lane_message_pack(const struct psd_lane_message *msg, uint32_t lane, struct psd_packed_messages *out);
+void psd_packed_messages_empty(struct psd_packed_messages *p);
 /* The members of a note, into m, whose arrays have room for n_slots; false when they are out of range. */
-bool psd_note_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m);
+bool psd_lane_message_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m);
 /* What News says of this psd's own lanes, into which an array of n_lanes is allocated; NULL: no memory. */
 Ps__LaneNews **psd_news_of_lanes(const struct psd *d);
 void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes);
@@ -188,12 +190,12 @@ void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes);
 void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *news);
 
 /* status.c */
-void psd_team_metrics(FILE *f, const struct psd *d);
+void psd_cluster_metrics(FILE *f, const struct psd *d);
 
 /* A difference between two servers' configurations, in what they must agree on: "" : none. */
-void psd_team_compare(const char *head_json, const char *other_json, char *sentence, size_t size);
+void psd_cluster_compare(const char *head_json, const char *other_json, char *sentence, size_t size);
 
 /* status.c: the servers of the job, this one first where it is not the head. */
-json_t *psd_team_json(const struct psd *d);
+json_t *psd_cluster_json(const struct psd *d);
 
 #endif

@@ -37,7 +37,7 @@ static void send_proven(struct psd *d, const struct proof *p)
     enlist->credential.len = strlen(p->credential);
     m.what_case = PS__TO_SERVER__WHAT_ENLIST;
     m.enlist = enlist;
-    ps_control_send(d->follow.socket, &m.base);
+    ps_control_send(d->follower.socket, &m.base);
     enlist->credential = none;
     ps__enlist__free_unpacked(enlist, NULL);
 }
@@ -52,7 +52,7 @@ static void free_proof(struct proof *p)
 static void encoded(uv_work_t *work, int status)
 {
     struct proof *p = work->data;
-    struct psd_follow *f = &p->d->follow;
+    struct psd_follower *f = &p->d->follower;
     f->proving = false;
     f->said_ms = psd_loop_now_ms(&p->d->loop);
     if (status == 0 && f->socket != NULL && p->rc == 0)
@@ -62,7 +62,7 @@ static void encoded(uv_work_t *work, int status)
     free_proof(p);
 }
 
-int psd_follow_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryData *nonce)
+int psd_follower_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryData *nonce)
 {
     const char *key = psd_auth_public_key(d);
     struct proof *p = calloc(1, sizeof *p);
@@ -85,6 +85,6 @@ int psd_follow_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryDa
         free_proof(p);
         return -ENOMEM;
     }
-    d->follow.proving = true;
+    d->follower.proving = true;
     return 0;
 }

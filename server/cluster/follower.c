@@ -24,16 +24,16 @@ static int find_head(struct psd *d, struct ps_error *err)
 {
     const char *head = d->cfg.servers.head;
     if (head[0] != '@') {
-        snprintf(d->follow.head_url, sizeof d->follow.head_url, "%s", head);
+        snprintf(d->follower.head_url, sizeof d->follower.head_url, "%s", head);
         return 0;
     }
-    return psd_endpoint_read(head + 1, d->follow.head_url, sizeof d->follow.head_url, err);
+    return psd_endpoint_read(head + 1, d->follower.head_url, sizeof d->follower.head_url, err);
 }
 
 /* ZeroMQ connects again by itself; this is for a head that has moved. */
 static void look_for_head(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     char was[sizeof f->head_url];
     struct ps_error err;
     memcpy(was, f->head_url, sizeof was);
@@ -54,22 +54,22 @@ static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *messa
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = what;
     m.hello = message; /* one of a union of pointers */
-    ps_control_send(d->follow.socket, &m.base);
+    ps_control_send(d->follower.socket, &m.base);
 }
 
-void psd_follow_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
+void psd_follower_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     Ps__Enlist m = PS__ENLIST__INIT;
     char urls[PSD_MAX_LANES][320], host[64] = "host", name[100];
     char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
-    struct psd_roads_told told;
+    struct psd_transports_told told;
     if (configuration == NULL || f->proving) {
         free(configuration);
         return;
     }
     for (uint32_t i = 0; i < d->n_own; i++) {
-        snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->roads[0].url);
+        snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->ports[0].url);
         list[i] = urls[i];
     }
     gethostname(host, sizeof host - 1);
@@ -83,10 +83,10 @@ void psd_follow_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.place = f->place;
     m.name = name;
     m.configuration = configuration;
-    m.transport = (char *)(uintptr_t)d->roads.road[0].transport->name;
+    m.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
     m.lanes = list;
     m.n_lanes = d->n_own;
-    m.n_roads = psd_roads_list(d, &told, &m.roads);
+    m.n_roads = psd_transports_list(d, &told, &m.roads);
     m.has_center = d->center_whole;
     m.untouched = !f->served;
     m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
@@ -96,31 +96,31 @@ void psd_follow_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.reached_exactly = d->loss.parts[m.index].exact;
     m.settings = d->reload.recipe.settings;
     m.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    const struct psd_saved_versions *saved = psd_saver_versions(d, m.manifest_hash);
+    const struct psd_saved_versions *saved = psd_checkpointer_versions(d, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
     if (nonce == NULL)
         send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
-    else if (psd_follow_prove(d, &m, nonce) < 0)
+    else if (psd_follower_prove(d, &m, nonce) < 0)
         ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is none");
     f->said_ms = psd_loop_now_ms(&d->loop);
     free(configuration);
 }
 
 /* number: of the note; 0: there is none. */
-static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool with_counters)
+static void send_news(struct psd *d, const Ps__Note *msg, uint64_t number, bool with_counters)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     Ps__News m = PS__NEWS__INIT;
     m.number = number;
     m.index = d->cfg.servers.index;
     m.run = f->run;
     m.taken = f->taken;
-    m.note = (Ps__Note *)(uintptr_t)note;
+    m.note = (Ps__Note *)(uintptr_t)msg;
     m.version = psd_version(d);
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
-    m.saved_version = d->saver.last_version;
+    m.saved_version = d->checkpointer.last_version;
     m.change = f->change;
     m.refused = f->refused;
     m.stop = f->stop;
@@ -131,25 +131,25 @@ static void send_news(struct psd *d, const Ps__Note *note, uint64_t number, bool
     f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
-void psd_follow_begin_again(struct psd *d, bool resume, uint64_t version)
+void psd_follower_begin_again(struct psd *d, bool resume, uint64_t version)
 {
-    d->again = (struct psd_again){true, resume, version};
+    d->again = (struct psd_restart_request){true, resume, version};
     uv_stop(&d->loop);
 }
 
 /* What it was told is no more: it is told all anew. */
 static void leave_place(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     f->placed = false;
     f->place = f->taken = f->change = 0;
-    psd_outbox_empty(&f->notes);
-    psd_swap_drop(d);
+    psd_outbox_empty(&f->msgs);
+    psd_method_change_drop(d);
 }
 
 static void enter_place(struct psd *d, uint64_t place)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (f->place != place) {
         leave_place(d);
         f->place = place;
@@ -161,12 +161,12 @@ static void enter_place(struct psd *d, uint64_t place)
 
 static void on_place(struct psd *d, const Ps__Place *m)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (m->begin == PSD_BEGIN_ENLIST) {
         if (m->run != f->head_run)
             leave_place(d);
         f->head_run = m->run;
-        psd_follow_enlist(d, NULL);
+        psd_follower_enlist(d, NULL);
     } else if (m->run != f->head_run) {
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
@@ -176,14 +176,14 @@ static void on_place(struct psd *d, const Ps__Place *m)
         psd_journal_put(d);
     } else if (m->begin == PSD_BEGIN_TAKE) {
         leave_place(d);
-        psd_follow_take_settings(d, m);
+        psd_follower_take_settings(d, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
-        psd_follow_begin_again(d, false, UINT64_MAX);
+        psd_follower_begin_again(d, false, UINT64_MAX);
     } else {
         ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
-        psd_follow_begin_again(d, true, m->version);
+        psd_follower_begin_again(d, true, m->version);
     }
 }
 
@@ -200,26 +200,26 @@ static void take_model(struct psd *d, const Ps__Note *n)
     }
     d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     d->state = PSD_STATE_OFFERED;
-    d->follow.lanes_filled = d->follow.lanes_released = 0;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+    d->follower.lanes_filled = d->follower.lanes_released = 0;
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
 }
 
-static bool take_members(struct psd *d, const Ps__Note *n, struct psd_note *note)
+static bool take_members(struct psd *d, const Ps__Note *n, struct psd_lane_message *msg)
 {
-    struct psd_members *m = n->kind == PSD_NOTE_CUT ? &d->follow.cut : &d->follow.members;
-    note->p = m;
-    return psd_note_members(n->members, d->sessions.n_slots, m);
+    struct psd_members *m = n->kind == PSD_COMMAND_CLOSE_ROUND ? &d->follower.cut : &d->follower.members;
+    msg->p = m;
+    return psd_lane_message_members(n->members, d->sessions.n_slots, m);
 }
 
 static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (s == NULL)
         return;
     f->ordered = s->number;
     if (s->last && d->center_whole)
-        d->saver.last = PSD_LAST_DUE;
-    if (psd_saver_order(d, s, n->a) == 0)
+        d->checkpointer.last = PSD_LAST_DUE;
+    if (psd_checkpointer_order(d, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -232,94 +232,94 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     f->saved_number = s->number;
 }
 
-void psd_follow_saved(struct psd *d)
+void psd_follower_saved(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (psd_is_head(d))
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again && psd_saver_order(d, &f->waiting, 0) == 0)
+    if (again && psd_checkpointer_order(d, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
-             d->saver.rc < 0 ? d->saver.error.text : "");
+             d->checkpointer.rc < 0 ? d->checkpointer.error.text : "");
     send_news(d, NULL, 0, false);
 }
 
 static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snapshot)
 {
-    struct psd_note note = {.kind = (enum psd_note_kind)n->kind,
-                            .client = n->client,
-                            .incarnation = n->incarnation,
-                            .a = n->a,
-                            .b = n->b};
+    struct psd_lane_message msg = {.kind = (enum psd_lane_message_kind)n->kind,
+                                   .client = n->client,
+                                   .incarnation = n->incarnation,
+                                   .a = n->a,
+                                   .b = n->b};
     uint32_t first = d->cfg.servers.index * d->n_own;
     bool for_all = n->lane == UINT32_MAX;
     if (n->client >= d->sessions.n_slots || (!for_all && (n->lane < first || n->lane >= first + d->n_own)))
         return;
     switch (n->kind) {
-    case PSD_NOTE_SNAPSHOT:
+    case PSD_COMMAND_SNAPSHOT:
         take_snapshot(d, n, snapshot);
         return;
-    case PSD_NOTE_SLICE:
+    case PSD_COMMAND_SLICE:
         if (n->n_tensors > 0) {
             if (d->center == NULL)
                 take_model(d, n);
             return;
         }
-        if (!psd_swap_empty_own(d, n->a))
+        if (!psd_method_change_empty_own(d, n->a))
             return;
         break;
-    case PSD_NOTE_CLOSE:
-        if (!psd_swap_close_own(d))
+    case PSD_COMMAND_CLOSE:
+        if (!psd_method_change_close_own(d))
             return;
-        d->follow.lanes_closed = 0;
-        d->swap.closings = n->a;
+        d->follower.lanes_closed = 0;
+        d->method_change.closings = n->a;
         break;
-    case PSD_NOTE_OPEN:
-        psd_swap_drop(d); /* which tells them */
+    case PSD_COMMAND_OPEN:
+        psd_method_change_drop(d); /* which tells them */
         return;
-    case PSD_NOTE_BEGAN: /* lanes look there */
+    case PSD_COMMAND_BEGAN: /* lanes look there */
         psd_exchange_remember(&d->shared.begun[n->client], n->a);
         return;
-    case PSD_NOTE_MEMBERS:
-    case PSD_NOTE_CUT:
-        if (!take_members(d, n, &note))
+    case PSD_COMMAND_MEMBERS:
+    case PSD_COMMAND_CLOSE_ROUND:
+        if (!take_members(d, n, &msg))
             return;
         break;
-    case PSD_NOTE_ADMIT:
-        note.identity = psd_auth_id_of(d, n->identity);
-        note.attaches = n->pass.len == sizeof note.pass;
-        if (note.attaches)
-            memcpy(note.pass, n->pass.data, sizeof note.pass);
+    case PSD_COMMAND_ADMIT:
+        msg.identity = psd_auth_id_of(d, n->identity);
+        msg.attaches = n->pass.len == sizeof msg.pass;
+        if (msg.attaches)
+            memcpy(msg.pass, n->pass.data, sizeof msg.pass);
         if (n->b == 0) {
             atomic_store_explicit(&d->shared.lanes_done[n->client], 0, memory_order_relaxed);
             atomic_store_explicit(&d->shared.exchanges[n->client], 0, memory_order_relaxed);
             atomic_store_explicit(&d->shared.clocks[n->client], 0, memory_order_relaxed);
         }
         break;
-    case PSD_NOTE_END:
-    case PSD_NOTE_KEEP: /* no more of it */
-    case PSD_NOTE_HOLD:
-    case PSD_NOTE_GO:
-    case PSD_NOTE_LATE:
+    case PSD_COMMAND_END:
+    case PSD_COMMAND_KEEP: /* no more of it */
+    case PSD_COMMAND_HOLD:
+    case PSD_COMMAND_GO:
+    case PSD_COMMAND_LATE:
         break;
     default:
         return; /* nothing that a head says */
     }
     if (for_all)
-        psd_tell_lanes(d, &note);
+        psd_tell_lanes(d, &msg);
     else
-        psd_tell_lane(d, d->lanes[n->lane - first], &note);
+        psd_tell_lane(d, d->lanes[n->lane - first], &msg);
 }
 
 static void on_orders(struct psd *d, const Ps__Orders *m)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (!f->placed)
         return;
-    psd_outbox_taken(&f->notes, m->heard, f->heard_ms);
+    psd_outbox_taken(&f->msgs, m->heard, f->heard_ms);
     if (m->number > f->taken + 1) {
         if (ps_log_allows(&f->log_limit, "server.gap", "servers"))
             ps_log(PS_LOG_WARN, "server.gap",
@@ -337,7 +337,7 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
     if (m->note != NULL && !again)
         take_note(d, m->note, m->snapshot);
     if (m->change != NULL && !again)
-        psd_follow_take_change(d, m->change);
+        psd_follower_take_change(d, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
         d->state = PSD_STATE_STOPPING;
@@ -348,7 +348,7 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
 
 static void on_error(struct psd *d, const Ps__Error *m)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (d->center_whole && m->job != 0 && d->job != 0 && m->job != d->job) {
         if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
             ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
@@ -366,10 +366,10 @@ static void on_error(struct psd *d, const Ps__Error *m)
 /* False when nothing was there, or an order has to wait until lanes have room for it. */
 static bool receive_one(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     zmq_msg_t msg;
     for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots + 16)
+        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots + 16)
             return false;
     zmq_msg_init(&msg);
     if (d->again.due || zmq_msg_recv(&msg, f->socket, ZMQ_DONTWAIT) < 0) {
@@ -388,7 +388,7 @@ static bool receive_one(struct psd *d)
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
         on_error(d, m->error);
     else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
-        psd_follow_enlist(d, &m->challenge->nonce);
+        psd_follower_enlist(d, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
@@ -415,18 +415,18 @@ static void on_prepare(uv_prepare_t *prepare)
 static void on_timer(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     uint64_t now = psd_loop_now_ms(&d->loop);
     receive(d);
     bool silent = now > f->heard_ms + SILENT_MS;
-    if (f->placed && psd_outbox_is_due(&f->notes, f->heard_ms, now))
-        for (struct psd_outbox_item *i = f->notes.first; i != NULL; i = i->next)
+    if (f->placed && psd_outbox_is_due(&f->msgs, f->heard_ms, now))
+        for (struct psd_outbox_item *i = f->msgs.first; i != NULL; i = i->next)
             send_news(d, (Ps__Note *)i->message, i->number, false);
     if (f->placed && !silent)
         send_news(d, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
         look_for_head(d);
-        psd_follow_enlist(d, NULL);
+        psd_follower_enlist(d, NULL);
     }
 }
 
@@ -434,31 +434,32 @@ static void on_timer(struct psd_timer *timer)
  * now what was to be copied after one. */
 static void stop_alone(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     d->state = PSD_STATE_STOPPING;
-    d->saver.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
-    psd_saver_check_vector(d, true);
+    d->checkpointer.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
+    psd_checkpointer_check_vector(d, true);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__DRAINING});
+        psd_tell_lanes(
+            d, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__DRAINING});
     Ps__Snapshot s = PS__SNAPSHOT__INIT;
     s.what = PSD_SAVE_NEWEST;
-    if (psd_saver_order(d, &s, 0) < 0 && d->saver.busy) {
+    if (psd_checkpointer_order(d, &s, 0) < 0 && d->checkpointer.busy) {
         f->waiting = s;
         f->has_waiting = true;
     }
 }
 
-void psd_follow_tick(struct psd *d)
+void psd_follower_tick(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     struct ps_error err;
     char why[700];
     bool stopping =
         f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
-    psd_saver_check_vector(d, false);
+    psd_checkpointer_check_vector(d, false);
     if (stopping && d->state != PSD_STATE_STOPPING)
         stop_alone(d);
-    if (stopping && !d->saver.busy)
+    if (stopping && !d->checkpointer.busy)
         uv_stop(&d->loop);
     if (f->served || f->placed ||
         psd_loop_now_ms(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
@@ -470,51 +471,51 @@ void psd_follow_tick(struct psd *d)
     psd_job_fail(d, PSD_EXIT_SERVERS, why);
 }
 
-void psd_follow_stop(struct psd *d, const char *why)
+void psd_follower_stop(struct psd *d, const char *why)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (f->stop[0] == 0)
         d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
     snprintf(f->stop, sizeof f->stop, "%s", why);
     ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
     if (f->placed)
         send_news(d, NULL, 0, false);
-    psd_follow_tick(d);
+    psd_follower_tick(d);
 }
 
-void psd_follow_report(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+void psd_follower_report(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_follow *f = &d->follow;
-    struct psd_note_parcel p;
+    struct psd_follower *f = &d->follower;
+    struct psd_packed_messages p;
     if (f->place == 0)
         return;
-    bool with_counters = note->kind != PSD_NOTE_BEGUN && note->kind != PSD_NOTE_OVER &&
-                         note->kind != PSD_NOTE_BEGAN && note->kind != PSD_NOTE_WHOLE;
-    psd_note_pack(note, lane->index, &p); /* a lane's notes have nothing to allocate */
-    if (psd_outbox_put(&f->notes, &p.note.base, psd_loop_now_ms(&d->loop)) < 0) {
+    bool with_counters = msg->kind != PSD_LANE_BEGUN && msg->kind != PSD_LANE_OVER &&
+                         msg->kind != PSD_COMMAND_BEGAN && msg->kind != PSD_LANE_WHOLE;
+    psd_lane_message_pack(msg, lane->index, &p); /* a lane's notes have nothing to allocate */
+    if (psd_outbox_put(&f->msgs, &p.msg.base, psd_loop_now_ms(&d->loop)) < 0) {
         ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
         leave_place(d);
     } else if (f->placed) {
-        send_news(d, &p.note, f->notes.sent, with_counters);
+        send_news(d, &p.msg, f->msgs.sent, with_counters);
     }
 }
 
 /* Its own part of what the note means to the loop. */
-static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_follow *f = &d->follow;
-    if (note->kind == PSD_NOTE_SNAPPED) {
-        psd_saver_snapped(d, note->a != 0);
-    } else if (note->kind == PSD_NOTE_FILLED && d->center != NULL &&
+    struct psd_follower *f = &d->follower;
+    if (msg->kind == PSD_LANE_SNAPPED) {
+        psd_checkpointer_snapped(d, msg->a != 0);
+    } else if (msg->kind == PSD_LANE_FILLED && d->center != NULL &&
                ++f->lanes_filled == d->center->own_used) {
         d->state = PSD_STATE_READY;
         d->center_whole = true;
-    } else if (note->kind == PSD_NOTE_CLOSED && note->a == d->swap.closings &&
+    } else if (msg->kind == PSD_LANE_CLOSED && msg->a == d->method_change.closings &&
                ++f->lanes_closed == d->n_own) {
-        psd_follow_report_exchanges(d, lane);
-    } else if (note->kind == PSD_NOTE_RELEASED && d->swap.phase == PSD_SWAP_EMPTYING) {
-        psd_swap_released_own(d);
-    } else if (note->kind == PSD_NOTE_RELEASED && ++f->lanes_released == d->n_own) {
+        psd_follower_report_exchanges(d, lane);
+    } else if (msg->kind == PSD_LANE_RELEASED && d->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
+        psd_method_change_released_own(d);
+    } else if (msg->kind == PSD_LANE_RELEASED && ++f->lanes_released == d->n_own) {
         psd_center_destroy(d->center);
         d->center = NULL;
         d->center_whole = false;
@@ -522,24 +523,24 @@ static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_no
     }
 }
 
-void psd_follow_take_notes(struct psd *d, struct psd_lane *lane)
+void psd_follower_take_notes(struct psd *d, struct psd_lane *lane)
 {
-    struct psd_note note;
-    psd_ring_calm(lane->out);
-    while (psd_ring_take(lane->out, &note)) {
-        heed(d, lane, &note);
-        if (note.kind != PSD_NOTE_SNAPPED)
-            psd_follow_report(d, lane, &note);
+    struct psd_lane_message msg;
+    psd_queue_calm(lane->out);
+    while (psd_queue_take(lane->out, &msg)) {
+        heed(d, lane, &msg);
+        if (msg.kind != PSD_LANE_SNAPPED)
+            psd_follower_report(d, lane, &msg);
     }
 }
 
-void psd_follow_redirect(struct psd *d, const struct psd_peer *peer)
+void psd_follower_redirect(struct psd *d, const struct psd_peer *peer)
 {
     Ps__Elsewhere e = PS__ELSEWHERE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    if (d->follow.head_url[0] == 0)
+    if (d->follower.head_url[0] == 0)
         return; /* it asks again */
-    e.url = d->follow.head_url;
+    e.url = d->follower.head_url;
     e.job = d->job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
     m.elsewhere = &e;
@@ -548,7 +549,7 @@ void psd_follow_redirect(struct psd *d, const struct psd_peer *peer)
 
 static int make_members(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     uint32_t n = d->sessions.n_slots;
     f->members.ranks = calloc(n, sizeof *f->members.ranks);
     f->cut.ranks = calloc(n, sizeof *f->cut.ranks);
@@ -556,9 +557,9 @@ static int make_members(struct psd *d)
     return f->members.ranks != NULL && f->cut.ranks != NULL && f->cut.seqs != NULL ? 0 : -ENOMEM;
 }
 
-int psd_follow_open(struct psd *d, struct ps_error *err)
+int psd_follower_open(struct psd *d, struct ps_error *err)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     int linger_ms = 500, one = 1, fd; /* the last word: that it knows of the end */
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     size_t size = sizeof fd;
@@ -587,9 +588,9 @@ int psd_follow_open(struct psd *d, struct ps_error *err)
     return 0;
 }
 
-void psd_follow_close(struct psd *d)
+void psd_follower_close(struct psd *d)
 {
-    struct psd_follow *f = &d->follow;
+    struct psd_follower *f = &d->follower;
     if (f->poll.data != NULL) {
         uv_close((uv_handle_t *)&f->poll, NULL);
         uv_close((uv_handle_t *)&f->prepare, NULL);
@@ -600,7 +601,7 @@ void psd_follow_close(struct psd *d)
     f->socket = NULL;
     if (f->context != NULL)
         zmq_ctx_term(f->context);
-    psd_outbox_empty(&f->notes);
+    psd_outbox_empty(&f->msgs);
     free(f->members.ranks);
     free(f->cut.ranks);
     free(f->cut.seqs);

@@ -17,8 +17,8 @@ enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
 #define MOST_BEHIND 4096    /* Orders that a server has not taken; far less than an outbox keeps */
 
 /* A control message to a client that is held back. Of a kind there is one for each client. */
-struct psd_letter {
-    struct psd_letter *next;
+struct psd_held_message {
+    struct psd_held_message *next;
     int what;        /* PS__TO_CLIENT__WHAT_... */
     uint64_t *after; /* [count]: Orders that each server is to have taken */
     unsigned char peer[256];
@@ -29,18 +29,18 @@ struct psd_letter {
 static int make_server(const struct psd *d, struct psd_server *s)
 {
     uint32_t n = d->sessions.n_slots;
-    s->urls = calloc((size_t)PSD_MAX_ROADS * d->n_own, sizeof *s->urls);
+    s->urls = calloc((size_t)PSD_MAX_TRANSPORTS * d->n_own, sizeof *s->urls);
     s->begun = calloc(n, sizeof *s->begun);
     s->whole = calloc(n, sizeof *s->whole);
     s->parts = calloc(n, sizeof *s->parts);
     return s->urls != NULL && s->begun != NULL && s->whole != NULL && s->parts != NULL ? 0 : -ENOMEM;
 }
 
-int psd_team_open(struct psd *d)
+int psd_cluster_open(struct psd *d)
 {
-    struct psd_team *t = &d->team;
-    t->end = &t->letters;
-    if (!psd_has_team(d))
+    struct psd_cluster *t = &d->cluster;
+    t->end = &t->held_messages;
+    if (!psd_has_cluster(d))
         return 0;
     if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
         t->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
@@ -52,52 +52,52 @@ int psd_team_open(struct psd *d)
     return t->servers != NULL ? 0 : -ENOMEM;
 }
 
-static void drop_letters(struct psd_team *t)
+static void drop_letters(struct psd_cluster *t)
 {
-    while (t->letters != NULL) {
-        struct psd_letter *l = t->letters;
-        t->letters = l->next;
+    while (t->held_messages != NULL) {
+        struct psd_held_message *l = t->held_messages;
+        t->held_messages = l->next;
         free(l->after);
         free(l);
     }
-    t->end = &t->letters;
+    t->end = &t->held_messages;
 }
 
-void psd_team_close(struct psd *d)
+void psd_cluster_close(struct psd *d)
 {
-    drop_letters(&d->team);
-    for (uint32_t i = 1; d->team.servers != NULL && i < d->cfg.servers.count; i++) {
-        free(d->team.servers[i].urls);
-        free(d->team.servers[i].begun);
-        free(d->team.servers[i].whole);
-        free(d->team.servers[i].parts);
-        psd_outbox_empty(&d->team.servers[i].orders);
+    drop_letters(&d->cluster);
+    for (uint32_t i = 1; d->cluster.servers != NULL && i < d->cfg.servers.count; i++) {
+        free(d->cluster.servers[i].urls);
+        free(d->cluster.servers[i].begun);
+        free(d->cluster.servers[i].whole);
+        free(d->cluster.servers[i].parts);
+        psd_outbox_empty(&d->cluster.servers[i].orders);
     }
-    free(d->team.servers);
+    free(d->cluster.servers);
 }
 
-bool psd_team_is_complete(const struct psd *d)
+bool psd_cluster_is_complete(const struct psd *d)
 {
-    return d->cfg.servers.count == 1 || d->team.complete;
+    return d->cfg.servers.count == 1 || d->cluster.complete;
 }
 
-void psd_team_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m)
+void psd_cluster_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m)
 {
     psd_control_send_now(d, s->peer, s->peer_bytes, m);
 }
 
-uint32_t psd_team_index(const struct psd *d, const struct psd_server *s)
+uint32_t psd_cluster_index(const struct psd *d, const struct psd_server *s)
 {
-    return (uint32_t)(s - d->team.servers);
+    return (uint32_t)(s - d->cluster.servers);
 }
 
-uint64_t psd_team_lanes(const struct psd *d, const struct psd_server *s)
+uint64_t psd_cluster_lanes(const struct psd *d, const struct psd_server *s)
 {
     uint64_t ones = d->n_own < 64 ? (UINT64_C(1) << d->n_own) - 1 : UINT64_MAX;
-    return ones << (psd_team_index(d, s) * d->n_own);
+    return ones << (psd_cluster_index(d, s) * d->n_own);
 }
 
-void psd_team_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
+void psd_cluster_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
 {
     psd_control_refuse(d, &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
                        code, why);
@@ -108,16 +108,16 @@ static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o
 {
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     o->number = number;
-    o->heard = s->notes;
+    o->heard = s->msgs;
     o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
     o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
     o->incarnation = d->sessions.incarnation;
     m.what_case = PS__TO_CLIENT__WHAT_ORDERS;
     m.orders = o;
-    psd_team_send(d, s, &m);
+    psd_cluster_send(d, s, &m);
 }
 
-void psd_team_order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+void psd_cluster_order(struct psd *d, struct psd_server *s, Ps__Orders *o)
 {
     if (!s->here || s->lost != NULL)
         return; /* it is told all anew when it is back */
@@ -140,18 +140,19 @@ static void order_again(struct psd *d, struct psd_server *s)
     send_orders(d, s, &life, 0);
 }
 
-void psd_team_order_note(struct psd *d, struct psd_server *s, const struct psd_note *note, uint32_t lane)
+void psd_cluster_order_lanes(struct psd *d, struct psd_server *s, const struct psd_lane_message *msg,
+                             uint32_t lane)
 {
-    struct psd_note_parcel p;
+    struct psd_packed_messages p;
     Ps__Orders o = PS__ORDERS__INIT;
-    if (psd_note_pack(note, lane, &p) == 0) {
-        o.note = &p.note;
-        psd_team_order(d, s, &o);
+    if (psd_lane_message_pack(msg, lane, &p) == 0) {
+        o.note = &p.msg;
+        psd_cluster_order(d, s, &o);
     } else {
         ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
-               psd_team_index(d, s));
+               psd_cluster_index(d, s));
     }
-    psd_note_parcel_empty(&p);
+    psd_packed_messages_empty(&p);
 }
 
 /* Counters of the session before are not the next one's. */
@@ -170,54 +171,54 @@ static void forget_counters(struct psd *d, uint32_t client)
     }
 }
 
-void psd_team_tell(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+void psd_cluster_tell(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    if (!psd_has_team(d) || note->kind == PSD_NOTE_SNAPSHOT || note->kind == PSD_NOTE_STOP)
+    if (!psd_has_cluster(d) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
         return; /* those have Orders of their own */
-    if (note->kind == PSD_NOTE_KEEP && note->p != NULL)
+    if (msg->kind == PSD_COMMAND_KEEP && msg->p != NULL)
         return; /* so has this */
-    if (note->kind == PSD_NOTE_SLICE && note->p != NULL &&
+    if (msg->kind == PSD_COMMAND_SLICE && msg->p != NULL &&
         (d->center->resumed != NULL || d->state == PSD_STATE_READY))
         return; /* they have resumed theirs, or have taken the next method's */
-    if (note->kind == PSD_NOTE_ADMIT && note->b == 0)
-        forget_counters(d, note->client);
+    if (msg->kind == PSD_COMMAND_ADMIT && msg->b == 0)
+        forget_counters(d, msg->client);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
         if (lane == NULL || lane->index / d->n_own == i)
-            psd_team_order_note(d, &d->team.servers[i], note, lane != NULL ? lane->index : UINT32_MAX);
+            psd_cluster_order_lanes(d, &d->cluster.servers[i], msg, lane != NULL ? lane->index : UINT32_MAX);
 }
 
-void psd_team_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
+void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
 {
-    struct psd_note note = {.kind = PSD_NOTE_SNAPSHOT, .a = round};
-    if (!psd_has_team(d))
+    struct psd_lane_message msg = {.kind = PSD_COMMAND_SNAPSHOT, .a = round};
+    if (!psd_has_cluster(d))
         return;
     Ps__Snapshot s = *snapshot;
-    s.number = ++d->team.snapshots;
+    s.number = ++d->cluster.snapshots;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_note_parcel p;
+        struct psd_packed_messages p;
         Ps__Orders o = PS__ORDERS__INIT;
-        psd_note_pack(&note, UINT32_MAX, &p);
-        o.note = &p.note;
+        psd_lane_message_pack(&msg, UINT32_MAX, &p);
+        o.note = &p.msg;
         o.snapshot = &s;
-        psd_team_order(d, &d->team.servers[i], &o);
+        psd_cluster_order(d, &d->cluster.servers[i], &o);
     }
 }
 
-bool psd_team_has_saved(const struct psd *d)
+bool psd_cluster_has_saved(const struct psd *d)
 {
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
-        if (d->team.servers[i].here && d->team.servers[i].saved_number < d->team.snapshots)
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+        if (d->cluster.servers[i].here && d->cluster.servers[i].saved_number < d->cluster.snapshots)
             return false;
     return true;
 }
 
-int psd_team_check_saved(const struct psd *d, struct ps_error *err)
+int psd_cluster_check_saved(const struct psd *d, struct ps_error *err)
 {
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
-        bool settled = s->saved_number >= d->team.snapshots;
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->cluster.servers[i];
+        bool settled = s->saved_number >= d->cluster.snapshots;
         char newest[40] = "none that the head knows of";
-        if (d->team.snapshots == 0 || (settled && s->unsaved[0] == 0))
+        if (d->cluster.snapshots == 0 || (settled && s->unsaved[0] == 0))
             continue;
         if (s->saved_version != 0)
             snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
@@ -233,43 +234,43 @@ int psd_team_check_saved(const struct psd *d, struct ps_error *err)
 static bool is_behind(const struct psd *d, const uint64_t *after)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
+        const struct psd_server *s = &d->cluster.servers[i];
         if (s->here && s->orders.taken < (after != NULL ? after[i] : s->orders.sent))
             return true;
     }
     return false;
 }
 
-bool psd_team_dismiss(struct psd *d)
+bool psd_cluster_dismiss(struct psd *d)
 {
-    struct psd_team *t = &d->team;
-    if (!psd_has_team(d))
+    struct psd_cluster *t = &d->cluster;
+    if (!psd_has_cluster(d))
         return true;
     for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.stop = true;
-        psd_team_order(d, &t->servers[i], &o);
+        psd_cluster_order(d, &t->servers[i], &o);
         if (t->servers[i].enlisted)
-            psd_team_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
+            psd_cluster_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
     }
     if (t->dismissed_ms == 0)
         t->dismissed_ms = psd_loop_now_ms(&d->loop);
     return !is_behind(d, NULL) || psd_loop_now_ms(&d->loop) > t->dismissed_ms + DISMISS_MS;
 }
 
-bool psd_team_keeps_up(const struct psd *d)
+bool psd_cluster_keeps_up(const struct psd *d)
 {
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->cluster.servers[i];
         if (s->here && s->orders.sent - s->orders.taken > MOST_BEHIND)
             return false;
     }
     return true;
 }
 
-static void drop_letter(struct psd_team *t, struct psd_letter **at)
+static void drop_letter(struct psd_cluster *t, struct psd_held_message **at)
 {
-    struct psd_letter *l = *at;
+    struct psd_held_message *l = *at;
     if ((*at = l->next) == NULL)
         t->end = at;
     free(l->after);
@@ -280,13 +281,13 @@ static void drop_letter(struct psd_team *t, struct psd_letter **at)
  * still must not look like a head that does. A letter of the same kind is out of date. */
 static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_bytes, int what)
 {
-    struct psd_team *t = &d->team;
+    struct psd_cluster *t = &d->cluster;
     bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN ||
                  what == PS__TO_CLIENT__WHAT_REPORTED,
          behind = false;
     if (what == PS__TO_CLIENT__WHAT_ALIVE)
         return false;
-    for (struct psd_letter **at = &t->letters; *at != NULL;) {
+    for (struct psd_held_message **at = &t->held_messages; *at != NULL;) {
         bool same = (*at)->peer_bytes == peer_bytes && memcmp((*at)->peer, peer, peer_bytes) == 0;
         behind = behind || same;
         if (same && (*at)->what == what)
@@ -297,13 +298,14 @@ static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_by
     return behind || (gates && is_behind(d, NULL));
 }
 
-bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
+bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes,
+                            const Ps__ToClient *m)
 {
-    struct psd_team *t = &d->team;
-    if (!psd_has_team(d) || !has_to_wait(d, peer, peer_bytes, m->what_case))
+    struct psd_cluster *t = &d->cluster;
+    if (!psd_has_cluster(d) || !has_to_wait(d, peer, peer_bytes, m->what_case))
         return false;
     size_t len = ps__to_client__get_packed_size(m);
-    struct psd_letter *l = malloc(sizeof *l + len);
+    struct psd_held_message *l = malloc(sizeof *l + len);
     uint64_t *after = calloc(d->cfg.servers.count, sizeof *after);
     if (l == NULL || after == NULL || peer_bytes > sizeof l->peer) {
         free(l);
@@ -312,7 +314,8 @@ bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_b
     }
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
         after[i] = t->servers[i].orders.sent;
-    *l = (struct psd_letter){.what = m->what_case, .after = after, .peer_bytes = peer_bytes, .len = len};
+    *l =
+        (struct psd_held_message){.what = m->what_case, .after = after, .peer_bytes = peer_bytes, .len = len};
     memcpy(l->peer, peer, peer_bytes);
     ps__to_client__pack(m, l->bytes);
     *t->end = l;
@@ -322,15 +325,15 @@ bool psd_team_holds_back(struct psd *d, const unsigned char *peer, size_t peer_b
 
 static void post_letters(struct psd *d)
 {
-    struct psd_team *t = &d->team;
-    while (t->letters != NULL && !is_behind(d, t->letters->after)) {
-        struct psd_letter *l = t->letters;
+    struct psd_cluster *t = &d->cluster;
+    while (t->held_messages != NULL && !is_behind(d, t->held_messages->after)) {
+        struct psd_held_message *l = t->held_messages;
         psd_control_send_bytes(d, l->peer, l->peer_bytes, l->bytes, l->len);
-        drop_letter(t, &t->letters);
+        drop_letter(t, &t->held_messages);
     }
 }
 
-void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
+void psd_cluster_lose(struct psd *d, struct psd_server *s, const char *why)
 {
     char who[100];
     s->here = false;
@@ -338,37 +341,37 @@ void psd_team_lose(struct psd *d, struct psd_server *s, const char *why)
     s->n_lost++;
     psd_outbox_empty(&s->orders);
     ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
-           psd_team_index(d, s), s->name, why);
+           psd_cluster_index(d, s), s->name, why);
     if (d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
         psd_job_fail(d, PSD_EXIT_SERVERS,
                      "a server was lost before its part of the first parameters had come");
-    psd_membership_away(d, psd_team_lanes(d, s), true);
-    snprintf(who, sizeof who, "server %u (%s)", psd_team_index(d, s), s->name);
-    psd_swap_server_lost(d, psd_team_lanes(d, s), who);
+    psd_membership_away(d, psd_cluster_lanes(d, s), true);
+    snprintf(who, sizeof who, "server %u (%s)", psd_cluster_index(d, s), s->name);
+    psd_method_change_server_lost(d, psd_cluster_lanes(d, s), who);
     post_letters(d); /* nobody waits for what it has not taken */
 }
 
 static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
 {
-    struct psd_note note = {.kind = (enum psd_note_kind)n->kind,
-                            .client = n->client,
-                            .incarnation = n->incarnation,
-                            .a = n->a,
-                            .b = n->b};
+    struct psd_lane_message msg = {.kind = (enum psd_lane_message_kind)n->kind,
+                                   .client = n->client,
+                                   .incarnation = n->incarnation,
+                                   .a = n->a,
+                                   .b = n->b};
     bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
-    bool known = n->kind == PSD_NOTE_FILLED || n->kind == PSD_NOTE_UNFILLED || n->kind == PSD_NOTE_RELEASED ||
-                 n->kind == PSD_NOTE_HELD || n->kind == PSD_NOTE_BEGUN || n->kind == PSD_NOTE_LANDED ||
-                 n->kind == PSD_NOTE_OVER || n->kind == PSD_NOTE_CLOSED ||
-                 (n->kind == PSD_NOTE_FAULT && n->a < PSD_N_CODES &&
+    bool known = n->kind == PSD_LANE_FILLED || n->kind == PSD_LANE_UNFILLED || n->kind == PSD_LANE_RELEASED ||
+                 n->kind == PSD_LANE_HELD || n->kind == PSD_LANE_BEGUN || n->kind == PSD_LANE_LANDED ||
+                 n->kind == PSD_LANE_OVER || n->kind == PSD_LANE_CLOSED ||
+                 (n->kind == PSD_LANE_FAULT && n->a < PSD_N_CODES &&
                   protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
     if (lanes_own && known && n->client < d->sessions.n_slots)
-        psd_job_take_note(d, d->lanes[n->lane], &note);
+        psd_job_take_message(d, d->lanes[n->lane], &msg);
 }
 
-void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m)
+void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m)
 {
-    struct psd_server *s = psd_has_team(d) && m->index > 0 && m->index < d->cfg.servers.count
-                               ? &d->team.servers[m->index]
+    struct psd_server *s = psd_has_cluster(d) && m->index > 0 && m->index < d->cfg.servers.count
+                               ? &d->cluster.servers[m->index]
                                : NULL;
     if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
@@ -384,18 +387,18 @@ void psd_team_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m
     snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
         s->saved_version = m->saved_version;
-        s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->team.snapshots % PSD_MAX_SAVED] =
+        s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->cluster.snapshots % PSD_MAX_SAVED] =
             m->saved_version;
     }
-    if (m->note != NULL && m->number == s->notes + 1) { /* others come again, or have come */
-        s->notes++;
-        if (m->note->kind == PSD_NOTE_BEGAN || m->note->kind == PSD_NOTE_WHOLE)
-            psd_team_take_exchange(d, s, m->note);
+    if (m->note != NULL && m->number == s->msgs + 1) { /* others come again, or have come */
+        s->msgs++;
+        if (m->note->kind == PSD_COMMAND_BEGAN || m->note->kind == PSD_LANE_WHOLE)
+            psd_cluster_take_exchange(d, s, m->note);
         else
             take_note(d, m->index, m->note);
     }
-    psd_team_weigh_change(d);
-    psd_swap_check(d); /* what was open may be whole now */
+    psd_cluster_weigh_change(d);
+    psd_method_change_check(d); /* what was open may be whole now */
     for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
         psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
     post_letters(d);
@@ -408,27 +411,27 @@ static void name_missing(const struct psd *d, char *list, size_t size)
     size_t used = 0;
     list[0] = 0;
     for (uint32_t i = 1; i < d->cfg.servers.count && used < size; i++)
-        if (!d->team.servers[i].enlisted)
+        if (!d->cluster.servers[i].enlisted)
             used += (size_t)snprintf(list + used, size - used, "%s%u", used > 0 ? ", " : "", i);
 }
 
 /* A head that stood still heard nobody: what it slept beyond a tick counts for no server. */
 static void forgive_own_sleep(struct psd *d, uint64_t now)
 {
-    uint64_t slept_ms = now - d->team.ticked_ms;
-    bool first = d->team.ticked_ms == 0;
-    d->team.ticked_ms = now;
+    uint64_t slept_ms = now - d->cluster.ticked_ms;
+    bool first = d->cluster.ticked_ms == 0;
+    d->cluster.ticked_ms = now;
     for (uint32_t i = 1; !first && slept_ms >= PSD_SLEPT_MS && i < d->cfg.servers.count; i++)
-        d->team.servers[i].heard_ms += slept_ms;
+        d->cluster.servers[i].heard_ms += slept_ms;
 }
 
-void psd_team_tick(struct psd *d)
+void psd_cluster_tick(struct psd *d)
 {
     uint64_t now = psd_loop_now_ms(&d->loop);
     char missing[120], why[200];
-    if (!psd_has_team(d))
+    if (!psd_has_cluster(d))
         return;
-    if (!d->team.complete && now > d->team.deadline_ms) {
+    if (!d->cluster.complete && now > d->cluster.deadline_ms) {
         name_missing(d, missing, sizeof missing);
         snprintf(why, sizeof why, "of %u servers these have not come within %u s (servers.wait_s): %s",
                  d->cfg.servers.count, d->cfg.servers.wait_s, missing);
@@ -437,11 +440,11 @@ void psd_team_tick(struct psd *d)
     }
     forgive_own_sleep(d, now);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->team.servers[i];
+        struct psd_server *s = &d->cluster.servers[i];
         if (s->here && now > s->heard_ms + (uint64_t)d->cfg.limits.silence_s * 1000)
             s->lost = "it is silent";
         if (s->here && s->lost != NULL)
-            psd_team_lose(d, s, s->lost);
+            psd_cluster_lose(d, s, s->lost);
         order_again(d, s);
     }
 }

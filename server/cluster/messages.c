@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int pack_tensors(const struct ps_manifest *m, struct psd_note_parcel *p)
+static int pack_tensors(const struct ps_manifest *m, struct psd_packed_messages *p)
 {
     p->tensors = calloc(m->n_tensors, sizeof *p->tensors);
     p->list = calloc(m->n_tensors, sizeof *p->list);
@@ -24,12 +24,12 @@ static int pack_tensors(const struct ps_manifest *m, struct psd_note_parcel *p)
         p->tensors[i].rate_ppm = t->rate_ppm;
         p->list[i] = &p->tensors[i];
     }
-    p->note.n_tensors = m->n_tensors;
-    p->note.tensors = p->list;
+    p->msg.n_tensors = m->n_tensors;
+    p->msg.tensors = p->list;
     return 0;
 }
 
-static void pack_members(const struct psd_members *m, struct psd_note_parcel *p)
+static void pack_members(const struct psd_members *m, struct psd_packed_messages *p)
 {
     ps__note_members__init(&p->members);
     p->members.from = m->from;
@@ -37,38 +37,38 @@ static void pack_members(const struct psd_members *m, struct psd_note_parcel *p)
     p->members.ranks = m->ranks;
     p->members.n_seqs = m->seqs != NULL ? m->n : 0;
     p->members.seqs = m->seqs;
-    p->note.members = &p->members;
+    p->msg.members = &p->members;
 }
 
-int psd_note_pack(const struct psd_note *note, uint32_t lane, struct psd_note_parcel *out)
+int psd_lane_message_pack(const struct psd_lane_message *msg, uint32_t lane, struct psd_packed_messages *out)
 {
-    *out = (struct psd_note_parcel){.tensors = NULL};
-    ps__note__init(&out->note);
-    out->note.kind = note->kind;
-    out->note.lane = lane;
-    out->note.client = note->client;
-    out->note.incarnation = note->incarnation;
-    out->note.a = note->a;
-    out->note.b = note->b;
-    if (note->kind == PSD_NOTE_ADMIT) {
-        out->note.identity = note->p;
-        out->note.pass.data = (uint8_t *)(uintptr_t)note->pass;
-        out->note.pass.len = note->attaches ? sizeof note->pass : 0;
+    *out = (struct psd_packed_messages){.tensors = NULL};
+    ps__note__init(&out->msg);
+    out->msg.kind = msg->kind;
+    out->msg.lane = lane;
+    out->msg.client = msg->client;
+    out->msg.incarnation = msg->incarnation;
+    out->msg.a = msg->a;
+    out->msg.b = msg->b;
+    if (msg->kind == PSD_COMMAND_ADMIT) {
+        out->msg.identity = msg->p;
+        out->msg.pass.data = (uint8_t *)(uintptr_t)msg->pass;
+        out->msg.pass.len = msg->attaches ? sizeof msg->pass : 0;
     }
-    if (note->kind == PSD_NOTE_MEMBERS || note->kind == PSD_NOTE_CUT)
-        pack_members(note->p, out);
-    if (note->kind == PSD_NOTE_SLICE && note->p != NULL)
-        return pack_tensors(((const struct psd_center *)note->p)->manifest, out);
+    if (msg->kind == PSD_COMMAND_MEMBERS || msg->kind == PSD_COMMAND_CLOSE_ROUND)
+        pack_members(msg->p, out);
+    if (msg->kind == PSD_COMMAND_SLICE && msg->p != NULL)
+        return pack_tensors(((const struct psd_center *)msg->p)->manifest, out);
     return 0;
 }
 
-void psd_note_parcel_empty(struct psd_note_parcel *p)
+void psd_packed_messages_empty(struct psd_packed_messages *p)
 {
     free(p->tensors);
     free(p->list);
 }
 
-bool psd_note_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m)
+bool psd_lane_message_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m)
 {
     if (from == NULL || from->n_ranks > n_slots || (from->n_seqs != 0 && from->n_seqs != from->n_ranks))
         return false;
@@ -105,7 +105,7 @@ static void fill_clients(const struct psd *d, const struct psd_lane *lane, Ps__L
         row->arrived = READ(c->arrived);
         row->last_squares = READ(c->last_squares);
         row->last_rate = READ(c->last_rate);
-        row->road = (char *)(uintptr_t)d->roads.road[READ(c->road)].transport->name;
+        row->road = (char *)(uintptr_t)d->transports.row[READ(c->port)].transport->name;
         row->bytes_in = READ(c->bytes_in);
         row->bytes_out = READ(c->bytes_out);
         list[n->n_clients++] = row;
@@ -138,21 +138,21 @@ static void fill_counters(const struct psd_lane *lane, Ps__LaneNews *n, uint64_t
 static void fill_roads(const struct psd *d, const struct psd_lane_stats *s, Ps__LaneNews *n,
                        Ps__RoadNews *rows, Ps__RoadNews **list)
 {
-    for (uint32_t k = 0; k < d->roads.n; k++) {
+    for (uint32_t k = 0; k < d->transports.n; k++) {
         ps__road_news__init(&rows[k]);
-        rows[k].transport = (char *)(uintptr_t)d->roads.road[k].transport->name;
+        rows[k].transport = (char *)(uintptr_t)d->transports.row[k].transport->name;
         rows[k].bytes_in = READ(s->bytes_in[k]);
         rows[k].bytes_out = READ(s->bytes_out[k]);
         list[k] = &rows[k];
     }
     n->roads = list;
-    n->n_roads = d->roads.n;
+    n->n_roads = d->transports.n;
 }
 
 /* One block a lane: the message and the arrays that it points to. */
 struct lane_block {
     Ps__LaneNews news;
-    Ps__RoadNews road[PSD_MAX_ROADS], *roads[PSD_MAX_ROADS];
+    Ps__RoadNews road[PSD_MAX_TRANSPORTS], *roads[PSD_MAX_TRANSPORTS];
     uint64_t rejected[PSD_N_CODES], staleness[PSD_STALENESS_BUCKETS];
     Ps__ClientNews **list;
     Ps__ClientNews rows[];
@@ -193,8 +193,8 @@ static void take_clients(const struct psd *d, struct psd_lane *lane, const Ps__L
         if (row->client >= lane->shared->n_slots)
             continue;
         struct psd_lane_client *c = &lane->clients[row->client];
-        uint32_t road = psd_roads_find(d, row->road);
-        WRITE(c->road, road < d->roads.n ? road : 0);
+        uint32_t road = psd_transports_find(d, row->road);
+        WRITE(c->port, road < d->transports.n ? road : 0);
         WRITE(c->bytes_in, row->bytes_in);
         WRITE(c->bytes_out, row->bytes_out);
         WRITE(c->clock, row->clock);
@@ -223,8 +223,8 @@ void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNew
     for (size_t k = 0; k < PSD_STALENESS_BUCKETS && k < n->n_staleness; k++)
         WRITE(s->staleness[k], n->staleness[k]);
     for (size_t i = 0; i < n->n_roads; i++) {
-        uint32_t k = psd_roads_find(d, n->roads[i]->transport);
-        if (k < d->roads.n) { /* clients are told of no road that the head lacks */
+        uint32_t k = psd_transports_find(d, n->roads[i]->transport);
+        if (k < d->transports.n) { /* clients are told of no transport that the head lacks */
             WRITE(s->bytes_in[k], n->roads[i]->bytes_in);
             WRITE(s->bytes_out[k], n->roads[i]->bytes_out);
         }

@@ -1,4 +1,4 @@
-/* outbox.h: messages of one direction between two servers that the other end has not taken yet. The road
+/* outbox.h: messages of one direction between two servers that the other end has not taken yet. The transport
  * between them may lose some: a connection breaks, or a queue of ZeroMQ's is full. The sender numbers its
  * messages and keeps each until it is taken; the taker takes them in order, and passes by those that come
  * twice or after one that is missing. What is not taken for a while is sent again. Used by the loop's thread.

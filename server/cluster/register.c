@@ -35,7 +35,7 @@ static void say(const char *group, const char *key, const json_t *head, const js
     free(b);
 }
 
-void psd_team_compare(const char *head_json, const char *other_json, char *sentence, size_t size)
+void psd_cluster_compare(const char *head_json, const char *other_json, char *sentence, size_t size)
 {
     json_t *head = json_loads(head_json, 0, NULL), *other = json_loads(other_json, 0, NULL);
     const char *name, *leaf;
@@ -66,21 +66,21 @@ static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin 
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    p.run = d->team.run;
+    p.run = d->cluster.run;
     p.begin = begin;
     p.version = version;
     p.place = s->place;
     p.job = d->job;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
-    psd_team_send(d, s, &m);
+    psd_cluster_send(d, s, &m);
 }
 
 static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uint64_t version)
 {
     s->enlisted = false;
     s->here = begin == PSD_BEGIN_GO_ON;
-    psd_membership_away(d, psd_team_lanes(d, s), !s->here);
+    psd_membership_away(d, psd_cluster_lanes(d, s), !s->here);
     s->heard_ms = psd_loop_now_ms(&d->loop);
     say_place(d, s, begin, version);
 }
@@ -102,12 +102,13 @@ static bool has_saved(const struct psd_server *s, uint64_t version)
 static bool find_common(struct psd *d, uint64_t *version)
 {
     uint64_t own[PSD_MAX_SAVED];
-    uint32_t n = psd_checkpoint_versions(d->saver.directory, d->center->manifest->hash, own, PSD_MAX_SAVED);
+    uint32_t n =
+        psd_checkpoint_versions(d->checkpointer.directory, d->center->manifest->hash, own, PSD_MAX_SAVED);
     bool found = false;
     for (uint32_t k = 0; k < n; k++) {
         bool common = !found || own[k] > *version;
         for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-            common = common && has_saved(&d->team.servers[i], own[k]);
+            common = common && has_saved(&d->cluster.servers[i], own[k]);
         if (common) {
             *version = own[k];
             found = true;
@@ -132,8 +133,8 @@ static void go_back(struct psd *d, const char *why)
         ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to the checkpoint of version %" PRIu64,
                why, version);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        place(d, &d->team.servers[i], PSD_BEGIN_FROM, version);
-    d->again = (struct psd_again){true, true, version};
+        place(d, &d->cluster.servers[i], PSD_BEGIN_FROM, version);
+    d->again = (struct psd_restart_request){true, true, version};
     uv_stop(&d->loop);
 }
 
@@ -147,9 +148,9 @@ static bool fits(struct psd *d, struct psd_server *s)
         !psd_journal_is_former(d, s->job)) {
         snprintf(why, sizeof why,
                  "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
-                 psd_team_index(d, s), s->job, d->job);
+                 psd_cluster_index(d, s), s->job, d->job);
         s->enlisted = false;
-        psd_team_refuse(d, s, PS__CODE__MANIFEST, why);
+        psd_cluster_refuse(d, s, PS__CODE__MANIFEST, why);
         return false;
     }
     if (d->center == NULL) {
@@ -163,10 +164,10 @@ static bool fits(struct psd *d, struct psd_server *s)
     if (s->has_center && s->manifest_hash == d->center->manifest->hash)
         return true;
     snprintf(why, sizeof why, "server %u %s: it is to begin with --resume and the state directory it had",
-             psd_team_index(d, s),
+             psd_cluster_index(d, s),
              s->has_center ? "has the part of another model" : "has no checkpoint, and the job has begun");
     s->enlisted = false;
-    psd_team_refuse(d, s, PS__CODE__MANIFEST, why);
+    psd_cluster_refuse(d, s, PS__CODE__MANIFEST, why);
     return false;
 }
 
@@ -180,14 +181,14 @@ static bool is_level(const struct psd *d, const struct psd_server *s)
 /* The lanes of a server that is here are those that it has told of. */
 static void take_urls(struct psd *d, const struct psd_server *s)
 {
-    for (uint32_t k = 0; k < d->roads.n; k++) {
+    for (uint32_t k = 0; k < d->transports.n; k++) {
         for (uint32_t i = 0; i < d->n_own; i++) {
-            struct psd_lane_road *road = &d->lanes[psd_team_index(d, s) * d->n_own + i]->roads[k];
+            struct psd_lane_port *road = &d->lanes[psd_cluster_index(d, s) * d->n_own + i]->ports[k];
             snprintf(road->url, sizeof road->url, "%s", s->urls[k * d->n_own + i]);
         }
         if (s->urls[k * d->n_own][0] == 0)
             ps_log(PS_LOG_INFO, "server.road", "no road %s: server %u (%s) has none",
-                   d->roads.road[k].transport->name, psd_team_index(d, s), s->name);
+                   d->transports.row[k].transport->name, psd_cluster_index(d, s), s->name);
     }
 }
 
@@ -197,19 +198,20 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
     take_urls(d, s);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         const struct psd_session *c = &d->sessions.slots[i];
-        struct psd_note note = psd_note_admit(c, c->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
+        struct psd_lane_message msg =
+            psd_lane_message_admit(c, c->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
         if (c->incarnation == 0)
             continue;
         if (c->state != PSD_SESSION_ACTIVE) {
-            note.kind = PSD_NOTE_END;
-            note.a = PS__CODE__NO_SESSION;
+            msg.kind = PSD_COMMAND_END;
+            msg.a = PS__CODE__NO_SESSION;
         }
-        psd_team_order_note(d, s, &note, UINT32_MAX);
+        psd_cluster_order_lanes(d, s, &msg, UINT32_MAX);
     }
     if (s->untouched && s->has_center)
-        psd_loss_of_server_later(d, psd_team_index(d, s), s->version, s->reached, s->reached_exactly);
+        psd_loss_of_server_later(d, psd_cluster_index(d, s), s->version, s->reached, s->reached_exactly);
     ps_log(PS_LOG_INFO, "server.joined",
-           "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_team_index(d, s),
+           "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_cluster_index(d, s),
            s->name, s->version, psd_version(d));
     d->hooks.welcome_all(d);
 }
@@ -217,13 +219,13 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
 static void become_complete(struct psd *d)
 {
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->team.servers[i];
+        struct psd_server *s = &d->cluster.servers[i];
         place(d, s, PSD_BEGIN_GO_ON, 0);
         take_urls(d, s);
         if (s->untouched && s->has_center)
             psd_loss_of_server(d, i, s->version, s->reached, s->reached_exactly);
     }
-    d->team.complete = true;
+    d->cluster.complete = true;
     ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
            d->n_lanes);
     d->hooks.complete(d);
@@ -234,26 +236,26 @@ static void consider(struct psd *d)
 {
     bool level = true;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (!d->team.servers[i].enlisted && !d->team.servers[i].here)
+        if (!d->cluster.servers[i].enlisted && !d->cluster.servers[i].here)
             return;
     for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->team.servers[i];
+        struct psd_server *s = &d->cluster.servers[i];
         if (s->enlisted && !fits(d, s))
             return;
         level = level && is_level(d, s);
     }
-    if (d->team.complete ? among_members(d) : among_members(d) && !level) {
+    if (d->cluster.complete ? among_members(d) : among_members(d) && !level) {
         go_back(d, "a server is back");
         return;
     }
-    if (!d->team.complete) {
+    if (!d->cluster.complete) {
         become_complete(d);
         return;
     }
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (d->team.servers[i].enlisted) {
-            place(d, &d->team.servers[i], PSD_BEGIN_GO_ON, 0);
-            bring_up_to_date(d, &d->team.servers[i]);
+        if (d->cluster.servers[i].enlisted) {
+            place(d, &d->cluster.servers[i], PSD_BEGIN_GO_ON, 0);
+            bring_up_to_date(d, &d->cluster.servers[i]);
         }
 }
 
@@ -265,7 +267,7 @@ static bool has_settings(struct psd *d, const struct psd_peer *peer, const Ps__E
     uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     if (m->generation == generation && strcmp(m->settings, d->reload.recipe.settings) == 0)
         return true;
-    p.run = d->team.run;
+    p.run = d->cluster.run;
     p.begin = PSD_BEGIN_TAKE;
     p.settings = d->reload.recipe.settings;
     p.generation = generation;
@@ -282,12 +284,12 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
     uint32_t code = PS__CODE__MALFORMED;
     bool wanted = true;
     char *own = psd_config_json(&d->cfg);
-    const char *own_road = d->roads.road[0].transport->name;
+    const char *own_road = d->transports.row[0].transport->name;
     if (m->protocol != PS_PROTOCOL_VERSION) {
         code = PS__CODE__VERSION;
         snprintf(sentence, sizeof sentence, "protocol version %u; the head speaks %d", m->protocol,
                  PS_PROTOCOL_VERSION);
-    } else if (!psd_has_team(d)) {
+    } else if (!psd_has_cluster(d)) {
         snprintf(sentence, sizeof sentence, "this psd is not the head of several servers (servers.count: %u)",
                  d->cfg.servers.count);
     } else if (m->count != d->cfg.servers.count) {
@@ -302,10 +304,10 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
         snprintf(sentence, sizeof sentence,
                  "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
                  m->transport, d->n_own, own_road);
-    } else if (own != NULL && m->head == d->team.run && has_settings(d, peer, m)) {
-        psd_team_compare(own, m->configuration, sentence, sizeof sentence);
+    } else if (own != NULL && m->head == d->cluster.run && has_settings(d, peer, m)) {
+        psd_cluster_compare(own, m->configuration, sentence, sizeof sentence);
     } else {
-        wanted = m->head != d->team.run; /* it is told which head this is */
+        wanted = m->head != d->cluster.run; /* it is told which head this is */
     }
     free(own);
     if (sentence[0] != 0)
@@ -320,17 +322,17 @@ static bool place_is_free(struct psd *d, const struct psd_peer *peer, const stru
 {
     if (!(s->here || s->enlisted) || s->run == run || psd_loop_now_ms(&d->loop) - s->heard_ms > TAKE_OVER_MS)
         return true;
-    if (ps_log_allows(&d->team.log_limit, "server.taken", "servers"))
+    if (ps_log_allows(&d->cluster.log_limit, "server.taken", "servers"))
         ps_log(PS_LOG_WARN, "server.taken", "%s says that it is server %u, whose place %s has", peer->address,
-               psd_team_index(d, s), s->name);
+               psd_cluster_index(d, s), s->name);
     return false;
 }
 
-/* Of a road that the head lacks nobody is told. */
+/* Of a transport that the head lacks nobody is told. */
 static void take_road(const struct psd *d, struct psd_server *s, const Ps__Road *road)
 {
-    uint32_t k = psd_roads_find(d, road->transport);
-    for (uint32_t i = 0; k > 0 && k < d->roads.n && road->n_lanes == d->n_own && i < d->n_own; i++)
+    uint32_t k = psd_transports_find(d, road->transport);
+    for (uint32_t i = 0; k > 0 && k < d->transports.n && road->n_lanes == d->n_own && i < d->n_own; i++)
         snprintf(s->urls[k * d->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
 }
 
@@ -348,15 +350,15 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
     set_peer(d, s, peer, m);
     snprintf(s->name, sizeof s->name, "%s", m->name);
     snprintf(s->address, sizeof s->address, "%s", peer->address);
-    memset(s->urls, 0, (size_t)PSD_MAX_ROADS * d->n_own * sizeof *s->urls);
+    memset(s->urls, 0, (size_t)PSD_MAX_TRANSPORTS * d->n_own * sizeof *s->urls);
     for (size_t i = 0; i < m->n_lanes; i++)
         snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
     for (size_t i = 0; i < m->n_roads; i++)
         take_road(d, s, m->roads[i]);
-    s->place = ++d->team.places;
+    s->place = ++d->cluster.places;
     psd_outbox_empty(&s->orders);
-    s->notes = 0;
-    s->saved_number = d->team.snapshots; /* of what was ordered before, it owes nothing */
+    s->msgs = 0;
+    s->saved_number = d->cluster.snapshots; /* of what was ordered before, it owes nothing */
     s->unsaved[0] = 0;
     s->change = 0;
     s->refused[0] = 0;
@@ -375,7 +377,7 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
  * yet. One that has given up what it was told of it is told all anew. */
 static bool has_place(const struct psd_server *s, const Ps__Enlist *m)
 {
-    bool untold = s->orders.taken == 0 && s->notes == 0;
+    bool untold = s->orders.taken == 0 && s->msgs == 0;
     return s->here && s->run == m->run && (s->place == m->place || untold);
 }
 
@@ -384,19 +386,19 @@ static void say_run(struct psd *d, const struct psd_peer *peer)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    p.run = d->team.run;
+    p.run = d->cluster.run;
     p.begin = PSD_BEGIN_ENLIST;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
     psd_control_send_now(d, peer->id, peer->id_bytes, &m);
 }
 
-void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     if (d->again.due || !is_wanted(d, peer, m))
         return;
-    struct psd_server *s = &d->team.servers[m->index];
-    if (m->head != d->team.run) {
+    struct psd_server *s = &d->cluster.servers[m->index];
+    if (m->head != d->cluster.run) {
         say_run(d, peer);
         return;
     }
@@ -411,9 +413,9 @@ void psd_team_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlis
         return; /* it asks again */
     bool is_new = !s->enlisted || s->run != m->run;
     if (s->here)
-        psd_team_lose(d, s,
-                      s->run != m->run ? "another process has taken its place" : "it has lost its place");
-    if (psd_swap_is_closing(d) || !has_settings(d, peer, m))
+        psd_cluster_lose(d, s,
+                         s->run != m->run ? "another process has taken its place" : "it has lost its place");
+    if (psd_method_change_is_closing(d) || !has_settings(d, peer, m))
         return; /* what is set may have changed with its loss, or will: it asks again */
     take_in(d, s, peer, m);
     s->enlisted = true;

@@ -19,36 +19,36 @@ static json_t *server_json(uint32_t index, const char *name, const char *state, 
                      integer(behind));
 }
 
-json_t *psd_team_json(const struct psd *d)
+json_t *psd_cluster_json(const struct psd *d)
 {
     json_t *list = json_array();
     uint32_t index = d->cfg.servers.index;
     json_array_append_new(list, server_json(index, index == 0 ? "head" : "",
-                                            psd_is_head(d) || d->follow.placed ? "here" : "waits",
-                                            psd_version(d), d->saver.last_version, 0, 0));
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->team.servers[i];
+                                            psd_is_head(d) || d->follower.placed ? "here" : "waits",
+                                            psd_version(d), d->checkpointer.last_version, 0, 0));
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+        const struct psd_server *s = &d->cluster.servers[i];
         const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
         json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
                                                 s->orders.sent - s->orders.taken));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(d->cfg.servers.count), "index", integer(index),
-                     "head", psd_json_text(d->follow.head_url), "list", list);
+                     "head", psd_json_text(d->follower.head_url), "list", list);
 }
 
-void psd_team_metrics(FILE *f, const struct psd *d)
+void psd_cluster_metrics(FILE *f, const struct psd *d)
 {
     fprintf(
         f,
         "# HELP psd_server_up 1: the server of that index is here; 0: its part of the center is waited for.\n"
         "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
         d->cfg.servers.index);
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
-        fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, d->team.servers[i].here);
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+        fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, d->cluster.servers[i].here);
     fprintf(f,
             "# HELP psd_server_version Exchanges that the server's part of the center has taken in.\n"
             "# TYPE psd_server_version gauge\npsd_server_version{server=\"%u\"} %" PRIu64 "\n",
             d->cfg.servers.index, psd_version(d));
-    for (uint32_t i = 1; psd_has_team(d) && i < d->cfg.servers.count; i++)
-        fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, d->team.servers[i].version);
+    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+        fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, d->cluster.servers[i].version);
 }

@@ -12,7 +12,7 @@ int psd_config_check_transport(const struct psd_config *cfg, struct ps_error *er
     if (strcmp(cfg->transport, "auto") == 0 || wanted == own)
         return 0;
     if (wanted == NULL || wanted->port_admit == NULL)
-        return ps_fail(err, -EINVAL, "transport: %s, but listen is %.100s: the listener's road is %s",
+        return ps_fail(err, -EINVAL, "transport: %s, but listen is %.100s: the listener's transport is %s",
                        cfg->transport, cfg->listen, own != NULL ? own->name : "none");
     return 0;
 }

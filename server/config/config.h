@@ -43,7 +43,7 @@ struct psd_config {
     } codec;
     char listen[256];    /* tcp://HOST:PORT, port 0: any free one; or ipc://PATH, relative to state_dir */
     char advertise[256]; /* host that workers connect to; "" : the bound one */
-    char transport[8];   /* auto, or the name of a road */
+    char transport[8];   /* auto, or the name of a transport */
     bool insecure;       /* allow listening beyond loopback without authentication */
     struct {
         char key[256], allow[256]; /* paths, or "none" */

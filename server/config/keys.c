@@ -219,7 +219,8 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "listen beyond loopback without authentication"},
     {"auth", PSD_CONFIG_GROUP, RESTART, .help = "who may come, and what is encrypted"},
     {"auth.key", PSD_CONFIG_STRING, RESTART, TEXT(auth.key), .value = "none",
-     .help = "psd's key pair, a file of psctl keygen: peers prove who they are by CURVE, and both roads are "
+     .help = "psd's key pair, a file of psctl keygen: peers prove who they are by CURVE, and both "
+             "connections are "
              "encrypted"},
     {"auth.allow", PSD_CONFIG_STRING, RESTART, TEXT(auth.allow), .value = "none",
      .help = "file with the public key, name and rights of each who may come, a line each; read again on "

@@ -58,7 +58,7 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     Ps__ToClient answer = PS__TO_CLIENT__INIT;
     s->clock = m->heartbeat->clock;
     s->tempo.incarnation = s->incarnation;
-    s->tempo.steps_per_second = psd_tempo_speed(m->heartbeat->steps_per_second);
+    s->tempo.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
     note_road(s, m->heartbeat);
     alive.workers = psd_sessions_count(&d->sessions, false);
     alive.center_version = psd_version(d);
@@ -84,7 +84,7 @@ static bool may_say(struct psd *d, const struct psd_session *s, enum psd_message
     if (psd_may_say(m, s->observer, stage_of(s)))
         return true;
     d->rejected_control[PS__CODE__AUTH]++;
-    if (ps_log_allows(&d->control.log_limit, "control.refused", "control road"))
+    if (ps_log_allows(&d->control.log_limit, "control.refused", "control socket"))
         ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not say %s: it is not heard", s->name,
                s->observer ? "observer" : "rank", s->client,
                m == PSD_SAY_EVALUATION ? "how good the center is, as observers may once they have begun"
@@ -117,7 +117,7 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
                                             .offer = r->offer,
                                             .client = s->client,
                                             .incarnation = s->incarnation};
-    psd_saver_evaluated(d, &d->evaluation);
+    psd_checkpointer_evaluated(d, &d->evaluation);
     psd_plateau_evaluated(d, &d->evaluation);
     psd_stop_check(d);
 }
@@ -149,7 +149,7 @@ static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_sessi
     } else if (d->state >= PSD_STATE_DRAINING) {
         psd_control_refuse(d, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
     } else {
-        psd_meetings_take(&d->meetings, peer, m->meet, psd_loop_now_ms(&d->loop));
+        psd_rendezvous_take(&d->rendezvous, peer, m->meet, psd_loop_now_ms(&d->loop));
     }
 }
 
@@ -157,16 +157,16 @@ static void on_enlist(struct psd *d, const struct psd_peer *peer, struct psd_ses
                       const Ps__ToServer *m)
 {
     (void)s;
-    if (d->munge.on && psd_has_team(d) && m->enlist->protocol == PS_PROTOCOL_VERSION)
+    if (d->munge.on && psd_has_cluster(d) && m->enlist->protocol == PS_PROTOCOL_VERSION)
         psd_munge_enlist(d, peer, m->enlist);
     else
-        psd_team_enlist(d, peer, m->enlist);
+        psd_cluster_register(d, peer, m->enlist);
 }
 
 static void on_news(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)s;
-    psd_team_news(d, peer, m->news);
+    psd_cluster_news(d, peer, m->news);
 }
 
 /* One row a message. Those that their session's owner alone may say carry client and incarnation. */
@@ -245,11 +245,11 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
         return;
     }
     if (!psd_is_head(d)) {
-        psd_follow_redirect(d, peer);
+        psd_follower_redirect(d, peer);
         return;
     }
     const enum psd_message says = handlers[m->what_case].says;
-    if (psd_rights[says].proof != PSD_PROOF_SERVER && (!psd_team_is_complete(d) || d->again.due))
+    if (psd_rights[says].proof != PSD_PROOF_SERVER && (!psd_cluster_is_complete(d) || d->again.due))
         return; /* it asks again */
     if (!psd_auth_may_say(d, peer, says))
         return;
@@ -281,7 +281,7 @@ static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size
 
 static bool comes_early(const struct psd *d, const Ps__ToServer *m)
 {
-    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_team_is_complete(d) &&
+    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_cluster_is_complete(d) &&
            !d->again.due;
 }
 
@@ -314,8 +314,8 @@ void psd_control_take_early(struct psd *d)
     psd_early_finish(&all);
 }
 
-/* Takes what is there, a batch at most: whoever floods the control road must not keep the loop from the rest.
- * False when there may be more. */
+/* Takes what is there, a batch at most: whoever floods the control socket must not keep the loop from the
+ * rest. False when there may be more. */
 static bool receive(struct psd *d)
 {
     for (int taken = 0; taken < BATCH; taken++) {
@@ -417,7 +417,7 @@ int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
         return rc;
     if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
         return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
-    d->meetings.voice = (struct psd_meeting_voice){say_met, say_refused, d};
+    d->rendezvous.voice = (struct psd_rendezvous_hooks){say_met, say_refused, d};
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
@@ -430,7 +430,7 @@ int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
 void psd_control_close(struct psd *d)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
-    psd_meetings_finish(&d->meetings);
+    psd_rendezvous_finish(&d->rendezvous);
     psd_early_finish(&d->control.early);
     d->munge.on = false; /* what munged still says comes too late */
     if (d->control.poll.data != NULL) {

@@ -85,7 +85,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     Ps__Schedule schedule = PS__SCHEDULE__INIT;
     Ps__Welcome w = PS__WELCOME__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    struct psd_roads_told told;
+    struct psd_transports_told told;
     char *lanes[PS_MAX_LANES];
     uint32_t used[PS_MAX_LANES];
 
@@ -93,9 +93,9 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
     for (uint32_t i = 0; i < n_lanes; i++) {
         used[i] = whole_lanes ? s->client % d->n_lanes : i;
-        lanes[i] = d->lanes[used[i]]->roads[0].url;
+        lanes[i] = d->lanes[used[i]]->ports[0].url;
     }
-    psd_roads_tell(d, s, used, n_lanes, &told, &w);
+    psd_transports_tell(d, s, used, n_lanes, &told, &w);
     fill_method(d, &method, &schedule);
     w.client = s->client;
     w.incarnation = s->incarnation;
@@ -103,7 +103,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     w.method = &method;
     w.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
     w.center_version = psd_version(d);
-    w.transport = (char *)(uintptr_t)d->roads.road[0].transport->name;
+    w.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
     w.lanes = lanes;
     w.n_lanes = n_lanes;
     w.parts = d->center != NULL ? d->center->shard.n_parts : d->cfg.servers.count;
@@ -177,12 +177,12 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
 {
     for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_ring_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
+        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
             refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
                     i);
             return false;
         }
-    if (psd_team_keeps_up(d))
+    if (psd_cluster_keeps_up(d))
         return true;
     refusef(d, peer, PS__CODE__FULL,
             "sessions come and go faster than the other servers can follow: try again");
@@ -234,7 +234,7 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     s->incarnation = ++d->sessions.incarnation;
     s->token = m->token;
     s->revived = false;
-    psd_roads_new_pass(s);
+    psd_transports_new_pass(s);
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = psd_loop_now_ms(&d->loop);
     s->clock = 0;
@@ -303,7 +303,7 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     s->incarnation = m->incarnation;
     s->token = 0;
     s->revived = true;
-    psd_roads_new_pass(s);
+    psd_transports_new_pass(s);
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = psd_loop_now_ms(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};

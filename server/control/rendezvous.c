@@ -10,10 +10,11 @@
 
 enum { NAMED_MISSING = 16 };
 
-static void refusef(struct psd_meetings *t, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+static void refusef(struct psd_rendezvous *t, const struct psd_peer *peer, uint32_t code, const char *fmt,
+                    ...) __attribute__((format(printf, 4, 5)));
 
-static void refusef(struct psd_meetings *t, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
+static void refusef(struct psd_rendezvous *t, const struct psd_peer *peer, uint32_t code, const char *fmt,
+                    ...)
 {
     char sentence[512];
     va_list ap;
@@ -23,7 +24,7 @@ static void refusef(struct psd_meetings *t, const struct psd_peer *peer, uint32_
     t->voice.refuse(t->voice.arg, peer, code, sentence);
 }
 
-static struct psd_peer peer_of(const struct psd_meeting_place *p)
+static struct psd_peer peer_of(const struct psd_rendezvous_member *p)
 {
     return (struct psd_peer){.id = p->peer, .id_bytes = p->peer_bytes, .address = p->host};
 }
@@ -39,7 +40,7 @@ static bool is_plain(const char *text, size_t max, bool spaces)
 }
 
 /* Whether the message could be anybody's; refuses it if not. */
-static bool is_whole(struct psd_meetings *t, const struct psd_peer *peer, const Ps__Meet *m)
+static bool is_whole(struct psd_rendezvous *t, const struct psd_peer *peer, const Ps__Meet *m)
 {
     if (!is_plain(m->clique, PSD_MEETING_NAME_MAX, true))
         refusef(t, peer, PS__CODE__MALFORMED, "a clique's name is 1 to %d printable characters",
@@ -57,14 +58,14 @@ static bool is_whole(struct psd_meetings *t, const struct psd_peer *peer, const 
         refusef(t, peer, PS__CODE__MALFORMED,
                 "clique '%s': a member has a token, not 0, and waits 1 to %u ms, not %u", m->clique,
                 PSD_MEETING_WAIT_MAX_MS, m->wait_ms);
-    else if (peer->id_bytes >= sizeof((struct psd_meeting_place *)0)->peer)
+    else if (peer->id_bytes >= sizeof((struct psd_rendezvous_member *)0)->peer)
         refusef(t, peer, PS__CODE__MALFORMED, "clique '%s': a connection's identity is too long", m->clique);
     else
         return true;
     return false;
 }
 
-static struct psd_meeting *meeting_named(struct psd_meetings *t, const char *name)
+static struct psd_rendezvous_clique *meeting_named(struct psd_rendezvous *t, const char *name)
 {
     for (uint32_t i = 0; i < t->n; i++)
         if (strcmp(t->list[i].name, name) == 0)
@@ -72,7 +73,7 @@ static struct psd_meeting *meeting_named(struct psd_meetings *t, const char *nam
     return NULL;
 }
 
-static struct psd_meeting_place *place_of(const struct psd_meeting *g, uint64_t token)
+static struct psd_rendezvous_member *place_of(const struct psd_rendezvous_clique *g, uint64_t token)
 {
     for (uint32_t i = 0; i < g->n; i++)
         if (g->places[i].token == token)
@@ -80,17 +81,17 @@ static struct psd_meeting_place *place_of(const struct psd_meeting *g, uint64_t 
     return NULL;
 }
 
-static void drop_meeting(struct psd_meetings *t, struct psd_meeting *g)
+static void drop_meeting(struct psd_rendezvous *t, struct psd_rendezvous_clique *g)
 {
     t->n_places -= g->n;
     free(g->places);
     t->n--;
     memmove(g, g + 1, (size_t)(&t->list[t->n] - g) * sizeof *g);
-    t->list[t->n] = (struct psd_meeting){0};
+    t->list[t->n] = (struct psd_rendezvous_clique){0};
 }
 
 /* The meeting stays, also without members. */
-static void drop_place(struct psd_meetings *t, struct psd_meeting *g, uint32_t i)
+static void drop_place(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint32_t i)
 {
     g->n--;
     t->n_places--;
@@ -99,7 +100,7 @@ static void drop_place(struct psd_meetings *t, struct psd_meeting *g, uint32_t i
 
 /* Who asked for a rank has it; the others get the lowest that are left, in the order in which they came.
  * taken: [members], which ranks are somebody's then. */
-static void hand_out_ranks(struct psd_meeting *g, bool *taken)
+static void hand_out_ranks(struct psd_rendezvous_clique *g, bool *taken)
 {
     uint32_t next = 0;
     memset(taken, 0, g->members * sizeof *taken);
@@ -115,7 +116,8 @@ static void hand_out_ranks(struct psd_meeting *g, bool *taken)
     }
 }
 
-static void answer(struct psd_meetings *t, struct psd_meeting *g, const struct psd_meeting_place *only)
+static void answer(struct psd_rendezvous *t, struct psd_rendezvous_clique *g,
+                   const struct psd_rendezvous_member *only)
 {
     static const Ps__Member none = PS__MEMBER__INIT;
     Ps__Member *members = calloc(g->n, sizeof *members);
@@ -146,7 +148,7 @@ static void answer(struct psd_meetings *t, struct psd_meeting *g, const struct p
     free(list);
 }
 
-static void complete(struct psd_meetings *t, struct psd_meeting *g)
+static void complete(struct psd_rendezvous *t, struct psd_rendezvous_clique *g)
 {
     bool taken[PSD_MEETING_MEMBERS_MAX];
     hand_out_ranks(g, taken);
@@ -157,7 +159,7 @@ static void complete(struct psd_meetings *t, struct psd_meeting *g)
 }
 
 /* What all members say alike; what the first two that differ say goes to `refused`. */
-static void compare(struct psd_meeting *g, const Ps__Meet *m)
+static void compare(struct psd_rendezvous_clique *g, const Ps__Meet *m)
 {
     const struct {
         const char *what;
@@ -175,14 +177,14 @@ static void compare(struct psd_meeting *g, const Ps__Meet *m)
 
 /* Whether the newcomer can be of this meeting. If not it is refused, both sides are named, and those who wait
  * will hear of it should they wait in vain. */
-static bool fits(struct psd_meetings *t, struct psd_meeting *g, const struct psd_peer *peer,
+static bool fits(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer,
                  const Ps__Meet *m)
 {
     g->refused[0] = 0;
     if (g->n > 0)
         compare(g, m);
     for (uint32_t i = 0; i < g->n && g->refused[0] == 0; i++) {
-        const struct psd_meeting_place *p = &g->places[i];
+        const struct psd_rendezvous_member *p = &g->places[i];
         if (!m->any_rank && p->wanted == (int64_t)m->rank)
             snprintf(g->refused, sizeof g->refused, "rank %u is taken by %.90s; %.90s wants it too", m->rank,
                      p->address, m->address);
@@ -196,11 +198,11 @@ static bool fits(struct psd_meetings *t, struct psd_meeting *g, const struct psd
     return false;
 }
 
-static bool has_connection(const struct psd_meetings *t, const struct psd_peer *peer)
+static bool has_connection(const struct psd_rendezvous *t, const struct psd_peer *peer)
 {
     for (uint32_t i = 0; i < t->n; i++)
         for (uint32_t k = 0; k < t->list[i].n; k++) {
-            const struct psd_meeting_place *p = &t->list[i].places[k];
+            const struct psd_rendezvous_member *p = &t->list[i].places[k];
             if (p->peer_bytes == peer->id_bytes && memcmp(p->peer, peer->id, peer->id_bytes) == 0)
                 return true;
         }
@@ -208,7 +210,7 @@ static bool has_connection(const struct psd_meetings *t, const struct psd_peer *
 }
 
 /* Room for one more member of g; false: it was refused. */
-static bool make_room(struct psd_meetings *t, struct psd_meeting *g, const struct psd_peer *peer)
+static bool make_room(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer)
 {
     if (t->n_places >= PSD_MEETING_PLACES_MAX) {
         refusef(t, peer, PS__CODE__FULL, "clique '%s': %d members wait at this psd, more than it keeps",
@@ -218,7 +220,7 @@ static bool make_room(struct psd_meetings *t, struct psd_meeting *g, const struc
     if (g->n < g->room)
         return true;
     uint32_t room = g->room > 0 ? 2 * g->room : 4;
-    struct psd_meeting_place *more = realloc(g->places, room * sizeof *more);
+    struct psd_rendezvous_member *more = realloc(g->places, room * sizeof *more);
     if (more == NULL) {
         refusef(t, peer, PS__CODE__FULL, "clique '%s': psd has no memory for one more member", g->name);
         return false;
@@ -228,7 +230,7 @@ static bool make_room(struct psd_meetings *t, struct psd_meeting *g, const struc
     return true;
 }
 
-static void set_peer(struct psd_meeting_place *p, const struct psd_peer *peer, uint64_t now_ms)
+static void set_peer(struct psd_rendezvous_member *p, const struct psd_peer *peer, uint64_t now_ms)
 {
     p->peer_bytes = peer->id_bytes;
     memcpy(p->peer, peer->id, peer->id_bytes);
@@ -237,7 +239,7 @@ static void set_peer(struct psd_meeting_place *p, const struct psd_peer *peer, u
 }
 
 /* Those who have not spoken since. */
-static void forget_silent(struct psd_meetings *t, struct psd_meeting *g, uint64_t since_ms)
+static void forget_silent(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint64_t since_ms)
 {
     for (uint32_t i = g->n; i-- > 0;)
         if (g->places[i].heard_ms < since_ms) {
@@ -248,7 +250,7 @@ static void forget_silent(struct psd_meetings *t, struct psd_meeting *g, uint64_
 }
 
 /* Who was late with two of its Meets gives way to a newcomer: it may be itself, started again. */
-static void join(struct psd_meetings *t, struct psd_meeting *g, const struct psd_peer *peer,
+static void join(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer,
                  const Ps__Meet *m, uint64_t now_ms)
 {
     if (now_ms > PSD_MEETING_SILENCE_MS / 2)
@@ -259,16 +261,16 @@ static void join(struct psd_meetings *t, struct psd_meeting *g, const struct psd
     }
     if (!fits(t, g, peer, m) || !make_room(t, g, peer))
         return;
-    struct psd_meeting_place *p = &g->places[g->n++];
+    struct psd_rendezvous_member *p = &g->places[g->n++];
     t->n_places++;
     g->members = m->members;
     g->links = m->links;
     g->segment_bytes = m->segment_bytes;
-    *p = (struct psd_meeting_place){.token = m->token,
-                                    .nonce = m->nonce,
-                                    .wanted = m->any_rank ? -1 : (int64_t)m->rank,
-                                    .came_ms = now_ms,
-                                    .wait_ms = m->wait_ms};
+    *p = (struct psd_rendezvous_member){.token = m->token,
+                                        .nonce = m->nonce,
+                                        .wanted = m->any_rank ? -1 : (int64_t)m->rank,
+                                        .came_ms = now_ms,
+                                        .wait_ms = m->wait_ms};
     strcpy(p->address, m->address); /* is_whole has measured it */
     set_peer(p, peer, now_ms);
     ps_log(PS_LOG_DEBUG, "meeting.came", "clique '%s': %s at %s is number %u of %u", g->name, p->address,
@@ -277,27 +279,27 @@ static void join(struct psd_meetings *t, struct psd_meeting *g, const struct psd
         complete(t, g);
 }
 
-static struct psd_meeting *start_meeting(struct psd_meetings *t, const struct psd_peer *peer,
-                                         const Ps__Meet *m)
+static struct psd_rendezvous_clique *start_meeting(struct psd_rendezvous *t, const struct psd_peer *peer,
+                                                   const Ps__Meet *m)
 {
     if (t->n >= PSD_MEETINGS_MAX) {
         refusef(t, peer, PS__CODE__FULL, "clique '%s': %d cliques meet at this psd, more than it keeps",
                 m->clique, PSD_MEETINGS_MAX);
         return NULL;
     }
-    struct psd_meeting *g = &t->list[t->n++];
-    *g = (struct psd_meeting){.members = m->members};
+    struct psd_rendezvous_clique *g = &t->list[t->n++];
+    *g = (struct psd_rendezvous_clique){.members = m->members};
     strcpy(g->name, m->clique);
     return g;
 }
 
-void psd_meetings_take(struct psd_meetings *t, const struct psd_peer *peer, const Ps__Meet *m,
-                       uint64_t now_ms)
+void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, const Ps__Meet *m,
+                         uint64_t now_ms)
 {
     if (!is_whole(t, peer, m))
         return;
-    struct psd_meeting *g = meeting_named(t, m->clique);
-    struct psd_meeting_place *p = g != NULL ? place_of(g, m->token) : NULL;
+    struct psd_rendezvous_clique *g = meeting_named(t, m->clique);
+    struct psd_rendezvous_member *p = g != NULL ? place_of(g, m->token) : NULL;
     if (m->leave) {
         if (p != NULL && !g->complete)
             drop_place(t, g, (uint32_t)(p - g->places));
@@ -318,7 +320,7 @@ void psd_meetings_take(struct psd_meetings *t, const struct psd_peer *peer, cons
 }
 
 /* "ranks 1 and 3", as far as it can be known: members that asked for any rank count as the lowest free. */
-static void name_missing(struct psd_meeting *g, char *text, size_t size)
+static void name_missing(struct psd_rendezvous_clique *g, char *text, size_t size)
 {
     bool taken[PSD_MEETING_MEMBERS_MAX];
     uint32_t missing = g->members - g->n, named = 0;
@@ -337,7 +339,8 @@ static void name_missing(struct psd_meeting *g, char *text, size_t size)
 }
 
 /* Somebody's time is up: a ring cannot be without it, so that all are told. */
-static void give_up(struct psd_meetings *t, struct psd_meeting *g, const struct psd_meeting_place *first)
+static void give_up(struct psd_rendezvous *t, struct psd_rendezvous_clique *g,
+                    const struct psd_rendezvous_member *first)
 {
     char missing[160];
     double waited_s = (double)first->wait_ms / 1e3;
@@ -354,7 +357,7 @@ static void give_up(struct psd_meetings *t, struct psd_meeting *g, const struct 
         drop_place(t, g, g->n - 1);
 }
 
-static void look_after(struct psd_meetings *t, struct psd_meeting *g, uint64_t now_ms)
+static void look_after(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint64_t now_ms)
 {
     if (now_ms > PSD_MEETING_SILENCE_MS)
         forget_silent(t, g, now_ms - PSD_MEETING_SILENCE_MS);
@@ -363,10 +366,10 @@ static void look_after(struct psd_meetings *t, struct psd_meeting *g, uint64_t n
             give_up(t, g, &g->places[i]);
 }
 
-void psd_meetings_tick(struct psd_meetings *t, uint64_t now_ms)
+void psd_rendezvous_tick(struct psd_rendezvous *t, uint64_t now_ms)
 {
     for (uint32_t k = t->n; k-- > 0;) {
-        struct psd_meeting *g = &t->list[k];
+        struct psd_rendezvous_clique *g = &t->list[k];
         if (g->complete) { /* whole, or not at all */
             uint64_t heard_ms = 0;
             for (uint32_t i = 0; i < g->n; i++)
@@ -381,7 +384,7 @@ void psd_meetings_tick(struct psd_meetings *t, uint64_t now_ms)
     }
 }
 
-void psd_meetings_finish(struct psd_meetings *t)
+void psd_rendezvous_finish(struct psd_rendezvous *t)
 {
     while (t->n > 0)
         drop_meeting(t, &t->list[t->n - 1]);

@@ -26,7 +26,7 @@
 
 struct psd_grant;
 
-struct psd_meeting_place {
+struct psd_rendezvous_member {
     uint64_t token, nonce;
     int64_t wanted; /* rank, or -1 */
     uint32_t rank;  /* once all have come */
@@ -37,35 +37,35 @@ struct psd_meeting_place {
     uint64_t heard_ms, came_ms, wait_ms;
 };
 
-struct psd_meeting {
+struct psd_rendezvous_clique {
     char name[PSD_MEETING_NAME_MAX + 1];
     uint32_t members, links, segment_bytes;
-    struct psd_meeting_place *places; /* [n], as they came */
+    struct psd_rendezvous_member *places; /* [n], as they came */
     uint32_t n, room;
     bool complete;     /* kept a while for those who ask again */
     char refused[256]; /* who did not fit in, last; "": nobody */
 };
 
 /* How psd answers. */
-struct psd_meeting_voice {
+struct psd_rendezvous_hooks {
     void (*met)(void *arg, const struct psd_peer *peer, const Ps__Met *met);
     void (*refuse)(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence);
     void *arg;
 };
 
 /* Starts zeroed but for `voice`. The loop's thread. */
-struct psd_meetings {
-    struct psd_meeting_voice voice;
-    struct psd_meeting list[PSD_MEETINGS_MAX]; /* [n] */
+struct psd_rendezvous {
+    struct psd_rendezvous_hooks voice;
+    struct psd_rendezvous_clique list[PSD_MEETINGS_MAX]; /* [n] */
     uint32_t n, n_places;
     struct ps_log_limit log_limit;
 };
 
 /* A Meet came: answers it, or others too, or lets it wait. Its bytes are anybody's. */
-void psd_meetings_take(struct psd_meetings *t, const struct psd_peer *peer, const Ps__Meet *m,
-                       uint64_t now_ms);
+void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, const Ps__Meet *m,
+                         uint64_t now_ms);
 /* Several times a second: whose time is up, and who is silent. */
-void psd_meetings_tick(struct psd_meetings *t, uint64_t now_ms);
-void psd_meetings_finish(struct psd_meetings *t);
+void psd_rendezvous_tick(struct psd_rendezvous *t, uint64_t now_ms);
+void psd_rendezvous_finish(struct psd_rendezvous *t);
 
 #endif

@@ -199,7 +199,7 @@ static void print_servers(FILE *out, const json_t *status)
     }
 }
 
-/* What data travels on; the listener's road is what everyone could have. */
+/* What data travels on; the listener's transport is what everyone could have. */
 static void print_roads(FILE *out, const json_t *status)
 {
     json_t *roads = json_object_get(status, "roads"), *n;
@@ -269,7 +269,7 @@ static const struct ctl_column history_columns[] = {
 };
 #define N(columns) (sizeof columns / sizeof *columns)
 
-/* Who does not have the best road that psd offers. */
+/* Who does not have the best transport that psd offers. */
 static void print_fallbacks(FILE *out, const json_t *list)
 {
     const json_t *w;

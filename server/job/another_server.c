@@ -10,11 +10,11 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-int psd_swap_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err)
+int psd_method_change_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err)
 {
-    struct psd_swap *w = &d->swap;
+    struct psd_method_change *w = &d->method_change;
     bool others;
-    psd_swap_drop(d);
+    psd_method_change_drop(d);
     w->recipe.base = d->reload.recipe.base;
     if (strlen(settings) >= sizeof w->recipe.settings)
         return ps_fail(err, -EINVAL, "more is set than this psd has room for");
@@ -22,32 +22,32 @@ int psd_swap_try(struct psd *d, const char *settings, uint32_t generation, struc
     memcpy(w->recipe.settings, settings, strlen(settings));
     int rc = psd_recipe_cook(d, &w->recipe, &w->next, &w->method, &others, err);
     if (rc == 0 && w->method && d->center != NULL && d->center_whole)
-        rc = psd_center_swap(&w->next, psd_admission_find(w->next.admission), d->center, &w->center, err);
+        rc = psd_center_replace(&w->next, psd_admission_find(w->next.admission), d->center, &w->center, err);
     if (rc < 0)
         return rc;
     w->generation = generation;
-    w->phase = PSD_SWAP_DUE;
+    w->phase = PSD_METHOD_CHANGE_DUE;
     return 0;
 }
 
-void psd_swap_drop(struct psd *d)
+void psd_method_change_drop(struct psd *d)
 {
-    struct psd_swap *w = &d->swap;
-    if (w->phase == PSD_SWAP_EMPTYING)
+    struct psd_method_change *w = &d->method_change;
+    if (w->phase == PSD_METHOD_CHANGE_EMPTYING)
         return; /* lanes have let go already: it is made */
-    if (w->phase == PSD_SWAP_CLOSING)
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_OPEN});
+    if (w->phase == PSD_METHOD_CHANGE_CLOSING)
+        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
     psd_center_abandon(w->center);
     w->center = NULL;
-    w->phase = PSD_SWAP_NONE;
+    w->phase = PSD_METHOD_CHANGE_NONE;
 }
 
-void psd_swap_make(struct psd *d)
+void psd_method_change_make(struct psd *d)
 {
-    struct psd_swap *w = &d->swap;
-    if (w->phase == PSD_SWAP_NONE)
+    struct psd_method_change *w = &d->method_change;
+    if (w->phase == PSD_METHOD_CHANGE_NONE)
         return;
-    w->phase = PSD_SWAP_NONE;
+    w->phase = PSD_METHOD_CHANGE_NONE;
     if (!w->method) {
         psd_recipe_take(d, &w->recipe, &w->next);
         return;
@@ -62,42 +62,42 @@ void psd_swap_make(struct psd *d)
            w->generation, d->cfg.method, d->cfg.rule, d->cfg.admission, d->cfg.optimizer, psd_version(d));
 }
 
-bool psd_swap_close_own(struct psd *d)
+bool psd_method_change_close_own(struct psd *d)
 {
-    if (d->swap.phase != PSD_SWAP_DUE || d->swap.center == NULL)
+    if (d->method_change.phase != PSD_METHOD_CHANGE_DUE || d->method_change.center == NULL)
         return false;
-    d->swap.phase = PSD_SWAP_CLOSING;
-    d->swap.lanes_left = d->n_own;
+    d->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
+    d->method_change.lanes_left = d->n_own;
     return true;
 }
 
-bool psd_swap_empty_own(struct psd *d, uint64_t version)
+bool psd_method_change_empty_own(struct psd *d, uint64_t version)
 {
-    if (d->swap.phase != PSD_SWAP_CLOSING)
-        return d->swap.phase == PSD_SWAP_NONE; /* the first worker's model goes */
-    d->swap.phase = PSD_SWAP_EMPTYING;
-    d->swap.lanes_left = d->n_own;
+    if (d->method_change.phase != PSD_METHOD_CHANGE_CLOSING)
+        return d->method_change.phase == PSD_METHOD_CHANGE_NONE; /* the first worker's model goes */
+    d->method_change.phase = PSD_METHOD_CHANGE_EMPTYING;
+    d->method_change.lanes_left = d->n_own;
     atomic_store_explicit(&d->shared.version, version, memory_order_relaxed);
     return true;
 }
 
-void psd_swap_released_own(struct psd *d)
+void psd_method_change_released_own(struct psd *d)
 {
     struct psd_center *old = d->center;
     uint64_t moves = 0;
-    if (--d->swap.lanes_left > 0)
+    if (--d->method_change.lanes_left > 0)
         return;
     for (uint32_t i = 0; i < d->n_own; i++) {
         uint64_t here = atomic_load_explicit(&d->lanes[i]->stats.moves, memory_order_relaxed);
         moves = here > moves ? here : moves;
     }
-    d->center = d->swap.center;
-    d->swap.center = NULL;
+    d->center = d->method_change.center;
+    d->method_change.center = NULL;
     psd_center_take_over(d->center, old, psd_version(d), moves);
-    d->center->generation = d->swap.generation;
+    d->center->generation = d->method_change.generation;
     atomic_store_explicit(&d->shared.rounds, 0, memory_order_relaxed);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         atomic_store_explicit(&d->shared.clocks[i], 0, memory_order_relaxed);
-    psd_swap_make(d);
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+    psd_method_change_make(d);
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
 }

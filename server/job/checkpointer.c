@@ -37,12 +37,12 @@ static uint32_t how_many_stay(const struct psd *d)
 static bool nobody_takes_part(const struct psd *d)
 {
     return d->center->admission->rounds &&
-           (psd_is_head(d) ? !d->membership.started : d->follow.members.n == 0);
+           (psd_is_head(d) ? !d->membership.started : d->follower.members.n == 0);
 }
 
 static void prepare(struct psd *d, unsigned what)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     struct psd_snapshot *s = &d->center->snapshot;
     v->busy = true;
     v->lacks = false;
@@ -67,23 +67,23 @@ static void prepare(struct psd *d, unsigned what)
 /* A vector that comes takes the place of the center in the snapshot; nothing else of that is written. */
 static void ask_for_vector(struct psd *d, const struct psd_evaluation *e)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     v->busy = true;
     v->is_last = v->lacks = false;
     v->what = PSD_SAVE_BEST;
     v->lanes_left = d->n_own;
     v->better = *e;
     v->asked_ms = psd_loop_now_ms(&d->loop);
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_KEEP,
-                                         .client = e->client,
-                                         .incarnation = e->incarnation,
-                                         .p = &d->center->snapshot});
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_KEEP,
+                                                 .client = e->client,
+                                                 .incarnation = e->incarnation,
+                                                 .p = &d->center->snapshot});
 }
 
 /* The other servers' parts, too. They know before the client does. */
 static void start_best(struct psd *d)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     struct psd_evaluation e = v->next;
     struct psd_session *s = psd_sessions_find(&d->sessions, e.client, e.incarnation);
     Ps__Snapshot others = PS__SNAPSHOT__INIT;
@@ -102,12 +102,12 @@ static void start_best(struct psd *d)
 
 static int start(struct psd *d, unsigned what, struct ps_error *err)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     if (!d->center_whole) /* also while draining: an offer cut short is no center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
     if (d->state == PSD_STATE_STOPPING && (what & PSD_SAVE_NEWEST) != 0)
         v->last = PSD_LAST_DUE;
-    if (v->busy || psd_swap_is_closing(d) || (what == PSD_SAVE_BEST && !d->hooks.others_saved(d))) {
+    if (v->busy || psd_method_change_is_closing(d) || (what == PSD_SAVE_BEST && !d->hooks.others_saved(d))) {
         v->again |= what;
         return 0;
     }
@@ -121,27 +121,28 @@ static int start(struct psd *d, unsigned what, struct ps_error *err)
         psd_membership_save(d);
         return 0;
     }
-    psd_saver_take(d, 0);
+    psd_checkpointer_take(d, 0);
     return 0;
 }
 
-void psd_saver_take(struct psd *d, uint64_t round)
+void psd_checkpointer_take(struct psd *d, uint64_t round)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     Ps__Snapshot others = PS__SNAPSHOT__INIT;
     others.what = v->what;
     others.last = d->state >= PSD_STATE_DRAINING;
     v->round = round;
     if (psd_is_head(d))
-        v->agreed = psd_has_team(d) ? psd_version(d) : 0;
+        v->agreed = psd_has_cluster(d) ? psd_version(d) : 0;
     others.version = v->agreed;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = round, .p = &d->center->snapshot});
+    psd_tell_lanes(
+        d, &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .a = round, .p = &d->center->snapshot});
     d->hooks.save_others(d, &others, round);
 }
 
-int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round)
+int psd_checkpointer_order(struct psd *d, const Ps__Snapshot *s, uint64_t round)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     if (!d->center_whole || v->busy)
         return -EAGAIN;
     if ((s->what & PSD_SAVE_BEST) != 0) {
@@ -153,28 +154,29 @@ int psd_saver_order(struct psd *d, const Ps__Snapshot *s, uint64_t round)
     }
     v->agreed = s->version;
     prepare(d, PSD_SAVE_NEWEST);
-    psd_saver_take(d, round);
+    psd_checkpointer_take(d, round);
     return 0;
 }
 
-int psd_saver_start(struct psd *d, struct ps_error *err)
+int psd_checkpointer_start(struct psd *d, struct ps_error *err)
 {
     return start(d, PSD_SAVE_NEWEST, err);
 }
 
 /* Reads headers of files. */
-static void find_versions(const struct psd_saver *v, uint64_t manifest_hash, struct psd_saved_versions *found)
+static void find_versions(const struct psd_checkpointer *v, uint64_t manifest_hash,
+                          struct psd_saved_versions *found)
 {
     found->n = psd_checkpoint_versions(v->directory, manifest_hash, found->versions, PSD_MAX_SAVED);
     found->manifest_hash = manifest_hash;
     found->known = true;
 }
 
-const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t manifest_hash)
+const struct psd_saved_versions *psd_checkpointer_versions(struct psd *d, uint64_t manifest_hash)
 {
-    struct psd_saved_versions *s = &d->saver.saved;
+    struct psd_saved_versions *s = &d->checkpointer.saved;
     if (!s->known || s->manifest_hash != manifest_hash)
-        find_versions(&d->saver, manifest_hash, s);
+        find_versions(&d->checkpointer, manifest_hash, s);
     return s;
 }
 
@@ -182,7 +184,7 @@ const struct psd_saved_versions *psd_saver_versions(struct psd *d, uint64_t mani
 static void write_it(uv_work_t *work)
 {
     struct psd *d = work->data;
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     struct psd_snapshot *s = &d->center->snapshot;
     s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
     if (v->what & PSD_SAVE_BEST) {
@@ -201,7 +203,7 @@ static void write_it(uv_work_t *work)
     find_versions(v, d->center->manifest->hash, &v->found);
 }
 
-static void log_failed(struct psd_saver *v, const struct ps_error *err)
+static void log_failed(struct psd_checkpointer *v, const struct ps_error *err)
 {
     v->failures++;
     memcpy(v->last_error, err->text, sizeof v->last_error);
@@ -210,7 +212,7 @@ static void log_failed(struct psd_saver *v, const struct ps_error *err)
 
 static void newest_written(struct psd *d)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     if (v->is_last)
         v->last = v->rc < 0 ? PSD_LAST_FAILED : PSD_LAST_WRITTEN;
     if (v->rc < 0) {
@@ -230,7 +232,7 @@ static void newest_written(struct psd *d)
 /* A failed one is forgotten: the next evaluation as good tries again. */
 static void best_written(struct psd *d)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     const struct psd_evaluation *e = &v->better;
     if (v->best_rc < 0) {
         log_failed(v, &v->best_error);
@@ -251,7 +253,7 @@ static void best_written(struct psd *d)
 static void written(uv_work_t *work, int status)
 {
     struct psd *d = work->data;
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     (void)status;
     free(d->center->snapshot.replay);
     d->center->snapshot.replay = NULL;
@@ -262,16 +264,16 @@ static void written(uv_work_t *work, int status)
         best_written(d);
     if (v->what & PSD_SAVE_NEWEST)
         newest_written(d);
-    psd_saver_go_on(d);
-    psd_swap_check(d);
+    psd_checkpointer_go_on(d);
+    psd_method_change_check(d);
     d->hooks.saved(d);
 }
 
-void psd_saver_go_on(struct psd *d)
+void psd_checkpointer_go_on(struct psd *d)
 {
-    unsigned again = d->saver.again;
-    d->saver.again = 0;
-    if (again != 0 && !d->saver.busy)
+    unsigned again = d->checkpointer.again;
+    d->checkpointer.again = 0;
+    if (again != 0 && !d->checkpointer.busy)
         start(d, again, NULL);
 }
 
@@ -316,11 +318,11 @@ static uint64_t ended_since(const struct psd *d)
  * never more than the snapshot has. */
 static uint64_t version_of_round(const struct psd *d)
 {
-    uint64_t now = psd_version(d), round = d->saver.round;
+    uint64_t now = psd_version(d), round = d->checkpointer.round;
     if (d->center->admission->merges)
         return round > 0 && now > round ? round : now;
-    if (d->saver.agreed > 0)
-        return d->saver.agreed;
+    if (d->checkpointer.agreed > 0)
+        return d->checkpointer.agreed;
     uint64_t since = ended_since(d);
     return since < now ? now - since : 0;
 }
@@ -328,21 +330,21 @@ static uint64_t version_of_round(const struct psd *d)
 /* What has come of it is not written: the snapshot is free again. */
 static void give_up_vector(struct psd *d)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     ps_log(PS_LOG_WARN, "checkpoint.best",
            "test accuracy %.4f at version %" PRIu64
            ": the vector that was scored has not come whole, and is not kept",
            v->better.accuracy, v->better.version);
     v->better.accuracy = NAN;
     v->busy = false;
-    psd_saver_go_on(d);
-    psd_swap_check(d);
+    psd_checkpointer_go_on(d);
+    psd_method_change_check(d);
     d->hooks.saved(d);
 }
 
-void psd_saver_snapped(struct psd *d, bool lacks)
+void psd_checkpointer_snapped(struct psd *d, bool lacks)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     v->lacks = v->lacks || lacks;
     if (--v->lanes_left > 0)
         return;
@@ -362,24 +364,24 @@ void psd_saver_snapped(struct psd *d, bool lacks)
     }
 }
 
-void psd_saver_check_vector(struct psd *d, bool now)
+void psd_checkpointer_check_vector(struct psd *d, bool now)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     const struct psd_evaluation *e = &v->better;
     uint64_t limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
     if (v->again == PSD_SAVE_BEST && !v->busy)
-        psd_saver_go_on(d);
+        psd_checkpointer_go_on(d);
     if (!v->busy || v->what != PSD_SAVE_BEST || v->lanes_left == 0 || v->lacks)
         return;
     bool gone = psd_is_head(d) && psd_sessions_find(&d->sessions, e->client, e->incarnation) == NULL;
     if (now || gone || psd_loop_now_ms(&d->loop) > v->asked_ms + limit_ms)
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_KEEP});
+        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_KEEP});
 }
 
 /* What there is to go on from. */
 static void name_newest(const struct psd *d, char *text, size_t size)
 {
-    const struct psd_saver *v = &d->saver;
+    const struct psd_checkpointer *v = &d->checkpointer;
     if (v->last_path[0] != 0)
         snprintf(text, size, "version %" PRIu64 ", %s", v->last_version, v->last_path);
     else if (d->resumed_from[0] != 0)
@@ -388,9 +390,9 @@ static void name_newest(const struct psd *d, char *text, size_t size)
         snprintf(text, size, "none");
 }
 
-int psd_saver_check_end(const struct psd *d, struct ps_error *err)
+int psd_checkpointer_check_end(const struct psd *d, struct ps_error *err)
 {
-    const struct psd_saver *v = &d->saver;
+    const struct psd_checkpointer *v = &d->checkpointer;
     char newest[500];
     if (v->last == PSD_LAST_DUE || v->last == PSD_LAST_FAILED) {
         name_newest(d, newest, sizeof newest);
@@ -404,22 +406,22 @@ int psd_saver_check_end(const struct psd *d, struct ps_error *err)
 
 /* So that --resume finds a center from the beginning: before anybody takes part in a round, which may be
  * long. */
-void psd_saver_begin(struct psd *d)
+void psd_checkpointer_begin(struct psd *d)
 {
-    d->saver.last_ms = psd_loop_now_ms(&d->loop);
+    d->checkpointer.last_ms = psd_loop_now_ms(&d->loop);
     if (d->cfg.checkpoint.every_s > 0)
-        psd_saver_start(d, NULL);
+        psd_checkpointer_start(d, NULL);
 }
 
-void psd_saver_check_due(struct psd *d)
+void psd_checkpointer_check_due(struct psd *d)
 {
     uint64_t every_ms = (uint64_t)d->cfg.checkpoint.every_s * 1000;
-    if (every_ms == 0 || d->state != PSD_STATE_READY || d->saver.busy ||
-        psd_loop_now_ms(&d->loop) - d->saver.last_ms < every_ms)
+    if (every_ms == 0 || d->state != PSD_STATE_READY || d->checkpointer.busy ||
+        psd_loop_now_ms(&d->loop) - d->checkpointer.last_ms < every_ms)
         return;
-    if (psd_version(d) == d->saver.last_version && d->saver.last_path[0] != 0)
+    if (psd_version(d) == d->checkpointer.last_version && d->checkpointer.last_path[0] != 0)
         return; /* nothing has moved */
-    psd_saver_start(d, NULL);
+    psd_checkpointer_start(d, NULL);
 }
 
 static void answer_offer(struct psd *d, const struct psd_evaluation *e, bool wanted)
@@ -430,9 +432,9 @@ static void answer_offer(struct psd *d, const struct psd_evaluation *e, bool wan
 }
 
 /* Evaluations that come while something is being saved wait as one: the best of them. */
-void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e)
+void psd_checkpointer_evaluated(struct psd *d, const struct psd_evaluation *e)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     bool best = d->cfg.checkpoint.keep_best && psd_evaluation_counts(d, e) &&
                 !(e->accuracy <= v->best.accuracy) && !(e->accuracy <= v->better.accuracy) &&
                 !(e->accuracy <= v->next.accuracy);
@@ -451,9 +453,9 @@ void psd_saver_evaluated(struct psd *d, const struct psd_evaluation *e)
     start(d, PSD_SAVE_BEST, NULL);
 }
 
-void psd_saver_find_best(struct psd *d)
+void psd_checkpointer_find_best(struct psd *d)
 {
-    struct psd_saver *v = &d->saver;
+    struct psd_checkpointer *v = &d->checkpointer;
     struct psd_best best;
     struct ps_error err;
     v->best.accuracy = v->better.accuracy = v->next.accuracy = NAN;

@@ -9,7 +9,7 @@
 #define MOST_PER_SECOND 1e9
 #define MOST_OF_MEDIAN  64.0
 
-double psd_tempo_speed(double told)
+double psd_dynamic_period_speed(double told)
 {
     return told > 0 && told <= MOST_PER_SECOND ? told : 0;
 }
@@ -22,14 +22,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double psd_tempo_fastest(double *speeds, size_t n)
+double psd_dynamic_period_fastest(double *speeds, size_t n)
 {
     qsort(speeds, n, sizeof *speeds, compare);
     double most = MOST_OF_MEDIAN * speeds[(n - 1) / 2];
     return speeds[n - 1] < most ? speeds[n - 1] : most;
 }
 
-uint32_t psd_tempo_period(uint32_t period, uint32_t fewest, double speed, double fastest)
+uint32_t psd_dynamic_period_period(uint32_t period, uint32_t fewest, double speed, double fastest)
 {
     if (!(speed > 0) || speed >= fastest)
         return period;
@@ -48,7 +48,7 @@ static double speed_of(const struct psd_session *s)
     return s->tempo.incarnation == s->incarnation ? s->tempo.steps_per_second : 0;
 }
 
-void psd_tempo_plan(struct psd *d)
+void psd_dynamic_period_plan(struct psd *d)
 {
     struct psd_session *slots = d->sessions.slots;
     const struct ps_hyper *h = &d->cfg.hyper;
@@ -59,10 +59,10 @@ void psd_tempo_plan(struct psd *d)
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
         if (is_live(&slots[i]) && speed_of(&slots[i]) > 0)
             speeds[n++] = speed_of(&slots[i]);
-    double fastest = n > 0 ? psd_tempo_fastest(speeds, n) : 0;
+    double fastest = n > 0 ? psd_dynamic_period_fastest(speeds, n) : 0;
     for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-        slots[i].tempo.period = h->dynamic_period
-                                    ? psd_tempo_period(h->period, h->fragments, speed_of(&slots[i]), fastest)
-                                    : h->period;
+        slots[i].tempo.period = h->dynamic_period ? psd_dynamic_period_period(h->period, h->fragments,
+                                                                              speed_of(&slots[i]), fastest)
+                                                  : h->period;
     free(speeds);
 }

@@ -10,16 +10,16 @@ struct psd;
 
 /* A peer's word on its steps a second, or 0 where that is none: not above 0, or beyond what any machine does.
  */
-double psd_tempo_speed(double told);
+double psd_dynamic_period_speed(double told);
 /* The speed that counts as the fastest, of n > 0 that are not 0: the highest, but at most 64 times the median
  * (the lower one of two), so that one worker that is wrong about itself does not make all others exchange at
  * every step. Sorts them. */
-double psd_tempo_fastest(double *speeds, size_t n);
+double psd_dynamic_period_fastest(double *speeds, size_t n);
 /* max(fewest, round(period * speed / fastest)); the period where the speed is not known. fewest: 1 to period.
  */
-uint32_t psd_tempo_period(uint32_t period, uint32_t fewest, double speed, double fastest);
+uint32_t psd_dynamic_period_period(uint32_t period, uint32_t fewest, double speed, double fastest);
 
 /* Plans every live worker's period. Loop's thread, at each tick. */
-void psd_tempo_plan(struct psd *d);
+void psd_dynamic_period_plan(struct psd *d);
 
 #endif

@@ -27,9 +27,9 @@ void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, b
         atomic_store_explicit(&d->shared.exchanges[s->client], 0, memory_order_relaxed);
         atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
     }
-    struct psd_note note = psd_note_admit(s, phase, keep_replay);
+    struct psd_lane_message msg = psd_lane_message_admit(s, phase, keep_replay);
     psd_stats_limit_lent(d);
-    psd_tell_lanes(d, &note);
+    psd_tell_lanes(d, &msg);
 }
 
 /* How long a worker waits at most until the state directory has its name. */
@@ -113,7 +113,7 @@ static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, co
 static void hand_out(struct psd *d)
 {
     d->lanes_filled = d->lanes_unfilled = d->lanes_released = 0;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = d->center});
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
 }
 
 static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest *m)
@@ -193,7 +193,7 @@ void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
         park(d, s, m, "the first worker's parameters are on their way");
         break;
     case PSD_STATE_READY:
-        if (psd_swap_is_closing(d))
+        if (psd_method_change_is_closing(d))
             park(d, s, m, "the method is changing");
         else
             join(d, s, m);
@@ -223,7 +223,7 @@ static void become_ready(struct psd *d)
 {
     d->state = PSD_STATE_READY;
     d->center_whole = true;
-    psd_saver_begin(d);
+    psd_checkpointer_begin(d);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
         if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
             activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
@@ -261,16 +261,16 @@ void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_END,
-                                         .client = s->client,
-                                         .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
-    psd_cuts_forget(d, s->client);
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_END,
+                                                 .client = s->client,
+                                                 .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
+    psd_partial_rounds_forget(d, s->client);
     psd_job_update_rates(d);
-    psd_swap_check(d);
+    psd_method_change_check(d);
     psd_journal_put(d);
 }
 
-void psd_job_swapped(struct psd *d)
+void psd_job_method_changed(struct psd *d)
 {
     psd_job_update_rates(d);
     if (d->center == NULL)
@@ -287,8 +287,8 @@ void psd_job_swapped(struct psd *d)
 
 static void released(struct psd *d, const struct psd_lane *lane)
 {
-    if (psd_swap_is_closing(d)) {
-        psd_swap_released(d, lane);
+    if (psd_method_change_is_closing(d)) {
+        psd_method_change_released(d, lane);
         return;
     }
     if (++d->lanes_released < d->n_lanes)
@@ -315,70 +315,70 @@ static void weigh_offer(struct psd *d)
         d->center_whole = true; /* to be saved */
     } else if (d->state == PSD_STATE_OFFERED && d->lanes_filled + d->lanes_unfilled == d->n_lanes) {
         d->state = PSD_STATE_EMPTYING;
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_SLICE});
+        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
     }
 }
 
-static void faulted(struct psd *d, const struct psd_note *note)
+static void faulted(struct psd *d, const struct psd_lane_message *msg)
 {
-    struct psd_session *s = psd_sessions_find(&d->sessions, note->client, note->incarnation);
-    const char *name = protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)note->a)->name;
+    struct psd_session *s = psd_sessions_find(&d->sessions, msg->client, msg->incarnation);
+    const char *name = protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)msg->a)->name;
     char why[128];
     if (s == NULL)
         return;
-    if (note->a == PS__CODE__VALUE)
-        psd_job_note_nonfinite(d, s, s->clock, note->b, true);
+    if (msg->a == PS__CODE__VALUE)
+        psd_job_note_nonfinite(d, s, s->clock, msg->b, true);
     snprintf(why, sizeof why, "a lane refused its data (%s)", name);
-    psd_control_error(d, s, (uint32_t)note->a, true, why);
-    psd_job_end(d, s, (uint32_t)note->a, why);
+    psd_control_error(d, s, (uint32_t)msg->a, true, why);
+    psd_job_end(d, s, (uint32_t)msg->a, why);
 }
 
-void psd_job_take_note(struct psd *d, struct psd_lane *lane, const struct psd_note *note)
+void psd_job_take_message(struct psd *d, struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    switch (note->kind) {
-    case PSD_NOTE_FILLED:
+    switch (msg->kind) {
+    case PSD_LANE_FILLED:
         d->lanes_filled++;
         weigh_offer(d);
         break;
-    case PSD_NOTE_UNFILLED:
+    case PSD_LANE_UNFILLED:
         d->lanes_unfilled++;
         weigh_offer(d);
         break;
-    case PSD_NOTE_RELEASED:
+    case PSD_LANE_RELEASED:
         released(d, lane);
         break;
-    case PSD_NOTE_SNAPPED:
-        psd_saver_snapped(d, note->a != 0);
+    case PSD_LANE_SNAPPED:
+        psd_checkpointer_snapped(d, msg->a != 0);
         break;
-    case PSD_NOTE_HELD:
-        psd_membership_held(d, lane, note->a);
+    case PSD_LANE_HELD:
+        psd_membership_held(d, lane, msg->a);
         break;
-    case PSD_NOTE_BEGUN:
-    case PSD_NOTE_LANDED:
-        psd_cuts_begun(d, lane, note);
+    case PSD_LANE_BEGUN:
+    case PSD_LANE_LANDED:
+        psd_partial_rounds_begun(d, lane, msg);
         break;
-    case PSD_NOTE_OVER:
-        psd_cuts_over(d, lane, note->a);
+    case PSD_LANE_OVER:
+        psd_partial_rounds_over(d, lane, msg->a);
         break;
-    case PSD_NOTE_CLOSED:
-        psd_swap_closed(d, note->a);
+    case PSD_LANE_CLOSED:
+        psd_method_change_closed(d, msg->a);
         break;
-    case PSD_NOTE_WHOLE:
-        if (note->b != 0)
-            psd_swap_give_up(d, note->client, note->a);
-        psd_swap_check(d);
+    case PSD_LANE_WHOLE:
+        if (msg->b != 0)
+            psd_method_change_give_up(d, msg->client, msg->a);
+        psd_method_change_check(d);
         break;
     default:
-        faulted(d, note);
+        faulted(d, msg);
     }
 }
 
 void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
 {
-    struct psd_note note;
-    psd_ring_calm(lane->out);
-    while (psd_ring_take(lane->out, &note))
-        psd_job_take_note(d, lane, &note);
+    struct psd_lane_message msg;
+    psd_queue_calm(lane->out);
+    while (psd_queue_take(lane->out, &msg))
+        psd_job_take_message(d, lane, &msg);
 }
 
 void psd_job_fail(struct psd *d, int code, const char *why)
@@ -458,7 +458,7 @@ void psd_job_drain(struct psd *d, const char *why)
         return;
     ps_log(PS_LOG_INFO, "job.draining", "%s: %u workers are told to stop, %u s at most", why,
            psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
-    psd_swap_cancel(d);
+    psd_method_change_cancel(d);
     d->state = PSD_STATE_DRAINING;
     d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
     snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);

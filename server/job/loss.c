@@ -120,7 +120,7 @@ struct psd_lost psd_loss_told(const struct psd *d)
         exact = exact && (!p->resumed || p->exact);
     }
     told.most = told.least;
-    bool here = !psd_has_team(d) || d->team.complete; /* all servers have told of theirs */
+    bool here = !psd_has_cluster(d) || d->cluster.complete; /* all servers have told of theirs */
     if (resumed) {
         uint64_t cut = cut_short(d);
         told.most += cut;

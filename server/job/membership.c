@@ -2,7 +2,7 @@
  *
  * The first round begins when `workers` of them are active (any, or after a restart of psd that some of them
  * lived through: once those that the checkpoint knew are back or have had their time). Later a set changes
- * between rounds: lanes hold (PSD_NOTE_HOLD), each says which round it has not begun, and the new set is
+ * between rounds: lanes hold (PSD_COMMAND_HOLD), each says which round it has not begun, and the new set is
  * valid from the latest of these. A checkpoint is the center after that round, so that its answers can tell
  * the workers to save their own part. Who ends needs no hold: a lane takes him out of every round that is not
  * complete.
@@ -32,20 +32,20 @@ static bool has_members(const struct psd *d)
 int psd_membership_init(struct psd *d)
 {
     d->membership.members.ranks = calloc(d->sessions.n_slots, sizeof *d->membership.members.ranks);
-    return d->membership.members.ranks != NULL ? psd_cuts_init(d) : -ENOMEM;
+    return d->membership.members.ranks != NULL ? psd_partial_rounds_init(d) : -ENOMEM;
 }
 
 void psd_membership_finish(struct psd *d)
 {
     free(d->membership.members.ranks);
-    psd_cuts_finish(d);
+    psd_partial_rounds_finish(d);
 }
 
 void psd_membership_reset(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
     *m = (struct psd_membership){.away = m->away, .members = {.ranks = m->members.ranks}};
-    psd_cuts_reset(d);
+    psd_partial_rounds_reset(d);
 }
 
 /* Everyone who is active. Slots are in order of rank. */
@@ -59,8 +59,8 @@ static void publish(struct psd *d, uint64_t from)
             m->ranks[m->n++] = i;
     ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64 " on", m->n,
            d->center->admission->rounds ? "round" : "clock", from);
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = m});
-    psd_cuts_consider(d);
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = m});
+    psd_partial_rounds_consider(d);
 }
 
 /* Workers of the checkpoint that may still come back. */
@@ -90,10 +90,10 @@ static void all_hold(struct psd *d)
     if (m->join_due)
         publish(d, m->first);
     if (m->save_due)
-        psd_saver_take(d, m->first + 1);
+        psd_checkpointer_take(d, m->first + 1);
     m->holding = m->join_due = m->save_due = false;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
-    psd_swap_check(d);
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
+    psd_method_change_check(d);
 }
 
 static void settle(struct psd *d)
@@ -113,14 +113,14 @@ static void hold(struct psd *d)
     m->holding = true;
     m->owed = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
     m->first = 0;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
     settle(d);
 }
 
 void psd_membership_joined(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
-    if (!has_members(d) || psd_swap_is_closing(d))
+    if (!has_members(d) || psd_method_change_is_closing(d))
         return; /* the next method's begins with everyone who is active */
     if (m->started) {
         m->join_due = true;
@@ -128,7 +128,7 @@ void psd_membership_joined(struct psd *d)
     } else if (are_enough(d)) {
         m->started = true;
         publish(d, 0);
-        psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
     }
 }
 
@@ -138,14 +138,14 @@ void psd_membership_save(struct psd *d)
     hold(d);
 }
 
-void psd_membership_swapped(struct psd *d)
+void psd_membership_method_changed(struct psd *d)
 {
     psd_membership_reset(d);
     if (!has_members(d) || psd_sessions_count_in(&d->sessions, false, PSD_SESSION_ACTIVE) == 0)
         return;
     d->membership.started = true;
     publish(d, 0);
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_GO});
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
 }
 
 void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first)

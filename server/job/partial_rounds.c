@@ -13,7 +13,7 @@
  * are counted, not time, so that a psd that itself stood still blames nobody.
  *
  * What was begun is settled lane by lane: a lane tells of a client's next exchange only when CUT or LATE has
- * settled the one before, so that no ring ever has more than one BEGUN, or two of CUT and LATE, of a client.
+ * settled the one before, so that no queue ever has more than one BEGUN, or two of CUT and LATE, of a client.
  *
  * Runs on the loop. */
 #include "server/psd.h"
@@ -30,53 +30,53 @@ enum { LOOK_MS = 100, PATIENCE = 20 };
 _Static_assert(PSD_MAX_LANES <= 64, "psd_cut_client.noted has a bit for each lane");
 
 /* What is known of a client's exchange. */
-struct psd_cut_client {
+struct psd_partial_client {
     uint64_t seq;               /* the newest that has begun in some lane; 0: none */
     uint64_t seen;              /* the least rounds behind the values it was made of */
     uint64_t noted;             /* lanes where it has begun and is not settled */
     uint32_t n_lanes, n_landed; /* where it has begun; where it had landed before psd was restarted */
     bool candidate;
-    bool in_cut;
+    bool in_round;
     uint64_t dropped; /* exchanges of this session that were late */
     /* As of the last look at the round under way. */
     uint64_t arrived, heard_ms;
     uint32_t still_looks, silent_looks; /* without a chunk; without anything */
 };
 
-static bool has_cuts(const struct psd *d)
+static bool has_partial_rounds(const struct psd *d)
 {
     return d->center != NULL && d->center->admission->needs != NULL;
 }
 
 static uint64_t open_round(const struct psd *d)
 {
-    return d->center->version + d->cuts.n_closed;
+    return d->center->version + d->partial_rounds.n_closed;
 }
 
 static void say_late(struct psd *d, uint32_t client, uint64_t seq, uint64_t lanes)
 {
     for (uint32_t i = 0; i < d->n_lanes; i++)
         if (lanes & UINT64_C(1) << i)
-            psd_tell_lane(
-                d, d->lanes[i],
-                &(struct psd_note){.kind = PSD_NOTE_LATE, .client = client, .a = seq, .b = open_round(d)});
+            psd_tell_lane(d, d->lanes[i],
+                          &(struct psd_lane_message){
+                              .kind = PSD_COMMAND_LATE, .client = client, .a = seq, .b = open_round(d)});
 }
 
 static void count_dropped(struct psd *d, uint32_t client)
 {
-    d->cuts.clients[client].dropped++;
-    d->cuts.dropped++;
+    d->partial_rounds.clients[client].dropped++;
+    d->partial_rounds.dropped++;
 }
 
 static void drop(struct psd *d, uint32_t client)
 {
-    struct psd_cut_client *c = &d->cuts.clients[client];
+    struct psd_partial_client *c = &d->partial_rounds.clients[client];
     count_dropped(d, client);
     say_late(d, client, c->seq, c->noted);
     c->noted = 0;
 }
 
-static void remove_candidate(struct psd_cuts *k, uint32_t client)
+static void remove_candidate(struct psd_partial_rounds *k, uint32_t client)
 {
     if (!k->clients[client].candidate)
         return;
@@ -102,23 +102,23 @@ static void on_timer(struct psd_timer *timer);
 /* The first n candidates make the open round. */
 static void close_round(struct psd *d, uint32_t n)
 {
-    struct psd_cuts *k = &d->cuts;
+    struct psd_partial_rounds *k = &d->partial_rounds;
     struct psd_members *cut = &k->cut;
     cut->from = open_round(d);
     cut->n = n;
     memcpy(cut->ranks, k->candidates, n * sizeof *cut->ranks);
     qsort(cut->ranks, n, sizeof *cut->ranks, by_rank);
     for (uint32_t i = 0; i < n; i++) {
-        struct psd_cut_client *c = &k->clients[cut->ranks[i]];
+        struct psd_partial_client *c = &k->clients[cut->ranks[i]];
         cut->seqs[i] = c->seq;
         c->noted = 0;
         c->candidate = false;
-        c->in_cut = true;
+        c->in_round = true;
         c->still_looks = c->silent_looks = 0;
     }
     k->n_closed++;
     k->lanes_under_way = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
-    psd_tell_lanes(d, &(struct psd_note){.kind = PSD_NOTE_CUT, .p = cut});
+    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = cut});
     for (uint32_t i = n; i < k->n; i++) {
         k->clients[k->candidates[i]].candidate = false;
         drop(d, k->candidates[i]);
@@ -131,7 +131,7 @@ static void close_round(struct psd *d, uint32_t n)
 /* Closes the open round if it may be. */
 static void consider(struct psd *d)
 {
-    struct psd_cuts *k = &d->cuts;
+    struct psd_partial_rounds *k = &d->partial_rounds;
     const struct psd_admission *admission = d->center->admission;
     const struct ps_hyper *h = &d->center->hyper;
     uint32_t p = 0;
@@ -167,7 +167,7 @@ static bool keeps_others_waiting(const struct psd *d, uint32_t client, uint64_t 
 {
     for (uint32_t i = 0; i < d->n_lanes; i++) {
         const struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if ((d->cuts.lanes_under_way & UINT64_C(1) << i) != 0 &&
+        if ((d->partial_rounds.lanes_under_way & UINT64_C(1) << i) != 0 &&
             (atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed) == 0 ||
              atomic_load_explicit(&c->waiting_seq, memory_order_relaxed) != seq))
             return true;
@@ -178,7 +178,7 @@ static bool keeps_others_waiting(const struct psd *d, uint32_t client, uint64_t 
 /* Whether the member has stopped. */
 static bool look_at(struct psd *d, uint32_t client, uint64_t seq)
 {
-    struct psd_cut_client *c = &d->cuts.clients[client];
+    struct psd_partial_client *c = &d->partial_rounds.clients[client];
     uint64_t chunks = arrived(d, client), heard_ms = d->sessions.slots[client].last_heard_ms;
     bool moved = chunks != c->arrived || !keeps_others_waiting(d, client, seq);
     bool heard = heard_ms != c->heard_ms;
@@ -192,23 +192,24 @@ static bool look_at(struct psd *d, uint32_t client, uint64_t seq)
 /* Takes members that have stopped out of the round under way. */
 static void look(struct psd *d)
 {
-    struct psd_cuts *k = &d->cuts;
+    struct psd_partial_rounds *k = &d->partial_rounds;
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->cut.n; i++)
-        left += k->clients[k->cut.ranks[i]].in_cut;
+        left += k->clients[k->cut.ranks[i]].in_round;
     for (uint32_t i = 0; i < k->cut.n; i++) {
         uint32_t client = k->cut.ranks[i];
-        struct psd_cut_client *c = &k->clients[client];
-        if (!c->in_cut || !look_at(d, client, k->cut.seqs[i]) || left == 1)
+        struct psd_partial_client *c = &k->clients[client];
+        if (!c->in_round || !look_at(d, client, k->cut.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
                "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
                k->cut.from);
-        c->in_cut = false;
+        c->in_round = false;
         left--;
         count_dropped(d, client);
         /* Nothing more of it will land: a swap does not wait for it. */
-        psd_swap_give_up(d, client, psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
+        psd_method_change_give_up(d, client,
+                                  psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
         say_late(d, client, k->cut.seqs[i], k->lanes_under_way);
     }
 }
@@ -216,19 +217,19 @@ static void look(struct psd *d)
 static void on_timer(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
-    if (!has_cuts(d)) {
+    if (!has_partial_rounds(d)) {
         psd_timer_stop(timer);
-    } else if (d->cuts.lanes_under_way != 0) {
+    } else if (d->partial_rounds.lanes_under_way != 0) {
         look(d);
     } else {
-        d->cuts.grace_is_over = true;
+        d->partial_rounds.grace_is_over = true;
         consider(d);
     }
 }
 
-int psd_cuts_init(struct psd *d)
+int psd_partial_rounds_init(struct psd *d)
 {
-    struct psd_cuts *k = &d->cuts;
+    struct psd_partial_rounds *k = &d->partial_rounds;
     uint32_t n = d->sessions.n_slots;
     k->clients = calloc(n, sizeof *k->clients);
     k->candidates = calloc(n, sizeof *k->candidates);
@@ -238,20 +239,20 @@ int psd_cuts_init(struct psd *d)
     return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
 }
 
-void psd_cuts_finish(struct psd *d)
+void psd_partial_rounds_finish(struct psd *d)
 {
-    free(d->cuts.clients);
-    free(d->cuts.candidates);
-    free(d->cuts.cut.ranks);
-    free(d->cuts.cut.seqs);
+    free(d->partial_rounds.clients);
+    free(d->partial_rounds.candidates);
+    free(d->partial_rounds.cut.ranks);
+    free(d->partial_rounds.cut.seqs);
 }
 
-void psd_cuts_reset(struct psd *d)
+void psd_partial_rounds_reset(struct psd *d)
 {
-    struct psd_cuts *k = &d->cuts;
+    struct psd_partial_rounds *k = &d->partial_rounds;
     psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        k->clients[i] = (struct psd_cut_client){.dropped = k->clients[i].dropped};
+        k->clients[i] = (struct psd_partial_client){.dropped = k->clients[i].dropped};
     k->n = k->cut.n = 0;
     k->n_closed = k->lanes_under_way = 0;
     k->grace_is_over = false;
@@ -260,8 +261,8 @@ void psd_cuts_reset(struct psd *d)
 /* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
 static void judge(struct psd *d, uint32_t client)
 {
-    struct psd_cuts *k = &d->cuts;
-    struct psd_cut_client *c = &k->clients[client];
+    struct psd_partial_rounds *k = &d->partial_rounds;
+    struct psd_partial_client *c = &k->clients[client];
     if (c->n_landed == c->n_lanes) {
         say_late(d, client, c->seq, c->noted);
         c->noted = 0;
@@ -276,61 +277,61 @@ static void judge(struct psd *d, uint32_t client)
     consider(d);
 }
 
-void psd_cuts_begun(struct psd *d, const struct psd_lane *lane, const struct psd_note *note)
+void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_session *s = psd_sessions_find(&d->sessions, note->client, note->incarnation);
-    if (!has_cuts(d) || s == NULL)
+    struct psd_session *s = psd_sessions_find(&d->sessions, msg->client, msg->incarnation);
+    if (!has_partial_rounds(d) || s == NULL)
         return; /* of a worker whose offer is whole here and not yet elsewhere it counts too */
-    struct psd_cut_client *c = &d->cuts.clients[note->client];
+    struct psd_partial_client *c = &d->partial_rounds.clients[msg->client];
     uint64_t bit = UINT64_C(1) << lane->index;
-    if (note->a < c->seq) { /* given up: elsewhere a later one has begun */
-        say_late(d, note->client, note->a, bit);
+    if (msg->a < c->seq) { /* given up: elsewhere a later one has begun */
+        say_late(d, msg->client, msg->a, bit);
         return;
     }
-    if (note->a > c->seq) {
-        remove_candidate(&d->cuts, note->client);
-        say_late(d, note->client, c->seq, c->noted);
-        c->seq = note->a;
+    if (msg->a > c->seq) {
+        remove_candidate(&d->partial_rounds, msg->client);
+        say_late(d, msg->client, c->seq, c->noted);
+        c->seq = msg->a;
         c->seen = UINT64_MAX;
         c->noted = 0;
         c->n_lanes = c->n_landed = 0;
     }
     c->noted |= bit;
-    c->seen = note->b < c->seen ? note->b : c->seen;
-    c->n_landed += note->kind == PSD_NOTE_LANDED;
+    c->seen = msg->b < c->seen ? msg->b : c->seen;
+    c->n_landed += msg->kind == PSD_LANE_LANDED;
     if (++c->n_lanes == d->center->lanes_moving)
-        judge(d, note->client);
+        judge(d, msg->client);
 }
 
-void psd_cuts_over(struct psd *d, const struct psd_lane *lane, uint64_t round)
+void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_t round)
 {
-    struct psd_cuts *k = &d->cuts;
-    if (!has_cuts(d) || k->lanes_under_way == 0 || round != k->cut.from)
+    struct psd_partial_rounds *k = &d->partial_rounds;
+    if (!has_partial_rounds(d) || k->lanes_under_way == 0 || round != k->cut.from)
         return;
     k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
     if (k->lanes_under_way != 0)
         return;
     psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < k->cut.n; i++)
-        k->clients[k->cut.ranks[i]].in_cut = false;
+        k->clients[k->cut.ranks[i]].in_round = false;
     consider(d);
 }
 
-void psd_cuts_forget(struct psd *d, uint32_t client)
+void psd_partial_rounds_forget(struct psd *d, uint32_t client)
 {
-    remove_candidate(&d->cuts, client);
-    d->cuts.clients[client] = (struct psd_cut_client){0};
-    if (has_cuts(d))
+    remove_candidate(&d->partial_rounds, client);
+    d->partial_rounds.clients[client] = (struct psd_partial_client){0};
+    if (has_partial_rounds(d))
         consider(d);
 }
 
-void psd_cuts_consider(struct psd *d)
+void psd_partial_rounds_consider(struct psd *d)
 {
-    if (has_cuts(d))
+    if (has_partial_rounds(d))
         consider(d);
 }
 
-uint64_t psd_cuts_dropped(const struct psd *d, uint32_t client)
+uint64_t psd_partial_rounds_dropped(const struct psd *d, uint32_t client)
 {
-    return d->cuts.clients[client].dropped;
+    return d->partial_rounds.clients[client].dropped;
 }

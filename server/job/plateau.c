@@ -98,10 +98,10 @@ static void put_in_force(struct psd *d)
     struct psd_config next = d->cfg;
     struct ps_error err;
     next.hyper.schedule.drops = psd_plateau_drops(d, schedule_of(d)->n_factors);
-    if (next.hyper.schedule.drops == schedule_of(d)->drops || d->swap.phase != PSD_SWAP_NONE ||
-        d->state != PSD_STATE_READY)
+    if (next.hyper.schedule.drops == schedule_of(d)->drops ||
+        d->method_change.phase != PSD_METHOD_CHANGE_NONE || d->state != PSD_STATE_READY)
         return;
-    if (psd_swap_begin(d, &next, &d->reload.recipe, &err) < 0)
+    if (psd_method_change_begin(d, &next, &d->reload.recipe, &err) < 0)
         ps_log(PS_LOG_WARN, "schedule.plateau", "the learning rate cannot drop yet: %s", err.text);
 }
 

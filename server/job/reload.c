@@ -88,16 +88,16 @@ static int put_in_force(struct psd *d, const struct psd_recipe *recipe, bool is_
     int rc = psd_recipe_cook(d, recipe, &next, &method, &others, err);
     if (rc < 0 || (!is_set && (rc = check_file_of_one(d, method, err)) < 0))
         return rc;
-    if (is_set && psd_has_team(d)) {
-        rc = psd_swap_begin_all(d, &next, recipe, method, err);
+    if (is_set && psd_has_cluster(d)) {
+        rc = psd_method_change_begin_all(d, &next, recipe, method, err);
         return rc < 0 ? rc : method || others;
     }
-    if (method && (rc = psd_swap_begin(d, &next, recipe, err)) < 0)
+    if (method && (rc = psd_method_change_begin(d, &next, recipe, err)) < 0)
         return rc;
-    if (!method && psd_swap_is_closing(d)) {
-        d->swap.again = true;
+    if (!method && psd_method_change_is_closing(d)) {
+        d->method_change.again = true;
     } else if (!method) {
-        psd_swap_cancel(d); /* back to the method in force before another had begun */
+        psd_method_change_cancel(d); /* back to the method in force before another had begun */
         psd_recipe_take(d, recipe, &next);
     } else {
         take_others(d, &next);
@@ -107,7 +107,8 @@ static int put_in_force(struct psd *d, const struct psd_recipe *recipe, bool is_
 
 const char *psd_settings_now(const struct psd *d)
 {
-    return d->swap.phase != PSD_SWAP_NONE ? d->swap.recipe.settings : d->reload.recipe.settings;
+    return d->method_change.phase != PSD_METHOD_CHANGE_NONE ? d->method_change.recipe.settings
+                                                            : d->reload.recipe.settings;
 }
 
 /* The file and the options as they are now, under what is set. */
@@ -195,11 +196,12 @@ static int change_settings(struct psd *d,
                                          struct ps_error *err),
                            const char *lines, struct ps_error *err)
 {
-    struct psd_recipe recipe = d->swap.phase != PSD_SWAP_NONE ? d->swap.recipe : d->reload.recipe;
+    struct psd_recipe recipe =
+        d->method_change.phase != PSD_METHOD_CHANGE_NONE ? d->method_change.recipe : d->reload.recipe;
     char next[PSD_SETTINGS_BYTES];
-    if (psd_swap_is_closing(d))
+    if (psd_method_change_is_closing(d))
         return ps_fail(err, -EBUSY, "the method is changing to %s just now: ask again when it has",
-                       d->swap.next.method);
+                       d->method_change.next.method);
     int rc = change(recipe.settings, lines, next, err);
     if (rc < 0)
         return rc;

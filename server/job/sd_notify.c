@@ -86,7 +86,7 @@ void psd_notify_watch(struct psd_notify *n, struct psd_lane *const *lanes, uint3
     if (!n->asked) {
         for (uint32_t i = 0; i < n_lanes; i++) {
             n->beats[i] = beats_of(lanes[i]);
-            psd_ring_wake(lanes[i]->in);
+            psd_queue_wake(lanes[i]->in);
         }
         n->asked = true;
         return;

@@ -21,9 +21,9 @@ uint64_t psd_stats_window_bytes(const struct psd *d)
     uint64_t lane_floats = d->center != NULL ? ps_shard_slice(&d->center->shard, 0).count : UINT64_MAX;
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
-    uint64_t most_bytes = 0; /* a client is on one road at a time */
-    for (uint32_t k = 0; k < d->roads.n; k++) {
-        const struct ps_transport *t = d->roads.road[k].transport;
+    uint64_t most_bytes = 0; /* a client is on one transport at a time */
+    for (uint32_t k = 0; k < d->transports.n; k++) {
+        const struct ps_transport *t = d->transports.row[k].transport;
         uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(d, t) ? 2 : 1) + PS_FRAME_BYTES;
         uint64_t bytes = (ps_transport_window(t, d->cfg.window_chunks) + t->spare) * place_bytes;
         most_bytes = bytes > most_bytes ? bytes : most_bytes;
@@ -86,7 +86,7 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         t->replays += s->replays;
         t->pulled += s->pulled;
         t->set += s->set;
-        for (int k = 0; k < PSD_MAX_ROADS; k++) {
+        for (int k = 0; k < PSD_MAX_TRANSPORTS; k++) {
             t->bytes_in[k] += s->bytes_in[k];
             t->bytes_out[k] += s->bytes_out[k];
         }

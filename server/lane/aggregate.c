@@ -126,7 +126,7 @@ static size_t move_block(const struct party *p, struct psd_run r, struct psd_nor
         measure(p, r.center, r.n);
     if (r.role != PS_ROLE_FROZEN && merge == PSD_MERGE_OFFSETS) {
         norms->center_squares += r.role == PS_ROLE_PARAM ? p->move.vec->squares(r.center, r.n) : 0;
-        psd_lane_follow(p->lane, &p->move, &r);
+        psd_lane_average(p->lane, &p->move, &r);
         return move_offsets(p, r.center, p->lane->scratch, r.n);
     }
     if (r.role == PS_ROLE_BUFFER)

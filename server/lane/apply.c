@@ -64,11 +64,11 @@ static uint32_t parts_of(const struct psd_lane *lane, const struct ps_frame *f)
 static void say_whole(struct psd_lane *lane, const struct ps_frame *f, bool never)
 {
     if (lane->closing)
-        psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_WHOLE,
-                                                    .client = f->client,
-                                                    .incarnation = f->incarnation,
-                                                    .a = psd_exchange_name(f->incarnation, f->seq),
-                                                    .b = never});
+        psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_WHOLE,
+                                                             .client = f->client,
+                                                             .incarnation = f->incarnation,
+                                                             .a = psd_exchange_name(f->incarnation, f->seq),
+                                                             .b = never});
 }
 
 /* What the exchange measured, for the loop to read. */
@@ -133,7 +133,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
 }
 
 /* Before the center moves. */
-void psd_lane_follow(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r)
+void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r)
 {
     if (r->z != NULL)
         lane->vec->follow(r->z, r->center, move->follow, r->n);
@@ -177,7 +177,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
         norms->squares +=
             takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
         norms->center_squares += lane->vec->squares(r.center, block.n);
-        psd_lane_follow(lane, move, &block);
+        psd_lane_average(lane, move, &block);
         n_bad += own.rule->apply(&own, r.center, r.state, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
@@ -190,7 +190,7 @@ static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const
                            struct psd_run r)
 {
     (void)norms;
-    psd_lane_follow(lane, move, &r);
+    psd_lane_average(lane, move, &r);
     if (lane->center->info->half == PS_HALF_ELASTIC && !move->owed)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
     float rate = lane->center->admission->merges && !move->owed /* m is their mean */
@@ -264,7 +264,7 @@ static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, cons
             norms->squares += lane->vec->squared_distance(r.m, r.center, block.n);
             norms->center_squares += lane->vec->squares(r.center, block.n);
         }
-        psd_lane_follow(lane, move, &block);
+        psd_lane_average(lane, move, &block);
         n_bad += move->rule->meet(move, r.center, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
@@ -290,9 +290,9 @@ static void refuse_in_place(struct psd_lane *lane, struct psd_arrival *a, size_t
 
 bool psd_lane_claim(struct psd_arrival *a)
 {
-    if (!psd_lane_is_in_place(a) || a->road->transport->message_begin(&a->message))
+    if (!psd_lane_is_in_place(a) || a->port->transport->message_begin(&a->message))
         return true;
-    a->road->transport->message_drop(&a->message);
+    a->port->transport->message_drop(&a->message);
     return false;
 }
 

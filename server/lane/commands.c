@@ -8,9 +8,9 @@
 
 #include "proto/log.h"
 
-static void tell(struct psd_lane *lane, enum psd_note_kind kind)
+static void tell(struct psd_lane *lane, enum psd_lane_message_kind kind)
 {
-    psd_ring_push(lane->out, &(struct psd_note){.kind = kind});
+    psd_queue_push(lane->out, &(struct psd_lane_message){.kind = kind});
 }
 
 static void free_tables(struct psd_lane *lane)
@@ -66,7 +66,7 @@ static void release(struct psd_lane *lane)
     lane->offer.open = false;
     lane->n_words = 0;
     lane->staging_bytes = 0;
-    tell(lane, PSD_NOTE_RELEASED);
+    tell(lane, PSD_LANE_RELEASED);
 }
 
 /* The last exchange of each client that the checkpoint knew: retried chunks of it will be recognised. */
@@ -166,62 +166,61 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
 }
 
 /* Who may attach as this client, and who no longer. */
-static void admit_to_roads(struct psd_lane *lane, const struct psd_note *note)
+static void admit_to_roads(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct ps_pass pass = {
-        .client = note->client, .incarnation = note->incarnation, .identity = note->identity};
-    memcpy(pass.token, note->pass, sizeof pass.token);
-    for (uint32_t i = 0; i < lane->n_roads && note->attaches; i++)
-        if (lane->roads[i].transport->port_admit != NULL)
-            lane->roads[i].transport->port_admit(lane->roads[i].port, &pass);
+    struct ps_pass pass = {.client = msg->client, .incarnation = msg->incarnation, .identity = msg->identity};
+    memcpy(pass.token, msg->pass, sizeof pass.token);
+    for (uint32_t i = 0; i < lane->n_ports && msg->attaches; i++)
+        if (lane->ports[i].transport->port_admit != NULL)
+            lane->ports[i].transport->port_admit(lane->ports[i].port, &pass);
 }
 
 static void expel_from_roads(struct psd_lane *lane, uint32_t client)
 {
-    for (uint32_t i = 0; i < lane->n_roads; i++)
-        if (lane->roads[i].transport->port_expel != NULL)
-            lane->roads[i].transport->port_expel(lane->roads[i].port, client);
+    for (uint32_t i = 0; i < lane->n_ports; i++)
+        if (lane->ports[i].transport->port_expel != NULL)
+            lane->ports[i].transport->port_expel(lane->ports[i].port, client);
 }
 
-static void end(struct psd_lane *lane, const struct psd_note *note)
+static void end(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_lane_client *c = &lane->clients[note->client];
+    struct psd_lane_client *c = &lane->clients[msg->client];
     c->phase = PSD_PHASE_ENDED;
-    c->end_code = (uint32_t)note->a;
-    if (note->a == PS__CODE__NO_SESSION)
+    c->end_code = (uint32_t)msg->a;
+    if (msg->a == PS__CODE__NO_SESSION)
         c->seq = 0; /* it left: nothing of it will be retried */
-    if (lane->offer.open && note->client == lane->offer.client) {
+    if (lane->offer.open && msg->client == lane->offer.client) {
         lane->offer.open = false;
-        tell(lane, PSD_NOTE_UNFILLED);
+        tell(lane, PSD_LANE_UNFILLED);
     }
-    psd_rounds_forget(lane, note->client);
-    expel_from_roads(lane, note->client);
+    psd_rounds_forget(lane, msg->client);
+    expel_from_roads(lane, msg->client);
 }
 
-static void admit(struct psd_lane *lane, const struct psd_note *note)
+static void admit(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_lane_client *c = &lane->clients[note->client];
-    bool keep = note->b == 1 && c->incarnation == note->incarnation;
+    struct psd_lane_client *c = &lane->clients[msg->client];
+    bool keep = msg->b == 1 && c->incarnation == msg->incarnation;
     if (!keep && c->landed != NULL) {
         memset(c->landed, 0, lane->n_words * sizeof *c->landed);
         c->seq = 0;
         c->n_landed = 0;
     }
     if (!keep)
-        psd_lane_cuts_forget(lane, note->client);
-    if (note->b == 1)
-        psd_rounds_revive(lane, note->client);
-    c->incarnation = note->incarnation;
-    c->identity = note->identity;
-    c->phase = (enum psd_phase)note->a;
+        psd_lane_partial_forget(lane, msg->client);
+    if (msg->b == 1)
+        psd_rounds_revive(lane, msg->client);
+    c->incarnation = msg->incarnation;
+    c->identity = msg->identity;
+    c->phase = (enum psd_phase)msg->a;
     if (c->phase == PSD_PHASE_OFFERING) {
         lane->offer.open = true;
-        lane->offer.client = note->client;
-        lane->offer.incarnation = note->incarnation;
+        lane->offer.client = msg->client;
+        lane->offer.incarnation = msg->incarnation;
     }
-    c->others_seen = psd_lane_others(lane, note->client);
-    if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, note->client))
-        psd_lane_see(lane, note->client, lane->slice, lane->center->x + lane->slice.begin);
+    c->others_seen = psd_lane_others(lane, msg->client);
+    if (!keep && lane->center != NULL && psd_lane_serves(lane, lane->center, msg->client))
+        psd_lane_see(lane, msg->client, lane->slice, lane->center->x + lane->slice.begin);
     if (!keep) {
         c->weight = 1;
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
@@ -230,57 +229,57 @@ static void admit(struct psd_lane *lane, const struct psd_note *note)
         atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
         atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
     }
-    admit_to_roads(lane, note);
+    admit_to_roads(lane, msg);
 }
 
 void psd_lane_take_notes(struct psd_lane *lane)
 {
-    struct psd_note note;
-    psd_ring_calm(lane->in);
-    while (psd_ring_take(lane->in, &note)) {
-        switch (note.kind) {
-        case PSD_NOTE_SLICE:
-            if (note.p != NULL)
-                take_slice(lane, note.p);
+    struct psd_lane_message msg;
+    psd_queue_calm(lane->in);
+    while (psd_queue_take(lane->in, &msg)) {
+        switch (msg.kind) {
+        case PSD_COMMAND_SLICE:
+            if (msg.p != NULL)
+                take_slice(lane, msg.p);
             else
                 release(lane);
             break;
-        case PSD_NOTE_ADMIT:
-            admit(lane, &note);
+        case PSD_COMMAND_ADMIT:
+            admit(lane, &msg);
             break;
-        case PSD_NOTE_END:
-            end(lane, &note);
+        case PSD_COMMAND_END:
+            end(lane, &msg);
             break;
-        case PSD_NOTE_SNAPSHOT:
-            psd_rounds_snapshot(lane, note.p, note.a);
+        case PSD_COMMAND_SNAPSHOT:
+            psd_rounds_snapshot(lane, msg.p, msg.a);
             break;
-        case PSD_NOTE_KEEP:
-            if (note.p != NULL)
-                psd_lane_keep(lane, note.p, note.client, note.incarnation);
+        case PSD_COMMAND_KEEP:
+            if (msg.p != NULL)
+                psd_lane_keep(lane, msg.p, msg.client, msg.incarnation);
             else
                 psd_lane_keep_no_more(lane);
             break;
-        case PSD_NOTE_HOLD:
+        case PSD_COMMAND_HOLD:
             psd_rounds_hold(lane);
             break;
-        case PSD_NOTE_MEMBERS:
-            psd_rounds_take_members(lane, note.p);
+        case PSD_COMMAND_MEMBERS:
+            psd_rounds_take_members(lane, msg.p);
             break;
-        case PSD_NOTE_GO:
+        case PSD_COMMAND_GO:
             psd_rounds_go(lane);
             break;
-        case PSD_NOTE_CUT:
-            psd_lane_cuts_take(lane, note.p);
+        case PSD_COMMAND_CLOSE_ROUND:
+            psd_lane_partial_take(lane, msg.p);
             break;
-        case PSD_NOTE_LATE:
-            psd_lane_cuts_late(lane, note.client, note.a, note.b);
+        case PSD_COMMAND_LATE:
+            psd_lane_partial_late(lane, msg.client, msg.a, msg.b);
             break;
-        case PSD_NOTE_CLOSE:
+        case PSD_COMMAND_CLOSE:
             lane->closing = true;
             psd_rounds_close(lane);
-            psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_CLOSED, .a = note.a});
+            psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_CLOSED, .a = msg.a});
             break;
-        case PSD_NOTE_OPEN:
+        case PSD_COMMAND_OPEN:
             lane->closing = false;
             break;
         default:

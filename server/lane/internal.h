@@ -105,7 +105,7 @@ struct psd_run {
     size_t n;
 };
 /* z follows the center, before that moves. Part of psd_lane_move_run. */
-void psd_lane_follow(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r);
+void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r);
 /* Goes n values on within the run. */
 void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n);
 /* Moves the run by its role, a block at a time, m holding message and then answer. Returns how many results

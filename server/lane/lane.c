@@ -52,17 +52,17 @@ bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *cente
                                : ps_shard_slice(&center->shard, lane->index).count > 0;
 }
 
-static void ring_destroy(struct psd_ring *ring)
+static void queue_destroy(struct psd_queue *queue)
 {
-    if (ring != NULL)
-        psd_ring_finish(ring);
-    free(ring);
+    if (queue != NULL)
+        psd_queue_finish(queue);
+    free(queue);
 }
 
-static int ring_create(uint32_t n_notes, struct psd_ring **out)
+static int queue_create(uint32_t n_notes, struct psd_queue **out)
 {
     *out = aligned_alloc(64, sizeof **out);
-    return *out != NULL ? psd_ring_init(*out, n_notes) : -ENOMEM;
+    return *out != NULL ? psd_queue_init(*out, n_notes) : -ENOMEM;
 }
 
 int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, struct ps_error *err)
@@ -76,12 +76,12 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     lane->shared = opt->shared;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
-    uint32_t n_notes = psd_ring_notes_for(opt->shared->n_slots);
+    uint32_t n_notes = psd_queue_commands_for(opt->shared->n_slots);
     if (lane->clients == NULL) {
         ps_fail(err, rc, "no memory for lane %u", opt->index);
         goto free_lane;
     }
-    if ((rc = ring_create(n_notes, &lane->in)) < 0 || (rc = ring_create(n_notes, &lane->out)) < 0) {
+    if ((rc = queue_create(n_notes, &lane->in)) < 0 || (rc = queue_create(n_notes, &lane->out)) < 0) {
         ps_fail(err, rc, "lane %u: no memory or descriptor for its notes: %s", opt->index, strerror(-rc));
         goto free_lane;
     }
@@ -89,8 +89,8 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     return 0;
 
 free_lane:
-    ring_destroy(lane->in);
-    ring_destroy(lane->out);
+    queue_destroy(lane->in);
+    queue_destroy(lane->out);
     free(lane->clients);
     free(lane);
     return rc;
@@ -111,30 +111,30 @@ int psd_lane_create_remote(uint32_t index, struct psd_shared *shared, struct psd
     return 0;
 }
 
-int psd_lane_add_road(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
-                      const char *url, const struct ps_road_limits *limits, struct ps_error *err)
+int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
+                      const char *url, const struct ps_transport_limits *limits, struct ps_error *err)
 {
-    if (lane->n_roads == PSD_MAX_ROADS)
-        return ps_fail(err, -ENOSPC, "lane %u has %d roads already", lane->index, PSD_MAX_ROADS);
-    struct psd_lane_road *road = &lane->roads[lane->n_roads];
-    struct ps_road_limits own = *limits;
+    if (lane->n_ports == PSD_MAX_TRANSPORTS)
+        return ps_fail(err, -ENOSPC, "lane %u has %d roads already", lane->index, PSD_MAX_TRANSPORTS);
+    struct psd_lane_port *port = &lane->ports[lane->n_ports];
+    struct ps_transport_limits own = *limits;
     own.lent = &lane->lent;
-    int rc = transport->port_open(hub, url, &own, &road->port, err);
+    int rc = transport->port_open(hub, url, &own, &port->port, err);
     if (rc < 0)
         return rc;
-    road->transport = transport;
-    snprintf(road->url, sizeof road->url, "%s", transport->port_url(road->port));
-    lane->n_roads++;
+    port->transport = transport;
+    snprintf(port->url, sizeof port->url, "%s", transport->port_url(port->port));
+    lane->n_ports++;
     return 0;
 }
 
-/* A batch of what has come on the road. Whether there may be more. */
-static bool serve(struct psd_lane *lane, const struct psd_lane_road *road)
+/* A batch of what has come on the transport. Whether there may be more. */
+static bool serve(struct psd_lane *lane, const struct psd_lane_port *port)
 {
-    struct psd_arrival a = {.road = road};
+    struct psd_arrival a = {.port = port};
     int rc;
     for (int n = 0; n < BATCH && !lane->stop; n++) {
-        if ((rc = road->transport->port_recv(road->port, &a.message)) != 0 && rc != -EBADMSG)
+        if ((rc = port->transport->port_recv(port->port, &a.message)) != 0 && rc != -EBADMSG)
             return false;
         psd_lane_serve(lane, &a, rc);
     }
@@ -145,9 +145,9 @@ static bool serve(struct psd_lane *lane, const struct psd_lane_road *road)
 static bool rest(struct psd_lane *lane)
 {
     bool more = false;
-    for (uint32_t i = 0; i < lane->n_roads; i++)
-        if (lane->roads[i].transport->port_rest != NULL)
-            more = lane->roads[i].transport->port_rest(lane->roads[i].port) || more;
+    for (uint32_t i = 0; i < lane->n_ports; i++)
+        if (lane->ports[i].transport->port_rest != NULL)
+            more = lane->ports[i].transport->port_rest(lane->ports[i].port) || more;
     return more;
 }
 
@@ -156,8 +156,8 @@ bool psd_lane_turn(struct psd_lane *lane)
     bool more = false;
     psd_count(&lane->stats.beats, 1);
     psd_lane_take_notes(lane);
-    for (uint32_t i = lane->n_roads; i-- > 0;) /* the fastest first */
-        more = serve(lane, &lane->roads[i]) || more;
+    for (uint32_t i = lane->n_ports; i-- > 0;) /* the fastest first */
+        more = serve(lane, &lane->ports[i]) || more;
     more = psd_lane_memory_go_on(lane) || more;
     return psd_lane_copy_more(lane) || more;
 }
@@ -167,17 +167,17 @@ bool psd_lane_turn(struct psd_lane *lane)
 static void *run(void *arg)
 {
     struct psd_lane *lane = arg;
-    struct pollfd fds[PSD_MAX_ROADS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
+    struct pollfd fds[PSD_MAX_TRANSPORTS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
     char name[16]; /* what the system shows of a thread */
 
     snprintf(name, sizeof name, "psd-lane-%u", lane->index % 1000);
     pthread_setname_np(pthread_self(), name);
-    for (uint32_t i = 0; i < lane->n_roads; i++)
+    for (uint32_t i = 0; i < lane->n_ports; i++)
         fds[1 + i] =
-            (struct pollfd){.fd = lane->roads[i].transport->port_fd(lane->roads[i].port), .events = POLLIN};
+            (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};
     while (!lane->stop)
         if (!psd_lane_turn(lane) && !lane->stop && !rest(lane))
-            ps_poll(fds, 1 + lane->n_roads, IDLE_MS);
+            ps_poll(fds, 1 + lane->n_ports, IDLE_MS);
     return NULL;
 }
 
@@ -196,14 +196,14 @@ void psd_lane_destroy(struct psd_lane *lane)
     if (lane == NULL)
         return;
     if (lane->thread != 0) {
-        psd_ring_push(lane->in, &(struct psd_note){.kind = PSD_NOTE_STOP});
+        psd_queue_push(lane->in, &(struct psd_lane_message){.kind = PSD_COMMAND_STOP});
         pthread_join(lane->thread, NULL);
     }
     psd_rounds_destroy(lane);
-    for (uint32_t i = 0; i < lane->n_roads; i++)
-        lane->roads[i].transport->port_close(lane->roads[i].port);
-    ring_destroy(lane->in);
-    ring_destroy(lane->out);
+    for (uint32_t i = 0; i < lane->n_ports; i++)
+        lane->ports[i].transport->port_close(lane->ports[i].port);
+    queue_destroy(lane->in);
+    queue_destroy(lane->out);
     free(lane->bitmaps);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);

@@ -17,7 +17,7 @@
 #include "server/center/center.h"
 #include "server/lane/queue.h"
 
-#define PSD_MAX_ROADS         4  /* the listener's own, and those that clients attach to */
+#define PSD_MAX_TRANSPORTS    4  /* the listener's own, and those that clients attach to */
 #define PSD_OBSERVERS         64 /* beside limits.clients */
 #define PSD_N_CODES           32 /* more than Ps__Code has */
 #define PSD_STALENESS_BUCKETS 16 /* bucket k: staleness < 2^k, the last: the rest */
@@ -30,7 +30,7 @@ struct psd_lane_stats {
     _Atomic uint64_t clock; /* exchanges whose every chunk here has landed */
     _Atomic uint64_t chunks, replays, pulled, set;
     _Atomic uint64_t moves; /* of the chunk that the rule has moved most, when the slice was last let go of */
-    _Atomic uint64_t bytes_in[PSD_MAX_ROADS], bytes_out[PSD_MAX_ROADS]; /* payload, by road */
+    _Atomic uint64_t bytes_in[PSD_MAX_TRANSPORTS], bytes_out[PSD_MAX_TRANSPORTS]; /* payload, by transport */
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
@@ -137,7 +137,7 @@ struct psd_lane_client {
     double weight;          /* of the exchange under way: what its staleness leaves of eta */
     struct psd_norms norms; /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
-    _Atomic uint32_t road;             /* that it last came on; for the loop */
+    _Atomic uint32_t port;             /* that it last came on; for the loop */
     _Atomic uint64_t bytes_in, bytes_out;
     /* Of members, for the loop: chunks of this exchange that wait here for others'. */
     _Atomic uint64_t waiting_seq;
@@ -160,8 +160,8 @@ struct psd_members {
 struct psd_lane;
 struct psd_rounds;
 
-/* A road on which clients come to a lane. */
-struct psd_lane_road {
+/* A transport on which clients come to a lane. */
+struct psd_lane_port {
     const struct ps_transport *transport;
     struct ps_port *port;
     char url[320]; /* as clients are told it; the loop's */
@@ -169,7 +169,7 @@ struct psd_lane_road {
 
 /* One piece of a transfer that has arrived and is valid. */
 struct psd_arrival {
-    const struct psd_lane_road *road;
+    const struct psd_lane_port *port;
     struct psd_lane_client *client;
     struct ps_frame frame;
     struct ps_message message;
@@ -190,12 +190,12 @@ struct psd_fragment {
 struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
-    struct psd_lane_road roads[PSD_MAX_ROADS]; /* the listener's own first */
-    struct ps_lent lent;                       /* by clients, on all of them; the loop says how much may be */
+    struct psd_lane_port ports[PSD_MAX_TRANSPORTS]; /* the listener's own first */
+    struct ps_lent lent; /* by clients, on all of them; the loop says how much may be */
     uint32_t
-        n_roads; /* of another server's lane 0 (but roads[0].url), its rings NULL, and it has no thread */
-    const struct ps_vec *vec;  /* the racing row under whole lanes */
-    struct psd_ring *in, *out; /* from and to the loop */
+        n_ports; /* of another server's lane 0 (but ports[0].url), its queues NULL, and it has no thread */
+    const struct ps_vec *vec;   /* the racing row under whole lanes */
+    struct psd_queue *in, *out; /* from and to the loop */
     pthread_t thread;
     bool stop;
     bool closing; /* the method is about to change: only exchanges that have begun go on */
@@ -253,10 +253,10 @@ int psd_lane_create_remote(uint32_t index, struct psd_shared *shared, struct psd
                            struct ps_error *err);
 /* Whether data of this client comes to this lane. Any thread, with a center. */
 bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client);
-/* Before psd_lane_start: one more road, on which the lane listens at the URL. -errno with a sentence, as
- * port_open; -ENOSPC: it has PSD_MAX_ROADS. */
-int psd_lane_add_road(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
-                      const char *url, const struct ps_road_limits *limits, struct ps_error *err);
+/* Before psd_lane_start: one more transport, on which the lane listens at the URL. -errno with a sentence, as
+ * port_open; -ENOSPC: it has PSD_MAX_TRANSPORTS. */
+int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
+                      const char *url, const struct ps_transport_limits *limits, struct ps_error *err);
 int psd_lane_start(struct psd_lane *lane, struct ps_error *err);
 /* Stops and joins the thread if it was started. */
 void psd_lane_destroy(struct psd_lane *lane);

@@ -5,7 +5,7 @@
 
 #include "server/lane/aggregate.h"
 
-bool psd_lane_cuts_init(struct psd_rounds *r, uint32_t n_slots)
+bool psd_lane_partial_init(struct psd_rounds *r, uint32_t n_slots)
 {
     r->standing = calloc(n_slots, sizeof *r->standing);
     r->cut.ranks = calloc(n_slots, sizeof *r->cut.ranks);
@@ -15,12 +15,12 @@ bool psd_lane_cuts_init(struct psd_rounds *r, uint32_t n_slots)
     return r->standing != NULL && r->cut.ranks != NULL && r->cut.seqs != NULL;
 }
 
-static bool has_cuts(const struct psd_lane *lane)
+static bool has_partial_rounds(const struct psd_lane *lane)
 {
     return lane->rounds != NULL && lane->rounds->standing != NULL;
 }
 
-/* One at a time of each client, so that rings have room for them whatever a peer sends. */
+/* One at a time of each client, so that queues have room for them whatever a peer sends. */
 static void announce(struct psd_lane *lane, uint32_t client)
 {
     struct psd_standing *st = &lane->rounds->standing[client];
@@ -30,17 +30,17 @@ static void announce(struct psd_lane *lane, uint32_t client)
     bool landed = c->seq == st->began && c->n_landed == lane->n_moving;
     st->noted = st->began;
     st->open = true;
-    psd_ring_push(lane->out, &(struct psd_note){.kind = landed ? PSD_NOTE_LANDED : PSD_NOTE_BEGUN,
-                                                .client = client,
-                                                .incarnation = c->incarnation,
-                                                .a = st->began,
-                                                .b = st->base});
+    psd_queue_push(lane->out, &(struct psd_lane_message){.kind = landed ? PSD_LANE_LANDED : PSD_LANE_BEGUN,
+                                                         .client = client,
+                                                         .incarnation = c->incarnation,
+                                                         .a = st->began,
+                                                         .b = st->base});
 }
 
 /* What it was sent before is what this one was made of. */
-void psd_lane_cuts_begin(struct psd_lane *lane, const struct ps_frame *f)
+void psd_lane_partial_begin(struct psd_lane *lane, const struct ps_frame *f)
 {
-    if (!has_cuts(lane))
+    if (!has_partial_rounds(lane))
         return;
     struct psd_standing *st = &lane->rounds->standing[f->client];
     if (f->seq <= st->began)
@@ -51,9 +51,9 @@ void psd_lane_cuts_begin(struct psd_lane *lane, const struct ps_frame *f)
     announce(lane, f->client);
 }
 
-void psd_lane_cuts_saw(struct psd_lane *lane, const struct psd_arrival *a, uint64_t rounds)
+void psd_lane_partial_saw(struct psd_lane *lane, const struct psd_arrival *a, uint64_t rounds)
 {
-    if (!has_cuts(lane) || a->message.body_bytes == 0 || !psd_rounds_moves(lane, a->chunk))
+    if (!has_partial_rounds(lane) || a->message.body_bytes == 0 || !psd_rounds_moves(lane, a->chunk))
         return;
     struct psd_standing *st = &lane->rounds->standing[a->frame.client];
     st->seen = rounds < st->seen ? rounds : st->seen;
@@ -88,11 +88,11 @@ static void answer_late(struct psd_lane *lane, uint32_t client, uint32_t chunk)
     psd_rounds_clear(lane, s);
 }
 
-void psd_lane_cuts_arrive(struct psd_lane *lane, struct psd_arrival *a)
+void psd_lane_partial_arrive(struct psd_lane *lane, struct psd_arrival *a)
 {
     uint32_t client = a->frame.client, chunk = a->chunk;
     psd_count(&a->client->arrived, 1);
-    psd_lane_cuts_begin(lane, &a->frame);
+    psd_lane_partial_begin(lane, &a->frame);
     psd_rounds_arrive(lane, a);
     answer_late(lane, client, chunk);
 }
@@ -119,7 +119,7 @@ static bool gather(struct psd_lane *lane, uint32_t chunk, uint32_t *n)
     return true;
 }
 
-bool psd_lane_cuts_advance(struct psd_lane *lane, uint32_t chunk)
+bool psd_lane_partial_advance(struct psd_lane *lane, uint32_t chunk)
 {
     uint32_t n;
     if (!gather(lane, chunk, &n))
@@ -136,10 +136,10 @@ bool psd_lane_cuts_advance(struct psd_lane *lane, uint32_t chunk)
 
 static void say_over(struct psd_lane *lane, uint64_t round)
 {
-    psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_OVER, .a = round});
+    psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_OVER, .a = round});
 }
 
-void psd_lane_cuts_over(struct psd_lane *lane)
+void psd_lane_partial_over(struct psd_lane *lane)
 {
     struct psd_rounds *r = lane->rounds;
     if (!r->has_cut)
@@ -148,9 +148,9 @@ void psd_lane_cuts_over(struct psd_lane *lane)
     say_over(lane, r->cut.from);
 }
 
-void psd_lane_cuts_forget(struct psd_lane *lane, uint32_t client)
+void psd_lane_partial_forget(struct psd_lane *lane, uint32_t client)
 {
-    if (!has_cuts(lane))
+    if (!has_partial_rounds(lane))
         return;
     lane->rounds->standing[client] = (struct psd_standing){.seen = UINT64_MAX};
     psd_members_leave(&lane->rounds->cut, client);
@@ -164,10 +164,10 @@ static void settle(struct psd_lane *lane, uint32_t client, uint64_t seq)
     announce(lane, client);
 }
 
-void psd_lane_cuts_take(struct psd_lane *lane, const struct psd_members *cut)
+void psd_lane_partial_take(struct psd_lane *lane, const struct psd_members *cut)
 {
     struct psd_rounds *r = lane->rounds;
-    if (!has_cuts(lane) || lane->n_moving == 0) {
+    if (!has_partial_rounds(lane) || lane->n_moving == 0) {
         say_over(lane, cut->from);
         return;
     }
@@ -192,9 +192,9 @@ static void take_out(struct psd_lane *lane, uint32_t client, uint64_t seq)
         }
 }
 
-void psd_lane_cuts_late(struct psd_lane *lane, uint32_t client, uint64_t seq, uint64_t after)
+void psd_lane_partial_late(struct psd_lane *lane, uint32_t client, uint64_t seq, uint64_t after)
 {
-    if (!has_cuts(lane))
+    if (!has_partial_rounds(lane))
         return;
     struct psd_standing *st = &lane->rounds->standing[client];
     if (st->began == seq) {

@@ -19,23 +19,23 @@
 #include "server/lane/rounds.h"
 
 /* False: no memory, and what there is is the caller's to free. */
-bool psd_lane_cuts_init(struct psd_rounds *r, uint32_t n_slots);
+bool psd_lane_partial_init(struct psd_rounds *r, uint32_t n_slots);
 
 /* `arrive` and `advance` of these admissions. */
-void psd_lane_cuts_arrive(struct psd_lane *lane, struct psd_arrival *a);
-bool psd_lane_cuts_advance(struct psd_lane *lane, uint32_t chunk);
+void psd_lane_partial_arrive(struct psd_lane *lane, struct psd_arrival *a);
+bool psd_lane_partial_advance(struct psd_lane *lane, uint32_t chunk);
 
 /* A chunk of a client's exchange has come, be it one that has landed. Nothing to do without cuts. */
-void psd_lane_cuts_begin(struct psd_lane *lane, const struct ps_frame *f);
+void psd_lane_partial_begin(struct psd_lane *lane, const struct ps_frame *f);
 /* The client is sent values of the chunk after so many rounds. Likewise. */
-void psd_lane_cuts_saw(struct psd_lane *lane, const struct psd_arrival *a, uint64_t rounds);
+void psd_lane_partial_saw(struct psd_lane *lane, const struct psd_arrival *a, uint64_t rounds);
 /* Every chunk has been through the round of the cut. */
-void psd_lane_cuts_over(struct psd_lane *lane);
+void psd_lane_partial_over(struct psd_lane *lane);
 /* The client's session has ended, or begins. Likewise. */
-void psd_lane_cuts_forget(struct psd_lane *lane, uint32_t client);
+void psd_lane_partial_forget(struct psd_lane *lane, uint32_t client);
 
 /* Notes of the loop. */
-void psd_lane_cuts_take(struct psd_lane *lane, const struct psd_members *cut);
-void psd_lane_cuts_late(struct psd_lane *lane, uint32_t client, uint64_t seq, uint64_t after);
+void psd_lane_partial_take(struct psd_lane *lane, const struct psd_members *cut);
+void psd_lane_partial_late(struct psd_lane *lane, uint32_t client, uint64_t seq, uint64_t after);
 
 #endif

@@ -41,7 +41,7 @@ float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
 static bool size_body(struct psd_lane *lane, struct psd_arrival *a)
 {
     size_t want = psd_lane_answer_codec(lane, &a->frame)->payload_bytes(a->frame.count);
-    return a->message.body_bytes == want || a->road->transport->message_body(&a->message, want) == 0;
+    return a->message.body_bytes == want || a->port->transport->message_body(&a->message, want) == 0;
 }
 
 float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a)

@@ -37,13 +37,13 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
     f.codec = 0;
     f.code = (uint16_t)code;
     f.rate = 0;
-    if (a->road->transport->message_body(&a->message, strlen(sentence)) < 0) {
-        a->road->transport->message_drop(&a->message);
+    if (a->port->transport->message_body(&a->message, strlen(sentence)) < 0) {
+        a->port->transport->message_drop(&a->message);
         return;
     }
     memcpy(a->message.body, sentence, strlen(sentence));
     ps_frame_pack(&f, a->message.head);
-    a->road->transport->port_reply(a->road->port, &a->message);
+    a->port->transport->port_reply(a->port->port, &a->message);
 }
 
 /* Ends the client's session here and tells the loop, which ends it everywhere. */
@@ -52,10 +52,10 @@ static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code
     struct psd_lane_client *c = &lane->clients[f->client];
     c->phase = PSD_PHASE_ENDED;
     c->end_code = code;
-    psd_ring_push(
+    psd_queue_push(
         lane->out,
-        &(struct psd_note){
-            .kind = PSD_NOTE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code, .b = at});
+        &(struct psd_lane_message){
+            .kind = PSD_LANE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code, .b = at});
 }
 
 /* Under merged rounds each chunk's own, so that every lane names a round alike. */
@@ -71,7 +71,7 @@ static void count_sent(struct psd_lane *lane, const struct psd_arrival *a)
 {
     bool in_place = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
     uint64_t bytes = in_place ? a->frame.count * sizeof(float) : a->message.body_bytes;
-    psd_count(&lane->stats.bytes_out[a->road - lane->roads], bytes);
+    psd_count(&lane->stats.bytes_out[a->port - lane->ports], bytes);
     psd_count(&a->client->bytes_out, bytes);
 }
 
@@ -84,10 +84,10 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     f.rate = rate;
     f.center_version = version_of(lane, a);
     a->client->others_seen = psd_lane_others(lane, f.client);
-    psd_lane_cuts_saw(lane, a, f.center_version);
+    psd_lane_partial_saw(lane, a, f.center_version);
     ps_frame_pack(&f, a->message.head);
     count_sent(lane, a);
-    int rc = a->road->transport->port_reply(a->road->port, &a->message);
+    int rc = a->port->transport->port_reply(a->port->port, &a->message);
     if (rc == -EAGAIN) {
         psd_count(&lane->stats.rejected[PS__CODE__EVICTED], 1);
         log_refusal(lane, &a->frame, PS__CODE__EVICTED, "does not read its answers: its session ends");
@@ -148,8 +148,8 @@ void psd_lane_answer_center(struct psd_lane *lane, struct psd_arrival *a, float 
 
 void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
-    if (a->road->transport->message_body(&a->message, 0) < 0)
-        a->road->transport->message_drop(&a->message);
+    if (a->port->transport->message_body(&a->message, 0) < 0)
+        a->port->transport->message_drop(&a->message);
     else
         psd_lane_answer(lane, a, rate, flags);
 }

@@ -43,7 +43,7 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
     psd_count(&lane->stats.replays, 1);
-    psd_lane_cuts_begin(lane, &a->frame);
+    psd_lane_partial_begin(lane, &a->frame);
     move = psd_lane_move_of(lane, a);
     if (a->frame.kind == PS_FRAME_EXCHANGE || a->frame.kind == PS_FRAME_ADD)
         psd_lane_answer_center(lane, a, move.rule->rate(&move), PS_FLAG_REPLAYED);
@@ -150,7 +150,7 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
         if (++lane->n_offered == lane->n_chunks) {
             a->client->phase = PSD_PHASE_ACTIVE; /* it may go on before the loop has heard */
             lane->offer.open = false;
-            psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_FILLED});
+            psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         }
     }
     psd_lane_answer_nothing(lane, a, 0, 0);
@@ -179,7 +179,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
 
     a->frame = (struct ps_frame){0};
     a->room = NULL;
-    psd_count(&lane->stats.bytes_in[a->road - lane->roads], a->message.body_bytes);
+    psd_count(&lane->stats.bytes_in[a->port - lane->ports], a->message.body_bytes);
     if (rc == 0)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);
     if (rc == 0 && (a->frame.kind == PS_FRAME_ANSWER || a->frame.kind == PS_FRAME_ERROR))
@@ -197,7 +197,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
         psd_lane_refuse(lane, a, code, "%s", err.text);
     else {
         psd_count(&a->client->bytes_in, a->message.body_bytes);
-        atomic_store_explicit(&a->client->road, (uint32_t)(a->road - lane->roads), memory_order_relaxed);
+        atomic_store_explicit(&a->client->port, (uint32_t)(a->port - lane->ports), memory_order_relaxed);
         kinds[a->frame.kind].serve(lane, a);
     }
 }

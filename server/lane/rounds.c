@@ -58,7 +58,7 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
         r->pace = calloc(n_slots, sizeof *r->pace);
     if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->party || !r->bodies ||
         !r->keeps || (!lane->center->admission->rounds && !r->pace) ||
-        (lane->center->admission->needs != NULL && !psd_lane_cuts_init(r, n_slots))) {
+        (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
         return NULL;
     }
@@ -101,7 +101,7 @@ static void drop_all(struct psd_lane *lane, uint32_t client)
     struct psd_staged *s = staged_of(lane->rounds, client);
     for (uint32_t i = 0; i < lane->rounds->window; i++)
         if (s[i].used) {
-            s[i].arrival.road->transport->message_drop(&s[i].arrival.message);
+            s[i].arrival.port->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
         }
     count_waiting(lane, client);
@@ -206,7 +206,7 @@ static void round_over(struct psd_lane *lane)
             atomic_fetch_add_explicit(&shared->version, 1, memory_order_relaxed);
     }
     if (lane->center->admission->needs != NULL)
-        psd_lane_cuts_over(lane);
+        psd_lane_partial_over(lane);
     copy_if_due(lane);
 }
 
@@ -302,12 +302,12 @@ static bool settle_in(struct psd_lane *lane, struct psd_staged *s, struct psd_ar
 
 static uint32_t window_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
-    return ps_transport_window(a->road->transport, lane->center->window_chunks);
+    return ps_transport_window(a->port->transport, lane->center->window_chunks);
 }
 
 /* Room for one more message of this client: the one that it sends again takes the place of the old, and of an
- * exchange that it gave up nothing is left. NULL: its road's window is full. What had come on a wider road
- * before the client had to leave that one is no fault of its. */
+ * exchange that it gave up nothing is left. NULL: its transport's window is full. What had come on a wider
+ * transport before the client had to leave that one is no fault of its. */
 static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arrival *a)
 {
     struct psd_staged *s = staged_of(lane->rounds, a->frame.client), *room = NULL;
@@ -316,11 +316,11 @@ static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arriv
     for (uint32_t i = 0; i < lane->rounds->window; i++) {
         const struct ps_frame *f = &s[i].arrival.frame;
         if (s[i].used && (f->seq != a->frame.seq || s[i].arrival.chunk == a->chunk)) {
-            s[i].arrival.road->transport->message_drop(&s[i].arrival.message);
+            s[i].arrival.port->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
             dropped = true;
         }
-        n_used += s[i].used && s[i].arrival.road == a->road;
+        n_used += s[i].used && s[i].arrival.port == a->port;
         if (!s[i].used && room == NULL)
             room = &s[i];
     }
@@ -344,14 +344,14 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
     }
     if (!is_finite(lane, a))
         return;
-    s->arrival = (struct psd_arrival){.road = a->road,
+    s->arrival = (struct psd_arrival){.port = a->port,
                                       .client = a->client,
                                       .room = a->room,
                                       .frame = a->frame,
                                       .chunk = a->chunk,
                                       .n_pieces = a->n_pieces,
                                       .n_lanes = a->n_lanes};
-    a->road->transport->message_move(&s->arrival.message, &a->message);
+    a->port->transport->message_move(&s->arrival.message, &a->message);
     s->used = true;
     s->moved = false;
     count_waiting(lane, s->arrival.frame.client);
@@ -405,7 +405,7 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
     leave(lane, &r->next, client);
     if (r->pace != NULL)
         r->pace[client] = (struct psd_pace){0};
-    psd_lane_cuts_forget(lane, client);
+    psd_lane_partial_forget(lane, client);
     drop_all(lane, client);
     psd_rounds_advance_all(lane);
     if (r->saving && has_nobody(r))
@@ -424,12 +424,12 @@ static uint64_t first_round(const struct psd_lane *lane)
 
 void psd_rounds_hold(struct psd_lane *lane)
 {
-    struct psd_note held = {.kind = PSD_NOTE_HELD};
+    struct psd_lane_message held = {.kind = PSD_LANE_HELD};
     if (lane->rounds != NULL) {
         lane->rounds->held = true;
         held.a = lane->center->admission->rounds ? first_round(lane) : lane->center->admission->slowest(lane);
     }
-    psd_ring_push(lane->out, &held);
+    psd_queue_push(lane->out, &held);
 }
 
 /* Without rounds: those who are new start with the clock that was published. */

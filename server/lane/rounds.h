@@ -1,9 +1,10 @@
 /* rounds.h: what a lane stages under admissions with members, and how it goes through rounds.
  *
- * The loop decides who the members are, from which round on (PSD_NOTE_MEMBERS); from that every lane derives
- * the same order by (round, rank) on its own. A member's message for a chunk is staged until the admission's
- * `advance` takes it; each member sends one for each round, so that the round needs no name on the road. A
- * client ends an exchange in all lanes before it begins the next: chunks are one round apart at most.
+ * The loop decides who the members are, from which round on (PSD_COMMAND_MEMBERS); from that every lane
+ * derives the same order by (round, rank) on its own. A member's message for a chunk is staged until the
+ * admission's `advance` takes it; each member sends one for each round, so that the round needs no name on
+ * the transport. A client ends an exchange in all lanes before it begins the next: chunks are one round apart
+ * at most.
  *
  * Without rounds (admissions/ssp.c) a member's messages are numbered instead; a new set is valid at once.
  *

@@ -22,7 +22,7 @@ static uint64_t copy_range(const struct psd_lane *lane, struct psd_snapshot *s, 
 
 static void say_snapped(struct psd_lane *lane, bool lacks)
 {
-    psd_ring_push(lane->out, &(struct psd_note){.kind = PSD_NOTE_SNAPPED, .a = lacks});
+    psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_SNAPPED, .a = lacks});
 }
 
 /* The chunk is in the snapshot. */

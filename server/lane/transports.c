@@ -15,33 +15,34 @@ static bool is_attached(const struct ps_transport *t)
     return t->port_admit != NULL;
 }
 
-static int add(struct psd_roads *r, const struct ps_transport *t, uint32_t io_threads, struct ps_error *err)
+static int add(struct psd_transports *r, const struct ps_transport *t, uint32_t io_threads,
+               struct ps_error *err)
 {
-    if (r->n == PSD_MAX_ROADS || t->hub_create(io_threads, &r->road[r->n].hub) < 0)
-        return ps_fail(err, -ENOMEM, "no descriptors for the data road %s", t->name);
-    r->road[r->n++].transport = t;
+    if (r->n == PSD_MAX_TRANSPORTS || t->hub_create(io_threads, &r->row[r->n].hub) < 0)
+        return ps_fail(err, -ENOMEM, "no descriptors for the data connection %s", t->name);
+    r->row[r->n++].transport = t;
     return 0;
 }
 
-int psd_roads_open(struct psd *d, uint32_t io_threads, struct ps_error *err)
+int psd_transports_open(struct psd *d, uint32_t io_threads, struct ps_error *err)
 {
     size_t n;
     const struct ps_transport *const *rows = ps_transport_rows(&n);
     bool all = strcmp(d->cfg.transport, "auto") == 0;
-    int rc = add(&d->roads, ps_transport_of_url(d->cfg.listen), io_threads, err);
+    int rc = add(&d->transports, ps_transport_of_url(d->cfg.listen), io_threads, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (is_attached(rows[i]) &&
             ((all && !(rows[i]->exposed && d->auth.curve)) || strcmp(d->cfg.transport, rows[i]->name) == 0))
-            rc = add(&d->roads, rows[i], io_threads, err);
+            rc = add(&d->transports, rows[i], io_threads, err);
     return rc;
 }
 
-static void forget(struct psd_roads *r, uint32_t k)
+static void forget(struct psd_transports *r, uint32_t k)
 {
-    r->road[k].transport->hub_destroy(r->road[k].hub);
+    r->row[k].transport->hub_destroy(r->row[k].hub);
     r->n--;
     for (; k < r->n; k++)
-        r->road[k] = r->road[k + 1];
+        r->row[k] = r->row[k + 1];
 }
 
 /* shm's sockets lie in the state directory, which nobody else may enter. */
@@ -58,89 +59,89 @@ static void lane_url(const struct psd *d, const struct ps_transport *t, uint32_t
     t->lane_url(control, index, url, size);
 }
 
-int psd_roads_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index, struct ps_road_limits limits,
-                        struct ps_error *err)
+int psd_transports_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index,
+                             struct ps_transport_limits limits, struct ps_error *err)
 {
     char url[400], bound[320];
-    struct psd_roads *r = &d->roads;
+    struct psd_transports *r = &d->transports;
     limits.clients = d->sessions.n_slots;
     for (uint32_t k = 0; k < r->n; k++) {
-        lane_url(d, r->road[k].transport, index, url, sizeof url);
-        limits.window_chunks = ps_transport_window(r->road[k].transport, d->cfg.window_chunks);
-        int rc = psd_lane_add_road(lane, r->road[k].transport, r->road[k].hub, url, &limits, err);
+        lane_url(d, r->row[k].transport, index, url, sizeof url);
+        limits.window_chunks = ps_transport_window(r->row[k].transport, d->cfg.window_chunks);
+        int rc = psd_lane_add_port(lane, r->row[k].transport, r->row[k].hub, url, &limits, err);
         if (rc < 0 && (k == 0 || index > 0 || strcmp(d->cfg.transport, "auto") != 0))
             return rc;
         if (rc < 0) {
             ps_log(rc == -ENODEV ? PS_LOG_DEBUG : PS_LOG_INFO, "start.road", "no road %s: %s",
-                   r->road[k].transport->name, err->text);
+                   r->row[k].transport->name, err->text);
             forget(r, k--);
             continue;
         }
-        snprintf(bound, sizeof bound, "%s", lane->roads[k].url);
-        psd_endpoint_advertised(bound, d->cfg.advertise, lane->roads[k].url, sizeof lane->roads[k].url);
+        snprintf(bound, sizeof bound, "%s", lane->ports[k].url);
+        psd_endpoint_advertised(bound, d->cfg.advertise, lane->ports[k].url, sizeof lane->ports[k].url);
     }
     return 0;
 }
 
-void psd_roads_close(struct psd *d)
+void psd_transports_close(struct psd *d)
 {
-    while (d->roads.n > 0)
-        forget(&d->roads, d->roads.n - 1);
+    while (d->transports.n > 0)
+        forget(&d->transports, d->transports.n - 1);
 }
 
-void psd_roads_new_pass(struct psd_session *s)
+void psd_transports_new_pass(struct psd_session *s)
 {
-    /* Without randomness nobody can know the pass, and everybody uses the listener's road. */
+    /* Without randomness nobody can know the pass, and everybody uses the listener's transport. */
     s->may_attach = getrandom(s->pass, sizeof s->pass, GRND_NONBLOCK) == sizeof s->pass;
 }
 
-/* Another server may lack a road that the head has. */
+/* Another server may lack a transport that the head has. */
 static bool leads_to_all(const struct psd *d, uint32_t k, const uint32_t *lanes, uint32_t n_lanes)
 {
     for (uint32_t i = 0; i < n_lanes; i++)
-        if (d->lanes[lanes[i]]->roads[k].url[0] == 0)
+        if (d->lanes[lanes[i]]->ports[k].url[0] == 0)
             return false;
     return true;
 }
 
 static void tell_one(const struct psd *d, uint32_t k, const uint32_t *lanes, uint32_t n_lanes,
-                     struct psd_roads_told *told, uint32_t n)
+                     struct psd_transports_told *told, uint32_t n)
 {
-    const struct ps_transport *t = d->roads.road[k].transport;
+    const struct ps_transport *t = d->transports.row[k].transport;
     Ps__Road *road = told->list[n] = &told->road[n];
     ps__road__init(road);
     road->transport = (char *)(uintptr_t)t->name;
     for (uint32_t i = 0; i < n_lanes; i++)
-        told->lanes[n][i] = d->lanes[lanes[i]]->roads[k].url;
+        told->lanes[n][i] = d->lanes[lanes[i]]->ports[k].url;
     road->lanes = told->lanes[n];
     road->n_lanes = n_lanes;
     road->window_chunks = ps_transport_window(t, d->cfg.window_chunks);
 }
 
-uint32_t psd_roads_find(const struct psd *d, const char *transport)
+uint32_t psd_transports_find(const struct psd *d, const char *transport)
 {
     uint32_t k = 0;
-    while (k < d->roads.n && strcmp(d->roads.road[k].transport->name, transport) != 0)
+    while (k < d->transports.n && strcmp(d->transports.row[k].transport->name, transport) != 0)
         k++;
     return k;
 }
 
-uint32_t psd_roads_list(const struct psd *d, struct psd_roads_told *told, Ps__Road **list[static 1])
+uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *told, Ps__Road **list[static 1])
 {
     uint32_t own[PSD_MAX_LANES], n = 0;
     for (uint32_t i = 0; i < d->n_own; i++)
         own[i] = i;
-    for (uint32_t k = 1; k < d->roads.n; k++)
+    for (uint32_t k = 1; k < d->transports.n; k++)
         tell_one(d, k, own, d->n_own, told, n++);
     *list = told->list;
     return n;
 }
 
-void psd_roads_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes, uint32_t n_lanes,
-                    struct psd_roads_told *told, Ps__Welcome *w)
+void psd_transports_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
+                         uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w)
 {
     uint32_t n = 0;
-    for (uint32_t k = 1; k < d->roads.n && s->may_attach; k++)
+    for (uint32_t k = 1; k < d->transports.n && s->may_attach; k++)
         if (leads_to_all(d, k, lanes, n_lanes))
             tell_one(d, k, lanes, n_lanes, told, n++);
     w->roads = told->list;

@@ -1,5 +1,6 @@
-/* transports.h: the roads on which psd's own lanes can be reached: the listener's, and beside it those that
- * clients attach to (shm, rdma), as far as this machine has them and `transport` allows. Loop's thread. */
+/* transports.h: the transports on which psd's own lanes can be reached: the listener's, and beside it those
+ * that clients attach to (shm, rdma), as far as this machine has them and `transport` allows. Loop's thread.
+ */
 #ifndef PSD_LANE_TRANSPORTS_H
 #define PSD_LANE_TRANSPORTS_H
 
@@ -11,38 +12,39 @@ struct psd;
 struct psd_config;
 struct psd_session;
 
-struct psd_roads {
+struct psd_transports {
     struct {
         const struct ps_transport *transport;
         struct ps_hub *hub;
-    } road[PSD_MAX_ROADS]; /* the listener's own first */
+    } row[PSD_MAX_TRANSPORTS]; /* the listener's own first */
     uint32_t n;
 };
 
 /* The hubs. -errno with a sentence. */
-int psd_roads_open(struct psd *d, uint32_t io_threads, struct ps_error *err);
-/* The lane's ports; limits.clients is filled in. The first lane decides which roads there are: under
+int psd_transports_open(struct psd *d, uint32_t io_threads, struct ps_error *err);
+/* The lane's ports; limits.clients is filled in. The first lane decides which transports there are: under
  * `transport: auto` one that cannot be opened is left out, with a line in the log. -errno with a sentence. */
-int psd_roads_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index, struct ps_road_limits limits,
-                        struct ps_error *err);
+int psd_transports_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index,
+                             struct ps_transport_limits limits, struct ps_error *err);
 /* Once no lane is left. */
-void psd_roads_close(struct psd *d);
+void psd_transports_close(struct psd *d);
 
 /* A new session's pass: a fresh token. */
-void psd_roads_new_pass(struct psd_session *s);
+void psd_transports_new_pass(struct psd_session *s);
 
-/* Storage for what a Welcome says of the roads that clients attach to. */
-struct psd_roads_told {
-    Ps__Road road[PSD_MAX_ROADS], *list[PSD_MAX_ROADS];
-    char *lanes[PSD_MAX_ROADS][PSD_MAX_LANES];
+/* Storage for what a Welcome says of the transports that clients attach to. */
+struct psd_transports_told {
+    Ps__Road road[PSD_MAX_TRANSPORTS], *list[PSD_MAX_TRANSPORTS];
+    char *lanes[PSD_MAX_TRANSPORTS][PSD_MAX_LANES];
 };
-/* lanes: the indices of the n_lanes lanes that the client uses. Of several servers, those roads that all
+/* lanes: the indices of the n_lanes lanes that the client uses. Of several servers, those transports that all
  * have. */
-void psd_roads_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes, uint32_t n_lanes,
-                    struct psd_roads_told *told, Ps__Welcome *w);
-/* The roads to this psd's own lanes but the listener's, for the head: as many as are returned. */
-uint32_t psd_roads_list(const struct psd *d, struct psd_roads_told *told, Ps__Road **list[static 1]);
-/* The index of the road over the transport; d->roads.n: there is none. */
-uint32_t psd_roads_find(const struct psd *d, const char *transport);
+void psd_transports_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
+                         uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w);
+/* The transports to this psd's own lanes but the listener's, for the head: as many as are returned. */
+uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *told,
+                             Ps__Road **list[static 1]);
+/* The index of the transport over the transport; d->transports.n: there is none. */
+uint32_t psd_transports_find(const struct psd *d, const char *transport);
 
 #endif

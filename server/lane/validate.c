@@ -17,7 +17,7 @@ static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
 static bool is_own(const struct psd_arrival *a, const struct psd_lane_client *c, struct ps_error *err)
 {
     char sender[160];
-    const struct ps_transport *t = a->road->transport;
+    const struct ps_transport *t = a->port->transport;
     const struct ps_pass *pass = t->message_pass != NULL ? t->message_pass(&a->message) : NULL;
     bool attached = pass != NULL && pass->client == a->frame.client && pass->incarnation == c->incarnation;
     if (pass != NULL ? attached : c->identity == 0 || t->message_sender(&a->message) == c->identity)

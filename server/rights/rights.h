@@ -1,4 +1,4 @@
-/* rights.h: who may say what to psd: one row a message, on either road, and nothing else decides it.
+/* rights.h: who may say what to psd: one row a message, on either connection, and nothing else decides it.
  *
  * A message comes from a peer without a session, or within a session: of a worker or an observer, in a stage.
  * What such a message proves of its sender is checked where it arrives; the row says what that must be. */

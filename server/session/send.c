@@ -25,7 +25,7 @@ int psd_control_send_bytes(struct psd *d, const unsigned char *peer, size_t peer
 
 int psd_control_send_to(struct psd *d, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
-    return psd_has_team(d) && d->hooks.holds_back(d, peer, peer_bytes, m)
+    return psd_has_cluster(d) && d->hooks.holds_back(d, peer, peer_bytes, m)
                ? 0
                : psd_control_send_now(d, peer, peer_bytes, m);
 }
@@ -82,7 +82,7 @@ void psd_control_refuse_of(struct psd *d, const struct psd_peer *peer, uint64_t 
                            const char *sentence)
 {
     d->rejected_control[code]++;
-    if (ps_log_allows(&d->control.log_limit, "control.refused", "control road"))
+    if (ps_log_allows(&d->control.log_limit, "control.refused", "control socket"))
         ps_log(PS_LOG_WARN, "control.refused", "%s: %s (%s)", peer->address, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);
     send_error(d, peer->id, peer->id_bytes, job, code, true, sentence);

@@ -28,7 +28,7 @@ struct psd_metrics {
 };
 
 /* How fast a worker computes, and how often it exchanges. */
-struct psd_session_tempo {
+struct psd_session_pace {
     uint32_t incarnation;    /* whose it is */
     double steps_per_second; /* of computing alone; 0: not known */
     uint32_t period;         /* as planned; 0: not yet */
@@ -50,7 +50,7 @@ struct psd_session {
     bool revived;                            /* it began in a run of psd before this one */
     unsigned char pass[PS_PASS_TOKEN_BYTES]; /* shown by links that attach to lanes */
     bool may_attach;                         /* it has one */
-    char road[16];                           /* as it last said of its data road; "": not yet */
+    char road[16];                           /* as it last said of its data connection; "": not yet */
     char road_why[160];                      /* and why not a faster one; "": there is none */
     char name[64];
     char net[64];   /* what it trains, as it says; "": it does not */
@@ -76,7 +76,7 @@ struct psd_session {
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
-    struct psd_session_tempo tempo;
+    struct psd_session_pace tempo;
     struct psd_session_step step;
     struct {
         uint32_t incarnation; /* whose it is */

@@ -13,10 +13,11 @@ static bool is_heads(const struct psd *d, struct psd_http_answer *answer)
 {
     if (psd_is_head(d))
         return true;
-    psd_answer_json(answer, 409,
-                    json_pack("{s:o}", "error",
-                              json_sprintf("this is server %u of %u: ask server 0, the head at %s",
-                                           d->cfg.servers.index, d->cfg.servers.count, d->follow.head_url)));
+    psd_answer_json(
+        answer, 409,
+        json_pack("{s:o}", "error",
+                  json_sprintf("this is server %u of %u: ask server 0, the head at %s", d->cfg.servers.index,
+                               d->cfg.servers.count, d->follower.head_url)));
     return false;
 }
 
@@ -29,7 +30,7 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
         return;
     const uint64_t version =
         psd_version(d); /* before the start: lanes go on, and nobody may wait for what is newer */
-    if (psd_saver_start(d, &err) < 0)
+    if (psd_checkpointer_start(d, &err) < 0)
         psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
     else
         psd_answer_json(answer, 202,
@@ -41,7 +42,7 @@ static void answer_change(const struct psd *d, const char *what, int rc, const s
                           struct psd_http_answer *answer)
 {
     char list[PSD_SETTINGS_BYTES + 400];
-    bool changes = d->swap.phase != PSD_SWAP_NONE;
+    bool changes = d->method_change.phase != PSD_METHOD_CHANGE_NONE;
     if (rc < 0) {
         psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err->text)));
         return;
@@ -49,8 +50,8 @@ static void answer_change(const struct psd *d, const char *what, int rc, const s
     psd_settings_list(psd_settings_now(d), list, sizeof list);
     psd_answer_json(answer, 202,
                     json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
-                              changes ? d->swap.next.method : d->cfg.method, "generation",
-                              (json_int_t)d->shared.generation + (changes && d->swap.method),
+                              changes ? d->method_change.next.method : d->cfg.method, "generation",
+                              (json_int_t)d->shared.generation + (changes && d->method_change.method),
                               "set_above_file", psd_json_text(list)));
 }
 
@@ -117,7 +118,7 @@ static const char *trouble_of(const struct psd *d)
 
 void psd_tell_end(struct psd *d)
 {
-    const struct psd_saver *v = &d->saver;
+    const struct psd_checkpointer *v = &d->checkpointer;
     const char *trouble = trouble_of(d);
     bool well = trouble[0] == 0;
     json_t *o =

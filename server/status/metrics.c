@@ -108,8 +108,9 @@ static void one(FILE *f, const char *name, const char *type, const char *help, c
 static void by_road(FILE *f, const struct psd *d, const char *name, const char *help, const uint64_t *bytes)
 {
     head(f, name, "counter", help);
-    for (uint32_t k = 0; k < d->roads.n; k++)
-        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->roads.road[k].transport->name, bytes[k]);
+    for (uint32_t k = 0; k < d->transports.n; k++)
+        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->transports.row[k].transport->name,
+                bytes[k]);
 }
 
 static void swaps(FILE *f, const struct psd *d)
@@ -118,7 +119,7 @@ static void swaps(FILE *f, const struct psd *d)
     one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
         atomic_load_explicit(&d->shared.generation, memory_order_relaxed));
     one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",
-        d->swap.n_swaps);
+        d->method_change.n_changes);
     head(f, "psd_reloads_total", "counter",
          "Times that the configuration was read again, by what came of it.");
     fprintf(f,
@@ -148,11 +149,12 @@ char *psd_metrics_text(struct psd *d)
           "Updates that were lost when this psd was resumed from a checkpoint, at most; NaN: not known.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
     one(f, "psd_lost_updates_least", "gauge", "The same, at least.", "", lost.least);
-    psd_team_metrics(f, d);
+    psd_cluster_metrics(f, d);
     swaps(f, d);
     rejected(f, &t);
     one(f, "psd_updates_dropped_total", "counter",
-        "Exchanges that came too late for their round (admissions backup and quorum).", "", d->cuts.dropped);
+        "Exchanges that came too late for their round (admissions backup and quorum).", "",
+        d->partial_rounds.dropped);
     one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
     one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
     staleness(f, &t);
@@ -160,9 +162,9 @@ char *psd_metrics_text(struct psd *d)
     by_road(f, d, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
     workers(f, d);
     one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
-        d->saver.failures);
+        d->checkpointer.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
-        "When the last checkpoint was taken; 0: none yet.", "", d->saver.last_unix_s);
+        "When the last checkpoint was taken; 0: none yet.", "", d->checkpointer.last_unix_s);
     one(f, "psd_log_lines_dropped_total", "counter",
         "Lines of the log that nobody read in time, or that could not be written.", "",
         ps_log_counts().dropped);
@@ -170,7 +172,7 @@ char *psd_metrics_text(struct psd *d)
           d->evaluation.accuracy);
     gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->evaluation.loss);
     gauge(f, "psd_best_test_accuracy", "Accuracy of the center that is kept as the best.",
-          d->saver.best.accuracy);
+          d->checkpointer.best.accuracy);
     gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(d));
     norms(f, d);
     one(f, "psd_nonfinite_seen", "gauge", "1: somebody had a value that is not finite; /status says who.", "",

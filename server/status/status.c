@@ -67,11 +67,11 @@ static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
 
 static json_t *checkpoint_json(const struct psd *d)
 {
-    const struct psd_saver *v = &d->saver;
+    const struct psd_checkpointer *v = &d->checkpointer;
     struct ps_error others = {""};
     bool any = v->last_path[0] != 0;
     if (v->last_error[0] == 0)
-        psd_team_check_saved(d, &others);
+        psd_cluster_check_saved(d, &others);
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
     json_object_set_new(o, "set_aside", psd_json_text(v->aside.path));
@@ -82,7 +82,7 @@ static json_t *checkpoint_json(const struct psd *d)
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error[0] != 0 ? v->last_error : others.text));
     json_object_set_new(o, "failures", integer(v->failures));
-    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_team_has_saved(d)));
+    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_cluster_has_saved(d)));
     json_object_set_new(
         o, "best",
         isnan(v->best.accuracy)
@@ -128,7 +128,7 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "version", integer(psd_version(d)));
     json_object_set_new(o, "updates_applied", integer(psd_version(d) - d->resumed_version));
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
-    json_object_set_new(o, "updates_dropped", integer(d->cuts.dropped));
+    json_object_set_new(o, "updates_dropped", integer(d->partial_rounds.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
     struct psd_lost lost = psd_loss_told(d);
     json_object_set_new(o, "lost_updates", lost.kind != PSD_LOSS_UNKNOWN ? integer(lost.most) : json_null());
@@ -176,20 +176,21 @@ static json_t *parameters_json(const struct psd *d)
 static json_t *reload_json(const struct psd *d)
 {
     char list[PSD_SETTINGS_BYTES + 400];
-    static const char *const phases[] = {[PSD_SWAP_NONE] = "done",
-                                         [PSD_SWAP_DUE] = "waiting",
-                                         [PSD_SWAP_ASKING] = "asking",
-                                         [PSD_SWAP_CLOSING] = "closing",
-                                         [PSD_SWAP_EMPTYING] = "changing"};
+    static const char *const phases[] = {[PSD_METHOD_CHANGE_NONE] = "done",
+                                         [PSD_METHOD_CHANGE_DUE] = "waiting",
+                                         [PSD_METHOD_CHANGE_ASKING] = "asking",
+                                         [PSD_METHOD_CHANGE_CLOSING] = "closing",
+                                         [PSD_METHOD_CHANGE_EMPTYING] = "changing"};
     const struct psd_reload *r = &d->reload;
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
                           (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
-                          (json_int_t)d->swap.n_swaps, "swap", phases[d->swap.phase]);
+                          (json_int_t)d->method_change.n_changes, "swap", phases[d->method_change.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->recipe.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
-    json_object_set_new(o, "set_recorded",
-                        json_boolean(d->swap.phase == PSD_SWAP_NONE && psd_journal_has(d, r->recorded)));
+    json_object_set_new(
+        o, "set_recorded",
+        json_boolean(d->method_change.phase == PSD_METHOD_CHANGE_NONE && psd_journal_has(d, r->recorded)));
     return o;
 }
 
@@ -212,7 +213,7 @@ struct road_seen {
     uint32_t road;
 };
 
-/* The road that a client's data came on, as lanes have seen it; false: nothing has come. */
+/* The transport that a client's data came on, as lanes have seen it; false: nothing has come. */
 static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
 {
     *out = (struct road_seen){.in = 0};
@@ -220,12 +221,12 @@ static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
         const struct psd_lane_client *c = &d->lanes[i]->clients[client];
         out->in += c->bytes_in;
         out->out += c->bytes_out;
-        out->road = c->bytes_in + c->bytes_out > 0 ? c->road : out->road;
+        out->road = c->bytes_in + c->bytes_out > 0 ? c->port : out->road;
     }
     return out->in + out->out > 0;
 }
 
-/* How many of those who are here send their data on each road. */
+/* How many of those who are here send their data on each transport. */
 static json_t *roads_json(const struct psd *d)
 {
     json_t *o = json_object();
@@ -233,7 +234,7 @@ static json_t *roads_json(const struct psd *d)
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         if (d->sessions.slots[i].state == PSD_SESSION_VACANT || !road_of(d, i, &seen))
             continue;
-        const char *name = d->roads.road[seen.road].transport->name;
+        const char *name = d->transports.row[seen.road].transport->name;
         json_object_set_new(o, name, integer((uint64_t)json_integer_value(json_object_get(o, name)) + 1));
     }
     return o;
@@ -272,7 +273,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
     json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
     json_object_set_new(o, "barred", barred_json(&d->auth));
-    json_object_set_new(o, "transport", json_string(d->roads.road[0].transport->name));
+    json_object_set_new(o, "transport", json_string(d->transports.row[0].transport->name));
     json_object_set_new(o, "roads", roads_json(d));
     json_object_set_new(o, "lanes", integer(d->n_lanes));
     json_object_set_new(o, "chunk_floats",
@@ -289,7 +290,7 @@ static json_t *status_json(struct psd *d)
     json_object_set_new(evaluation, "center_version",
                         isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
     json_object_set_new(o, "evaluation", evaluation);
-    json_object_set_new(o, "servers", psd_team_json(d));
+    json_object_set_new(o, "servers", psd_cluster_json(d));
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
@@ -331,12 +332,13 @@ static const char *state_of(const struct psd *d, const struct psd_session *s)
     return waits ? "waits" : session_names[s->state];
 }
 
-/* What its data came on, and why it is not a better road, as it said. */
+/* What its data came on, and why it is not a better transport, as it said. */
 static void add_road(json_t *o, const struct psd *d, const struct psd_session *s)
 {
     struct road_seen seen;
     bool any = road_of(d, s->client, &seen);
-    json_object_set_new(o, "road", any ? json_string(d->roads.road[seen.road].transport->name) : json_null());
+    json_object_set_new(o, "road",
+                        any ? json_string(d->transports.row[seen.road].transport->name) : json_null());
     json_object_set_new(o, "road_why", psd_json_text(s->road_why));
     json_object_set_new(o, "received_bytes", integer(seen.in));
     json_object_set_new(o, "sent_bytes", integer(seen.out));
@@ -367,7 +369,7 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(d, s) / 1e3));
     json_object_set_new(o, "exchanges",
                         integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
-    json_object_set_new(o, "dropped", integer(psd_cuts_dropped(d, s->client)));
+    json_object_set_new(o, "dropped", integer(psd_partial_rounds_dropped(d, s->client)));
     json_object_set_new(o, "staleness", integer(staleness_of(d, s->client)));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));

@@ -1,5 +1,5 @@
-/* A whole psd and its workers in one process, data over the in-process road: the loop, lanes, rings and the
- * library's threads under the thread sanitizer's eyes. Whole numbers make the sum exact. */
+/* A whole psd and its workers in one process, data over the in-process transport: the loop, lanes, rings and
+ * the library's threads under the thread sanitizer's eyes. Whole numbers make the sum exact. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

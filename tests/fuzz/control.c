@@ -118,12 +118,12 @@ static void count_refusal(void *arg, const struct psd_peer *peer, uint32_t code,
 static void check_meeting(Ps__Meet *m)
 {
     unsigned answers = 0;
-    struct psd_meetings *t = calloc(1, sizeof *t);
+    struct psd_rendezvous *t = calloc(1, sizeof *t);
     char address[32], *given = m->address;
-    t->voice = (struct psd_meeting_voice){count_met, count_refusal, &answers};
+    t->voice = (struct psd_rendezvous_hooks){count_met, count_refusal, &answers};
     for (uint32_t i = 0; i < 5; i++) {
         struct psd_peer peer = {.id = (const unsigned char *)&i, .id_bytes = sizeof i, .address = "fuzz"};
-        psd_meetings_take(t, &peer, m, i);
+        psd_rendezvous_take(t, &peer, m, i);
         promise(t->n <= 1 && t->n_places <= i + 1);
         snprintf(address, sizeof address, "tcp://h:%u", i);
         m->address = address;
@@ -131,9 +131,9 @@ static void check_meeting(Ps__Meet *m)
         m->any_rank = true;
     }
     m->address = given;
-    psd_meetings_tick(t, UINT64_C(1) << 40);
+    psd_rendezvous_tick(t, UINT64_C(1) << 40);
     promise(t->n == 0 && t->n_places == 0);
-    psd_meetings_finish(t);
+    psd_rendezvous_finish(t);
     free(t);
 }
 
@@ -154,14 +154,14 @@ static void check_to_client(const uint8_t *bytes, size_t len)
 {
     Ps__ToClient *m = ps_control_unpack_to_client(bytes, len);
     struct ps_error err = {""};
-    struct psc_road road;
+    struct psc_welcome road;
     if (m == NULL)
         return;
     check_packing(&m->base);
-    if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME && psc_road_take(&road, m->welcome, &err) == 0)
+    if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME && psc_welcome_take(&road, m->welcome, &err) == 0)
         promise(road.n_lanes >= 1 && road.n_lanes <= PS_MAX_LANES &&
-                road.ways[road.n_ways - 1].window_chunks >= 1 && road.hyper.period >= 1 &&
-                road.hyper.schedule.step_steps >= 1);
+                road.transport_offers[road.n_transport_offers - 1].window_chunks >= 1 &&
+                road.hyper.period >= 1 && road.hyper.schedule.step_steps >= 1);
     ps_control_free_to_client(m);
 }
 

@@ -28,15 +28,15 @@ static struct psd_shared shared;
 static struct psd_center *center;
 static struct psd_lane *lane;
 
-static void tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
+static void tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
-    const struct psd_note note = {
+    const struct psd_lane_message note = {
         .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p};
-    struct psd_note out;
-    psd_ring_push(lane->in, &note);
+    struct psd_lane_message out;
+    psd_queue_push(lane->in, &note);
     psd_lane_take_notes(lane);
-    while (psd_ring_take(lane->out, &out))
-        promise(out.kind != PSD_NOTE_SNAPPED || kind == PSD_NOTE_SNAPSHOT);
+    while (psd_queue_take(lane->out, &out))
+        promise(out.kind != PSD_LANE_SNAPPED || kind == PSD_COMMAND_SNAPSHOT);
 }
 
 /* Made once for each rule and admission: its vectors are huge pages. */
@@ -70,7 +70,7 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
     return *c;
 }
 
-static const struct ps_road_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
+static const struct ps_transport_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
 
 static void open_lane(uint8_t choice)
 {
@@ -83,11 +83,11 @@ static void open_lane(uint8_t choice)
     shared.mean_rate = 0.5f;
     const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
-    promise(psd_lane_add_road(lane, &fuzz_road, NULL, "", &limits, &err) == 0);
-    tell(PSD_NOTE_SLICE, 0, 0, center);
-    tell(PSD_NOTE_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
-    tell(PSD_NOTE_ADMIT, 1, PSD_PHASE_ACTIVE, NULL);
-    tell(PSD_NOTE_ADMIT, 2, PSD_PHASE_OBSERVING, NULL);
+    promise(psd_lane_add_port(lane, &fuzz_transport, NULL, "", &limits, &err) == 0);
+    tell(PSD_COMMAND_SLICE, 0, 0, center);
+    tell(PSD_COMMAND_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
+    tell(PSD_COMMAND_ADMIT, 1, PSD_PHASE_ACTIVE, NULL);
+    tell(PSD_COMMAND_ADMIT, 2, PSD_PHASE_OBSERVING, NULL);
 }
 
 static void close_lane(void)
@@ -126,9 +126,9 @@ static void check_answer(const struct ps_frame *asked, bool parsed, const float 
 static void serve(const struct fuzz_record *r)
 {
     static float before[N_FLOATS];
-    struct psd_arrival a = {.road = &lane->roads[0]};
+    struct psd_arrival a = {.port = &lane->ports[0]};
     struct ps_frame asked = {0};
-    struct psd_note out;
+    struct psd_lane_message out;
 
     fuzz_message_of(&a.message, r);
     bool parsed = ps_frame_parse(&asked, a.message.head, a.message.head_bytes, NULL) == 0;
@@ -144,12 +144,12 @@ static void serve(const struct fuzz_record *r)
                        (N_FLOATS - N_FROZEN_FROM) * sizeof *before) == 0);
     free(last.head);
     free(last.body);
-    while (psd_ring_take(lane->out, &out))
-        promise(out.kind == PSD_NOTE_FAULT || out.kind == PSD_NOTE_FILLED || out.kind == PSD_NOTE_UNFILLED);
+    while (psd_queue_take(lane->out, &out))
+        promise(out.kind == PSD_LANE_FAULT || out.kind == PSD_LANE_FILLED || out.kind == PSD_LANE_UNFILLED);
     if (r->shape & FUZZ_ADMIT_AFTER)
-        tell(PSD_NOTE_ADMIT, r->length % N_SLOTS, PSD_PHASE_ACTIVE, NULL);
+        tell(PSD_COMMAND_ADMIT, r->length % N_SLOTS, PSD_PHASE_ACTIVE, NULL);
     if (r->shape & FUZZ_END_AFTER)
-        tell(PSD_NOTE_END, r->length % N_SLOTS, PS__CODE__NO_SESSION, NULL);
+        tell(PSD_COMMAND_END, r->length % N_SLOTS, PS__CODE__NO_SESSION, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

@@ -51,9 +51,10 @@ static struct {
     unsigned open; /* bits of clients of whom something is not settled */
 } loop;
 
-static void push(enum psd_note_kind kind, uint32_t client, uint64_t a, uint64_t b, void *p)
+static void push(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, uint64_t b, void *p)
 {
-    psd_ring_push(lane->in, &(struct psd_note){.kind = kind, .client = client, .a = a, .b = b, .p = p});
+    psd_queue_push(lane->in,
+                   &(struct psd_lane_message){.kind = kind, .client = client, .a = a, .b = b, .p = p});
 }
 
 static void close_round(void)
@@ -69,16 +70,16 @@ static void close_round(void)
     loop.cut = (struct psd_members){loop.round++, 2, ranks, seqs};
     loop.n = 0;
     loop.under_way = true;
-    push(PSD_NOTE_CUT, 0, 0, 0, &loop.cut);
+    push(PSD_COMMAND_CLOSE_ROUND, 0, 0, 0, &loop.cut);
 }
 
-static void take_begun(const struct psd_note *note)
+static void take_begun(const struct psd_lane_message *note)
 {
     promise((loop.open & 1u << note->client) == 0); /* one of each client at a time */
     loop.open |= 1u << note->client;
-    if (note->kind == PSD_NOTE_LANDED || loop.n == 2 || note->b < loop.round) {
+    if (note->kind == PSD_LANE_LANDED || loop.n == 2 || note->b < loop.round) {
         loop.open &= ~(1u << note->client);
-        push(PSD_NOTE_LATE, note->client, note->a, loop.round, NULL);
+        push(PSD_COMMAND_LATE, note->client, note->a, loop.round, NULL);
         return;
     }
     loop.ranks[loop.n] = note->client;
@@ -100,14 +101,14 @@ static void forget(uint32_t client)
 
 static uint64_t hear(void)
 {
-    struct psd_note out;
+    struct psd_lane_message out;
     uint64_t held = 0;
-    while (psd_ring_take(lane->out, &out)) {
-        if (out.kind == PSD_NOTE_HELD)
+    while (psd_queue_take(lane->out, &out)) {
+        if (out.kind == PSD_LANE_HELD)
             held = out.a;
-        else if (out.kind == PSD_NOTE_BEGUN || out.kind == PSD_NOTE_LANDED)
+        else if (out.kind == PSD_LANE_BEGUN || out.kind == PSD_LANE_LANDED)
             take_begun(&out);
-        else if (out.kind == PSD_NOTE_OVER) {
+        else if (out.kind == PSD_LANE_OVER) {
             promise(loop.under_way && out.a == loop.cut.from);
             loop.under_way = false;
         }
@@ -118,11 +119,11 @@ static uint64_t hear(void)
     return held;
 }
 
-static uint64_t tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
+static uint64_t tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
-    psd_ring_push(
-        lane->in,
-        &(struct psd_note){.kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
+    psd_queue_push(lane->in,
+                   &(struct psd_lane_message){
+                       .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
     psd_lane_take_notes(lane);
     return hear();
 }
@@ -166,11 +167,11 @@ static void publish(uint64_t from, unsigned bits)
     for (uint32_t i = 0; i < N_SLOTS; i++)
         if (bits & 1u << i)
             ranks[members.n++] = i;
-    tell(PSD_NOTE_MEMBERS, 0, 0, &members);
-    tell(PSD_NOTE_GO, 0, 0, NULL);
+    tell(PSD_COMMAND_MEMBERS, 0, 0, &members);
+    tell(PSD_COMMAND_GO, 0, 0, NULL);
 }
 
-static const struct ps_road_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
+static const struct ps_transport_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
 
 static void open_lane(unsigned job)
 {
@@ -181,11 +182,11 @@ static void open_lane(unsigned job)
     shared.mean_rate = 0.5f;
     const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
-    promise(psd_lane_add_road(lane, &fuzz_road, NULL, "", &limits, &err) == 0);
-    tell(PSD_NOTE_SLICE, 0, 0, center);
+    promise(psd_lane_add_port(lane, &fuzz_transport, NULL, "", &limits, &err) == 0);
+    tell(PSD_COMMAND_SLICE, 0, 0, center);
     promise(lane->rounds != NULL && lane->n_chunks == N_CHUNKS);
     for (uint32_t i = 0; i < N_SLOTS; i++)
-        tell(PSD_NOTE_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
+        tell(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
     publish(0, 3);
 }
 
@@ -205,28 +206,28 @@ static void act(const struct fuzz_record *r)
 {
     uint32_t client = r->length % N_SLOTS;
     if (r->shape & FUZZ_ADMIT_AFTER) {
-        tell(PSD_NOTE_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
+        tell(PSD_COMMAND_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
         forget(client);
     }
     if (r->shape & FUZZ_END_AFTER) {
-        tell(PSD_NOTE_END, client, PS__CODE__NO_SESSION, NULL);
+        tell(PSD_COMMAND_END, client, PS__CODE__NO_SESSION, NULL);
         forget(client);
     }
     if (r->shape & FUZZ_MEMBERS_AFTER)
-        publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), r->length >> 2 & 15);
+        publish(tell(PSD_COMMAND_HOLD, 0, 0, NULL), r->length >> 2 & 15);
     if (served % 4 == 0) /* in between, moves copy */
         psd_lane_copy_more(lane);
     if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving && lane->snap.to == NULL) {
-        uint64_t first = tell(PSD_NOTE_HOLD, 0, 0, NULL);
-        tell(PSD_NOTE_SNAPSHOT, 0, first + 1, &center->snapshot);
-        tell(PSD_NOTE_GO, 0, 0, NULL);
+        uint64_t first = tell(PSD_COMMAND_HOLD, 0, 0, NULL);
+        tell(PSD_COMMAND_SNAPSHOT, 0, first + 1, &center->snapshot);
+        tell(PSD_COMMAND_GO, 0, 0, NULL);
     }
 }
 
 static void serve(const struct fuzz_record *r)
 {
     uint64_t done[N_CHUNKS];
-    struct psd_arrival a = {.road = &lane->roads[0]};
+    struct psd_arrival a = {.port = &lane->ports[0]};
     memcpy(done, lane->rounds->done, sizeof done);
     fuzz_message_of(&a.message, r);
     served++;
@@ -243,10 +244,10 @@ static void serve(const struct fuzz_record *r)
 /* Without rounds who is alone waits for nobody. */
 static void leave_alone(uint32_t client)
 {
-    publish(tell(PSD_NOTE_HOLD, 0, 0, NULL), (1u << N_SLOTS) - 1);
+    publish(tell(PSD_COMMAND_HOLD, 0, 0, NULL), (1u << N_SLOTS) - 1);
     for (uint32_t i = 0; i < N_SLOTS; i++)
         if (i != client)
-            tell(PSD_NOTE_END, i, PS__CODE__NO_SESSION, NULL);
+            tell(PSD_COMMAND_END, i, PS__CODE__NO_SESSION, NULL);
     promise(count_staged() == 0);
 }
 

@@ -11,7 +11,7 @@ static const char *port_url(const struct ps_port *port)
     return "fuzz";
 }
 
-static int port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     (void)hub, (void)url, (void)limits, (void)err;
@@ -77,14 +77,14 @@ static void message_move(struct ps_message *to, struct ps_message *m)
     m->head = m->body = NULL;
 }
 
-const struct ps_transport fuzz_road = {.name = "fuzz",
-                                       .port_open = port_open,
-                                       .port_close = port_close,
-                                       .port_url = port_url,
-                                       .message_body = message_body,
-                                       .port_reply = port_reply,
-                                       .message_drop = message_drop,
-                                       .message_move = message_move};
+const struct ps_transport fuzz_transport = {.name = "fuzz",
+                                            .port_open = port_open,
+                                            .port_close = port_close,
+                                            .port_url = port_url,
+                                            .message_body = message_body,
+                                            .port_reply = port_reply,
+                                            .message_drop = message_drop,
+                                            .message_move = message_move};
 
 void fuzz_message_of(struct ps_message *m, const struct fuzz_record *r)
 {

@@ -1,5 +1,5 @@
-/* stub_transport.h: the road of the targets that drive a lane without sockets: what the lane answers comes to
- * fuzz_far.
+/* stub_transport.h: the transport of the targets that drive a lane without sockets: what the lane answers
+ * comes to fuzz_far.
  */
 #ifndef TEST_FUZZ_STUB_TRANSPORT_H
 #define TEST_FUZZ_STUB_TRANSPORT_H
@@ -13,7 +13,7 @@ extern struct fuzz_far {
     void (*answered)(struct ps_message *m); /* takes it over: fuzz_message_free */
 } fuzz_far;
 
-extern const struct ps_transport fuzz_road;
+extern const struct ps_transport fuzz_transport;
 
 /* The message that a record stands for. */
 void fuzz_message_of(struct ps_message *m, const struct fuzz_record *r);

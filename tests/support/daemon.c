@@ -58,7 +58,7 @@ static bool sets(const struct daemon *d, const char *prefix)
     return false;
 }
 
-/* Tests are about the listener's road unless they, or PSD_TEST_TRANSPORT, say another. */
+/* Tests are about the listener's transport unless they, or PSD_TEST_TRANSPORT, say another. */
 static const char *transport_of(const struct daemon *d)
 {
     const char *wanted = getenv("PSD_TEST_TRANSPORT");

@@ -154,7 +154,7 @@ static void lane_url(const char *control_url, uint32_t lane, char *url, size_t s
     snprintf(url, size, "inproc://any");
 }
 
-static int port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     struct ps_port *port = calloc(1, sizeof *port);
@@ -265,7 +265,7 @@ static int port_reply(struct ps_port *port, struct ps_message *m)
     return rc;
 }
 
-static int link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
     struct ps_link *link = calloc(1, sizeof *link);

@@ -220,7 +220,7 @@ bool hand_left(struct hand *h)
 void hand_relink(struct hand *h, uint32_t lane)
 {
     struct ps_error err;
-    struct ps_road_limits limits = {h->chunk_floats * sizeof(float) + PS_MAX_SENTENCE, 4};
+    struct ps_transport_limits limits = {h->chunk_floats * sizeof(float) + PS_MAX_SENTENCE, 4};
     h->transport->link_close(h->links[lane]);
     h->links[lane] = NULL;
     if (h->transport->link_open(h->hub, h->urls[lane], &limits, &h->links[lane], &err) < 0)

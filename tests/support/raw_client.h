@@ -23,7 +23,7 @@ struct hand {
     uint64_t manifest_hash, center_version;
     struct ps_shard shard;
     uint64_t seq;
-    char sentence[600]; /* of the last error, from either road */
+    char sentence[600]; /* of the last error, from either connection */
 };
 
 /* server: "tcp://…" or "@FILE". Only connects. */

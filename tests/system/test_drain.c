@@ -161,7 +161,7 @@ START_TEST(a_worker_that_will_not_go_is_waited_for_drain_s)
     ck_assert_uint_eq(daemon_logged(&d, "checkpoint.written"), 1);
     for (int i = 0; i < 2; i++) {
         ck_assert(crew_ended(&crew[i], TEST_HANG_S));
-        /* On either road. Nobody was told who says that the server has ended: it has been silent. */
+        /* On either connection. Nobody was told who says that the server has ended: it has been silent. */
         ck_assert_msg(strstr(crew[i].page->error, "the server has drained and ended") == NULL &&
                           strlen(crew[i].page->error) > 20,
                       "rank %d was not told that psd is gone: '%s'", i, crew[i].page->error);

@@ -384,7 +384,7 @@ static pid_t flood(const char *url, const void *bytes, size_t n, bool two_parts)
 static bool floods_are_felt(const struct siege *s)
 {
     return daemon_number(&s->d, "/status", "center.updates_rejected") > 1000 &&
-           daemon_logged(&s->d, "control.refused\",\"msg\":\"control road: ") > 0 &&
+           daemon_logged(&s->d, "control.refused\",\"msg\":\"control socket: ") > 0 &&
            daemon_logged(&s->d, "data.refused\",\"msg\":\"lane 0: ") > 0;
 }
 

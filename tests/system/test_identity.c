@@ -1,4 +1,4 @@
-/* What is whose: ranks, roles, sessions on both roads, and how an operator takes them away. */
+/* What is whose: ranks, roles, sessions on both connections, and how an operator takes them away. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,7 +109,7 @@ START_TEST(a_key_gives_its_role_and_no_other)
 }
 END_TEST
 
-/* On the data road, with the owner's every name. */
+/* On the data connection, with the owner's every name. */
 static void assert_lane_refuses(struct house *h, const struct hand *owner, int peer, uint8_t kind)
 {
     static float x[4096], answer[4096];

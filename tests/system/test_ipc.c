@@ -1,5 +1,5 @@
-/* The road over UNIX sockets, with real processes: private, found again after kill -9, taken from the dead
- * only, removed at the end. */
+/* The transport over UNIX sockets, with real processes: private, found again after kill -9, taken from the
+ * dead only, removed at the end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static void stop_crew(struct crew_worker *crew)
     }
 }
 
-/* i: -1 the control road, else a lane. */
+/* i: -1 the control socket, else a lane. */
 static const char *socket_of(const struct daemon *d, int i)
 {
     static char path[160];

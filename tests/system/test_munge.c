@@ -1,4 +1,5 @@
-/* MUNGE on the control road, with a munged of the test's own. Skipped with a message where there is none. */
+/* MUNGE on the control socket, with a munged of the test's own. Skipped with a message where there is none.
+ */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

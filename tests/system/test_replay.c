@@ -197,7 +197,7 @@ START_TEST(a_restart_from_the_checkpoint_still_knows_what_landed)
 }
 END_TEST
 
-/* psd behind a proxy that resets every connection, control road included, again and again. */
+/* psd behind a proxy that resets every connection, control socket included, again and again. */
 enum { CUT_WORKERS = 3, CUTS = 60, CUT_REPLAYS = 5, CUT_EVERY_MS = 40, CUT_MOST = 5000 };
 
 static const char *const advertised[] = {"method=async-sgd",
@@ -262,7 +262,7 @@ START_TEST(cut_connections_change_no_sum)
         struct crew_task task = {.server = d.endpoint,
                                  .rank = (int32_t)i,
                                  .floats = FLOATS,
-                                 .heartbeat_ms = 40, /* so that the control road is in use at every cut */
+                                 .heartbeat_ms = 40, /* so that the control socket is in use at every cut */
                                  .retry_ms = 50,
                                  .salt = i};
         crew_start(&crew[i], &task);

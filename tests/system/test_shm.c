@@ -1,5 +1,5 @@
-/* The road of shared memory, with real processes: found by itself, equal to tcp to the last bit, in place and
- * staged; workers killed at any moment leave whole chunks and nothing else behind. */
+/* The transport of shared memory, with real processes: found by itself, equal to tcp to the last bit, in
+ * place and staged; workers killed at any moment leave whole chunks and nothing else behind. */
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>

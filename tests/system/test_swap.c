@@ -329,8 +329,8 @@ START_TEST(workers_take_the_method_that_psd_comes_back_with)
 }
 END_TEST
 
-/* Connections, control road included, are reset again and again while methods change: what was on its way is
- * lost, in the middle of the exchange that a swap waits for, or behind it. */
+/* Connections, control socket included, are reset again and again while methods change: what was on its way
+ * is lost, in the middle of the exchange that a swap waits for, or behind it. */
 static void cut_through(const struct daemon *d, const struct crew_worker *crew, struct proxy *proxy)
 {
     struct dice dice = {11};
@@ -340,7 +340,7 @@ static void cut_through(const struct daemon *d, const struct crew_worker *crew, 
         if (dice_below(&dice, 2) == 0)
             proxy_cut(proxy);
         kill(d->pid, SIGHUP);
-        for (uint64_t cuts = dice_below(&dice, 4); cuts > 0; cuts--) {
+        for (uint64_t partial_rounds = dice_below(&dice, 4); partial_rounds > 0; partial_rounds--) {
             test_nap_s(1e-3 * (double)dice_below(&dice, 8));
             proxy_cut(proxy);
         }

@@ -24,7 +24,7 @@ struct leader {
         struct psc_hello hello;
     } * guests;              /* [members] */
     struct ps_error verdict; /* "": none so far */
-    struct psc_porch porch;
+    struct psc_pending_peers pending;
 };
 
 uint64_t psc_draw(void)
@@ -191,7 +191,7 @@ static int gather(struct leader *l, bool (*still_leads)(void *arg), void *arg)
     while ((l->n < l->m->members || l->verdict.text[0] != 0) && ps_now_s() < deadline) {
         double look = ps_now_s() + look_s;
         struct psc_hello h;
-        int fd, rc = psc_porch_wait(&l->porch, look < deadline ? look : deadline, &fd, &h);
+        int fd, rc = psc_pending_peers_wait(&l->pending, look < deadline ? look : deadline, &fd, &h);
         if (rc == 0) {
             bool agreed = l->verdict.text[0] == 0;
             admit(l, fd, &h);
@@ -237,7 +237,7 @@ int psc_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(void *ar
         return ps_fail(err, -ENOMEM, "no memory for %u members", m->members);
     l.guests[0].fd = -1;
     psc_hello_fill(&l.guests[0].hello, PSC_HELLO_JOIN, m);
-    psc_porch_init(&l.porch, m->listen_fd, m->stop_fd);
+    psc_pending_peers_init(&l.pending, m->listen_fd, m->stop_fd);
     int rc = gather(&l, still_leads, arg);
     /* gather returned early with somebody gone again: that one is missing, and named. */
     if (rc == 0)
@@ -245,7 +245,7 @@ int psc_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(void *ar
     else
         ps_fail(err, rc, "the meeting ended: %s", strerror(-rc));
     tell_all(&l, rc == -ESTALE ? PSC_REPLY_AGAIN : PSC_REPLY_REFUSED, err->text);
-    psc_porch_finish(&l.porch);
+    psc_pending_peers_finish(&l.pending);
     free(l.guests);
     return rc;
 }

@@ -11,14 +11,14 @@
 
 static const double hello_s = 5; /* what a hello may take */
 
-void psc_porch_init(struct psc_porch *p, int listen_fd, int stop_fd)
+void psc_pending_peers_init(struct psc_pending_peers *p, int listen_fd, int stop_fd)
 {
     p->listen_fd = listen_fd;
     p->stop_fd = stop_fd;
     p->n = 0;
 }
 
-void psc_porch_finish(struct psc_porch *p)
+void psc_pending_peers_finish(struct psc_pending_peers *p)
 {
     while (p->n > 0)
         close(p->guests[--p->n].fd);
@@ -35,12 +35,12 @@ void psc_turn_away(int fd, uint8_t kind, const char *text)
     close(fd);
 }
 
-static void forget(struct psc_porch *p, size_t i)
+static void forget(struct psc_pending_peers *p, size_t i)
 {
     p->guests[i] = p->guests[--p->n];
 }
 
-static void let_in(struct psc_porch *p)
+static void let_in(struct psc_pending_peers *p)
 {
     int fd;
     while (p->n < PSC_PORCH_ROOM && psc_accept(p->listen_fd, &fd) == 0) {
@@ -52,7 +52,7 @@ static void let_in(struct psc_porch *p)
 }
 
 /* 0: the hello is whole and the guest gone from the porch. */
-static int hear(struct psc_porch *p, size_t i, int *fd, struct psc_hello *hello)
+static int hear(struct psc_pending_peers *p, size_t i, int *fd, struct psc_hello *hello)
 {
     struct ps_error err;
     ssize_t k = recv(p->guests[i].fd, p->guests[i].bytes + p->guests[i].got,
@@ -75,7 +75,7 @@ static int hear(struct psc_porch *p, size_t i, int *fd, struct psc_hello *hello)
     return rc < 0 ? -EAGAIN : 0;
 }
 
-int psc_porch_wait(struct psc_porch *p, double deadline_s, int *fd, struct psc_hello *hello)
+int psc_pending_peers_wait(struct psc_pending_peers *p, double deadline_s, int *fd, struct psc_hello *hello)
 {
     struct pollfd polls[PSC_PORCH_ROOM + 2];
     for (;;) {

@@ -7,7 +7,7 @@
 
 enum { PSC_PORCH_ROOM = 64 };
 
-struct psc_porch {
+struct psc_pending_peers {
     int listen_fd, stop_fd;
     size_t n;
     struct {
@@ -18,12 +18,12 @@ struct psc_porch {
     } guests[PSC_PORCH_ROOM];
 };
 
-void psc_porch_init(struct psc_porch *p, int listen_fd, int stop_fd);
+void psc_pending_peers_init(struct psc_pending_peers *p, int listen_fd, int stop_fd);
 /* Waits for a whole hello until the deadline, at most. 0: *fd is the caller's. -EAGAIN: none came in time;
  * -ECANCELED: stop_fd; other -errno. Who sends none, or one that cannot be parsed, is told why and dropped.
  */
-int psc_porch_wait(struct psc_porch *p, double deadline_s, int *fd, struct psc_hello *hello);
-void psc_porch_finish(struct psc_porch *p);
+int psc_pending_peers_wait(struct psc_pending_peers *p, double deadline_s, int *fd, struct psc_hello *hello);
+void psc_pending_peers_finish(struct psc_pending_peers *p);
 
 /* Sends the reply and closes; a peer that does not read it misses it. */
 void psc_turn_away(int fd, uint8_t kind, const char *text);

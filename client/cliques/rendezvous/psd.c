@@ -1,4 +1,4 @@
-/* Members meet through psd's control road: each says Meet until psd answers Met, which names all to all, or
+/* Members meet through psd's control socket: each says Meet until psd answers Met, which names all to all, or
  * why not. Nobody gets a session by it, and psd keeps nothing once they have met. */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct call {
     struct psc_meeting *m;
     const struct psc_proof *proof;
     void *context;
-    struct psc_line line;
+    struct psc_control_socket line;
     uint64_t token, nonce;
     double said_s;           /* 0: not yet */
     struct ps_error trouble; /* why psd could not be asked, or "" */
@@ -31,7 +31,7 @@ struct call {
  * left in `trouble`. */
 static int connect_there(struct call *c, struct ps_error *err)
 {
-    struct psc_place place;
+    struct psc_server_address place;
 
     c->trouble.text[0] = 0;
     if (psc_place_find(c->m->place, &place, &c->trouble) < 0)

@@ -72,13 +72,14 @@ static void judge(struct psc_ring *r, const struct psc_hello *h, struct ps_error
     }
 }
 
-static int let_prev_in(struct psc_ring *r, struct psc_porch *porch, double deadline_s, struct ps_error *err)
+static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, double deadline_s,
+                       struct ps_error *err)
 {
     unsigned char bytes[PSC_REPLY_BYTES];
     for (uint32_t come = 0; come <= r->links;) {
         struct psc_hello h;
         struct ps_error why;
-        int fd, rc = psc_porch_wait(porch, deadline_s, &fd, &h);
+        int fd, rc = psc_pending_peers_wait(pending, deadline_s, &fd, &h);
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
                            r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));
@@ -128,14 +129,14 @@ static void watch_paths(const struct psc_ring *r)
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
                   struct ps_error *err)
 {
-    struct psc_porch porch;
-    psc_porch_init(&porch, listen_fd, r->stop_fd);
+    struct psc_pending_peers pending;
+    psc_pending_peers_init(&pending, listen_fd, r->stop_fd);
     int rc = call_next(r, next, deadline_s, err);
     if (rc == PSC_OK)
-        rc = let_prev_in(r, &porch, deadline_s, err);
+        rc = let_prev_in(r, &pending, deadline_s, err);
     if (rc == PSC_OK)
         rc = hear_welcome(r, deadline_s, err);
-    psc_porch_finish(&porch);
+    psc_pending_peers_finish(&pending);
     if (rc == PSC_OK)
         watch_paths(r);
     return rc;

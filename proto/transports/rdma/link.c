@@ -275,7 +275,7 @@ static int find_route(struct ps_link *link, const char *url, struct sockaddr *at
                          "cannot reach %.200s: the device does no writes with immediate data", url);
 }
 
-static int make_slots(struct ps_link *link, const struct ps_road_limits *limits, struct ps_error *err)
+static int make_slots(struct ps_link *link, const struct ps_transport_limits *limits, struct ps_error *err)
 {
     uint32_t n = limits->window_chunks;
     uint64_t slot_bytes = ps_rdma_slot_bytes(limits->max_body_bytes);
@@ -340,7 +340,7 @@ static int attach(struct ps_link *link, const char *url, uint64_t until_us, stru
 }
 
 static int open_once(struct ps_hub *hub, const char *url, struct sockaddr *at,
-                     const struct ps_road_limits *limits, uint64_t until_us, struct ps_link **out,
+                     const struct ps_transport_limits *limits, uint64_t until_us, struct ps_link **out,
                      struct ps_error *err)
 {
     struct ps_link *link = calloc(1, sizeof *link);
@@ -361,7 +361,7 @@ static int open_once(struct ps_hub *hub, const char *url, struct sockaddr *at,
     return 0;
 }
 
-int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                       struct ps_link **out, struct ps_error *err)
 {
     struct sockaddr_storage at;

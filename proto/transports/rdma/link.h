@@ -1,4 +1,4 @@
-/* link.h: a client's end of the rdma road. */
+/* link.h: a client's end of the rdma transport. */
 #ifndef PS_TRANSPORTS_RDMA_LINK_H
 #define PS_TRANSPORTS_RDMA_LINK_H
 

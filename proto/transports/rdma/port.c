@@ -70,7 +70,7 @@ static int make_waitable(struct ps_port *port)
     return epoll_ctl(port->epoll, EPOLL_CTL_ADD, port->channel->fd, &event) < 0 ? -errno : 0;
 }
 
-int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                       struct ps_port **out, struct ps_error *err)
 {
     int rc = -ENOMEM;

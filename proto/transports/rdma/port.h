@@ -1,4 +1,4 @@
-/* port.h: a lane's end of the rdma road, and the clients that are attached to it. */
+/* port.h: a lane's end of the rdma transport, and the clients that are attached to it. */
 #ifndef PS_TRANSPORTS_RDMA_PORT_H
 #define PS_TRANSPORTS_RDMA_PORT_H
 
@@ -59,7 +59,7 @@ struct ps_port {
     struct rdma_cm_id *listener;
     int epoll;
     char url[300];
-    struct ps_road_limits limits;
+    struct ps_transport_limits limits;
     struct ps_rdma_device *devices;
     struct ps_rdma_admitted *admitted; /* n_admitted of limits.clients */
     uint32_t n_admitted;

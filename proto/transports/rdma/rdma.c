@@ -1,4 +1,4 @@
-/* The road of RDMA: one reliable connection for each client and lane, set up by librdmacm.
+/* The transport of RDMA: one reliable connection for each client and lane, set up by librdmacm.
  *
  * A client writes each message into one of its slots in psd and psd each answer into the same slot of the
  * client, both by RDMA write with the slot's number as immediate data, so that what arrives is told by a
@@ -16,7 +16,7 @@
  *
  * fork: a child cannot use a device that its parent has opened, since the kernel takes each descriptor only
  * from the process that opened it, and librdmacm keeps devices open until a process ends. Who forks workers
- * does so before the first port or link; later ones meet -EACCES and take another road. */
+ * does so before the first port or link; later ones meet -EACCES and take another transport. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* What travels here is not encrypted, whether or not the control road is. */
+/* What travels here is not encrypted, whether or not the control socket is. */
 static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
 {
     (void)hub;

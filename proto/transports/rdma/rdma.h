@@ -1,4 +1,4 @@
-/* rdma.h: what the files of the rdma road share. See rdma.c for how it works. */
+/* rdma.h: what the files of the rdma transport share. See rdma.c for how it works. */
 #ifndef PS_TRANSPORTS_RDMA_RDMA_H
 #define PS_TRANSPORTS_RDMA_RDMA_H
 
@@ -89,7 +89,7 @@ int ps_rdma_end_arm(struct ps_rdma_end *end);
 /* An event of this end was taken from the channel. */
 void ps_rdma_end_event(struct ps_rdma_end *end);
 
-/* Of both ends: false is a road without write-with-immediate, or a device that is none. */
+/* Of both ends: false is a transport without write-with-immediate, or a device that is none. */
 bool ps_rdma_device_serves(const struct ibv_context *verbs);
 int ps_rdma_unblock(int fd);
 
@@ -109,7 +109,7 @@ void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, u
 const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m);
 
 /* The members of the row. port.c */
-int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                       struct ps_port **out, struct ps_error *err);
 void ps_rdma_port_close(struct ps_port *port);
 const char *ps_rdma_port_url(const struct ps_port *port);
@@ -128,7 +128,7 @@ int ps_rdma_message_body(struct ps_message *m, size_t len_bytes);
 void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot);
 
 /* link.c */
-int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_rdma_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                       struct ps_link **out, struct ps_error *err);
 void ps_rdma_link_close(struct ps_link *link);
 int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);

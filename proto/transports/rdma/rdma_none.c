@@ -1,4 +1,4 @@
-/* What stands for the road of RDMA in a program that was built without librdmacm: it says so. */
+/* What stands for the transport of RDMA in a program that was built without librdmacm: it says so. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -49,7 +49,7 @@ static int hub_lend(struct ps_hub *hub, const struct ps_buffer *buffer, struct p
     return ps_fail(err, -ENOTSUP, HOW);
 }
 
-static int port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     (void)hub;
@@ -63,7 +63,7 @@ static void port_close(struct ps_port *port)
     (void)port;
 }
 
-/* Clients would be attached to this road: that is what these two say. */
+/* Clients would be attached to this transport: that is what these two say. */
 static int port_admit(struct ps_port *port, const struct ps_pass *pass)
 {
     (void)port;
@@ -77,7 +77,7 @@ static void port_expel(struct ps_port *port, uint32_t client)
     (void)client;
 }
 
-static int link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
     (void)hub;

@@ -61,7 +61,7 @@ bool ps_rdma_token_is(const unsigned char *token, const unsigned char *other);
  * names, which may wait for a name server; -errno with a sentence that names the URL. */
 int ps_rdma_resolve(const char *url, bool passive, struct sockaddr_storage *at, socklen_t *len,
                     struct ps_error *err);
-/* rdma://HOST:0 beside a control road at tcp://HOST:PORT: the row's lane_url. */
+/* rdma://HOST:0 beside a control socket at tcp://HOST:PORT: the row's lane_url. */
 void ps_rdma_lane_url(const char *control_url, uint32_t lane, char *url, size_t size);
 /* HOST:PORT of an address, IPv6 in brackets. */
 void ps_rdma_address_text(const struct sockaddr *at, char *text, size_t size);

@@ -99,8 +99,8 @@ static int check_owner(int fd, const char *url, struct ps_error *err)
     return 0;
 }
 
-static int say_hello(int fd, const char *url, const struct ps_hub *hub, const struct ps_road_limits *limits,
-                     struct ps_error *err)
+static int say_hello(int fd, const char *url, const struct ps_hub *hub,
+                     const struct ps_transport_limits *limits, struct ps_error *err)
 {
     struct ps_shm_hello h = {.client = hub->pass.client,
                              .incarnation = hub->pass.incarnation,
@@ -219,7 +219,7 @@ static int settle(struct ps_link *link, const char *url, const struct ps_shm_rep
     return 0;
 }
 
-int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
     uint64_t end = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);

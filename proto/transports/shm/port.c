@@ -35,7 +35,7 @@ void ps_shm_unwatch(const struct ps_port *port, int fd)
         epoll_ctl(port->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     int rc;

@@ -1,5 +1,5 @@
-/* Shared memory, for workers on psd's machine: each lane's socket beside the control road's, and a region for
- * each client and lane. */
+/* Shared memory, for workers on psd's machine: each lane's socket beside the control socket's, and a region
+ * for each client and lane. */
 #include "proto/transports/shm/shm.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* The pass came over the authenticated road, and nobody listens in on memory. */
+/* The pass came over the authenticated transport, and nobody listens in on memory. */
 static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
 {
     (void)hub, (void)pair, (void)server_key;

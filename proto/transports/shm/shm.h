@@ -1,4 +1,4 @@
-/* shm.h: the road of shared memory, inside: shm.c has the row; port.c a port's messages, attach.c how
+/* shm.h: the transport of shared memory, inside: shm.c has the row; port.c a port's messages, attach.c how
  * clients come to it; link.c the other end; region.c what both see, wire.c what both check.
  *
  * A link connects to the port's UNIX socket and says hello: its pass, and the files of the buffers that it
@@ -71,7 +71,7 @@ struct ps_port {
     int epoll;
     struct ps_unix_socket file;
     char url[sizeof "shm://" + PS_UNIX_PATH_MAX];
-    struct ps_road_limits limits;
+    struct ps_transport_limits limits;
     struct ps_shm_seat *seats; /* [limits.clients] */
     struct ps_shm_half halves[PS_SHM_HALVES];
     struct ps_shm_client **active; /* [limits.clients]: whose rings are looked at; the others ring */
@@ -100,7 +100,7 @@ void ps_shm_detach(struct ps_shm_client *c);
 void ps_shm_client_wake(struct ps_shm_client *c);
 void ps_shm_client_free(struct ps_shm_client *c);
 
-int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err);
 void ps_shm_port_close(struct ps_port *port);
 int ps_shm_port_admit(struct ps_port *port, const struct ps_pass *pass);
@@ -110,7 +110,7 @@ int ps_shm_port_recv(struct ps_port *port, struct ps_message *m);
 int ps_shm_port_reply(struct ps_port *port, struct ps_message *m);
 
 /* link.c */
-int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
 void ps_shm_link_close(struct ps_link *link);
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);

@@ -1,4 +1,4 @@
-/* wire.h: what the two ends of the road shm say to each other, as pure functions: the handshake's two
+/* wire.h: what the two ends of the transport shm say to each other, as pure functions: the handshake's two
  * messages, little-endian, and what a request may name. */
 #ifndef PS_TRANSPORTS_SHM_WIRE_H
 #define PS_TRANSPORTS_SHM_WIRE_H

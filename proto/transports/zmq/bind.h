@@ -1,4 +1,4 @@
-/* bind.h: makes a ZeroMQ socket listen, the control road's and the lanes' alike. */
+/* bind.h: makes a ZeroMQ socket listen, the control socket's and the lanes' alike. */
 #ifndef PS_TRANSPORTS_ZMQ_BIND_H
 #define PS_TRANSPORTS_ZMQ_BIND_H
 

@@ -1,4 +1,4 @@
-/* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file beside the control road's. */
+/* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file beside the control socket's. */
 #include <stdio.h>
 
 #include "proto/transports/transports.h"

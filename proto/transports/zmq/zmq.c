@@ -1,4 +1,4 @@
-/* The road of ZeroMQ: a ROUTER at each lane, a DEALER for it at each client.
+/* The transport of ZeroMQ: a ROUTER at each lane, a DEALER for it at each client.
  *
  * A message has the parts [peer's id at the port] header, body. High-water marks are a little above the
  * window, so that an honest peer never meets them and a dishonest one cannot queue more. */
@@ -83,7 +83,7 @@ void *ps_zmq_hub_context(struct ps_hub *hub)
 }
 
 /* In whole messages: twice the window and some leave room for libzmq's lazy accounting. */
-static int set_limits(void *socket, const struct ps_road_limits *limits)
+static int set_limits(void *socket, const struct ps_transport_limits *limits)
 {
     int zero = 0, one = 1, mark = (int)limits->window_chunks * 2 + 8;
     int64_t max_bytes = (int64_t)limits->max_body_bytes;
@@ -96,7 +96,7 @@ static int set_limits(void *socket, const struct ps_road_limits *limits)
     return rc;
 }
 
-int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     int rc, one = 1;
@@ -280,7 +280,7 @@ int ps_zmq_port_reply(struct ps_port *port, struct ps_message *m)
     return rc;
 }
 
-int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
     int rc = -ENOMEM;

@@ -1,4 +1,4 @@
-/* zmq.h: the road of ZeroMQ, which the rows tcp and ipc share. What differs is where a lane listens. */
+/* zmq.h: the transport of ZeroMQ, which the rows tcp and ipc share. What differs is where a lane listens. */
 #ifndef PS_TRANSPORTS_ZMQ_ZMQ_H
 #define PS_TRANSPORTS_ZMQ_ZMQ_H
 
@@ -8,7 +8,7 @@ int ps_zmq_hub_create(uint32_t io_threads, struct ps_hub **out);
 void ps_zmq_hub_destroy(struct ps_hub *hub);
 void ps_zmq_hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key);
 void *ps_zmq_hub_context(struct ps_hub *hub);
-int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err);
 void ps_zmq_port_close(struct ps_port *port);
 const char *ps_zmq_port_url(const struct ps_port *port);
@@ -21,7 +21,7 @@ int ps_zmq_message_body(struct ps_message *m, size_t len_bytes);
 int ps_zmq_port_reply(struct ps_port *port, struct ps_message *m);
 void ps_zmq_message_drop(struct ps_message *m);
 void ps_zmq_message_move(struct ps_message *to, struct ps_message *m);
-int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
 void ps_zmq_link_close(struct ps_link *link);
 int ps_zmq_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);

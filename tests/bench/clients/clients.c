@@ -1,5 +1,5 @@
 /* clients.c: many clients of a real psd. The first is the library's and brings the center. The others are
- * connections of this process, which say what the library says on the control road: Hello, Begin, and a
+ * connections of this process, which say what the library says on the control socket: Hello, Begin, and a
  * heartbeat every second. So this process costs little beside psd, and no data moves. */
 #include "tests/bench/clients/clients.h"
 

@@ -1,4 +1,4 @@
-/* clients.h: psbench clients. What many clients cost one psd on its control road. */
+/* clients.h: psbench clients. What many clients cost one psd on its control socket. */
 #ifndef TEST_BENCH_CLIENTS_CLIENTS_H
 #define TEST_BENCH_CLIENTS_CLIENTS_H
 

@@ -85,7 +85,7 @@ static void compute(double ms)
         ;
 }
 
-/* One, with *took_s: over the road, by psc_exchange; with --in-place that of a psc_step, without its
+/* One, with *took_s: over the transport, by psc_exchange; with --in-place that of a psc_step, without its
  * optimizer.
  */
 static int exchange(const struct bench_exchange_options *opt, struct psc *c, float *x, float *other,

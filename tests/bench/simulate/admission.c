@@ -68,13 +68,13 @@ static void stage(struct sim_place *place, struct sim_piece *p)
 /* Rounds: sync, backup, quorum. One that belongs to the cut that was made of its round is a member of it. */
 static bool is_member(const struct sim *s, const struct sim_place *place, const struct sim_piece *p)
 {
-    return !s->admission->cuts || p->client->member_of == place->done + 1;
+    return !s->admission->partial_rounds || p->client->member_of == place->done + 1;
 }
 
 /* Under sync all; else as many as the cut has, once there is one. */
 static bool is_round_whole(const struct sim *s, const struct sim_place *place)
 {
-    if (!s->admission->cuts)
+    if (!s->admission->partial_rounds)
         return place->n_staged == s->n_clients;
     return s->cut.round > place->done && place->n_members == s->cut.n;
 }
@@ -85,7 +85,7 @@ static void try_round(struct sim_place *place)
 {
     struct sim *s = place->sim;
     struct sim_lane *lane = &s->lanes[place->lane];
-    uint32_t n = s->admission->cuts ? s->cut.n : s->n_clients;
+    uint32_t n = s->admission->partial_rounds ? s->cut.n : s->n_clients;
     if (place->busy || !is_round_whole(s, place))
         return;
     place->busy = true;
@@ -185,14 +185,15 @@ static void staged_round(void *owner)
     struct sim *s = p->sim;
     struct sim_place *place = place_of(s, p);
     struct sim_client *c = p->client;
-    if (s->admission->cuts && c->round < place->done) {
+    if (s->admission->partial_rounds && c->round < place->done) {
         s->total.pieces_dropped++;
         sim_answer(s, p);
         return;
     }
     stage(place, p);
-    place->n_members += s->admission->cuts && s->cut.round > place->done && is_member(s, place, p);
-    if (s->admission->cuts && p->k == 0 && ++c->lanes_begun == s->n_lanes && c->round == s->cut.round)
+    place->n_members += s->admission->partial_rounds && s->cut.round > place->done && is_member(s, place, p);
+    if (s->admission->partial_rounds && p->k == 0 && ++c->lanes_begun == s->n_lanes &&
+        c->round == s->cut.round)
         begun_everywhere(s);
     try_round(place);
 }
@@ -313,8 +314,8 @@ static const struct sim_admission admissions[] = {
     {"hogwild", arrive_fcfs, .whole = true},
     {"round-robin", arrive_turn, .by_rank = true},
     {"sync", arrive_round, .rounds = true},
-    {"backup", arrive_round, .rounds = true, .cuts = true},
-    {"quorum", arrive_round, .rounds = true, .cuts = true},
+    {"backup", arrive_round, .rounds = true, .partial_rounds = true},
+    {"quorum", arrive_round, .rounds = true, .partial_rounds = true},
     {"ssp", arrive_stale, .clocks = true},
 };
 

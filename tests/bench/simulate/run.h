@@ -70,7 +70,7 @@ struct sim_admission {
     const char *name;
     void (*arrive)(struct sim *s, struct sim_piece *p); /* it has reached its lane */
     bool rounds;                                        /* moves are one a round: no exchange is stale */
-    bool cuts;                                          /* a round is of those who came first */
+    bool partial_rounds;                                /* a round is of those who came first */
     bool by_rank, clocks;
     bool whole; /* a lane serves some clients with the whole center */
 };

@@ -174,7 +174,7 @@ START_TEST(memory_of_psc_alloc_is_not_inherited)
 }
 END_TEST
 
-/* Also on the road where the server works in it. */
+/* Also on the transport where the server works in it. */
 START_TEST(a_kept_vector_outlives_its_handle)
 {
     const char *const settings[] = {"method=async-easgd", "alpha=0.5", "period=1", "transport=auto", NULL};

@@ -303,7 +303,7 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_will_log(&psd, "checkpoint.written", UNIT_HANG_S));
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
-    ck_assert_uint_eq(c->tempo.fragment, 2);
+    ck_assert_uint_eq(c->pacing.fragment, 2);
     struct ps_range r = ps_fragment(&c->shard, c->manifest, 4, 2);
     gradient(29);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
@@ -316,8 +316,8 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
         assert_ok(c, psc_step(c, x, g, 1));
     }
     ck_assert_uint_eq(psc_clock(c), 30 + (uint64_t)_i);
-    ck_assert_uint_eq(c->tempo.fragment, 0);
-    ck_assert_uint_eq(c->tempo.since, (uint64_t)_i);
+    ck_assert_uint_eq(c->pacing.fragment, 0);
+    ck_assert_uint_eq(c->pacing.since, (uint64_t)_i);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
         if (role_of((int)i) == PSC_PARAM)
             ck_assert_double_eq_tol(x[i] - c->kept[PSC_KEPT_START][i], owed[i], 1e-4);

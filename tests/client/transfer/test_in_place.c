@@ -138,7 +138,7 @@ static void on_data(struct fake *f, struct ps_message *m)
 
 static void open_lane(struct fake *f)
 {
-    static const struct ps_road_limits limits = {CHUNK * sizeof(float) + PS_MAX_SENTENCE, WINDOW, 1};
+    static const struct ps_transport_limits limits = {CHUNK * sizeof(float) + PS_MAX_SENTENCE, WINDOW, 1};
     const struct ps_pass pass = {.client = 0, .incarnation = 5, .token = {1}};
     struct ps_error err = {""};
     assert_quick(shm()->hub_create(1, &f->hub) == 0);

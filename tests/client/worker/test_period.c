@@ -232,12 +232,12 @@ END_TEST
 START_TEST(a_speed_is_of_computing_alone)
 {
     struct psc *c = calloc(1, sizeof *c);
-    struct psc_tempo *t = &c->tempo;
-    psc_tempo_measure(c); /* the first step: since when, nobody knows */
+    struct psc_pacing *t = &c->pacing;
+    psc_pacing_measure(c); /* the first step: since when, nobody knows */
     ck_assert_uint_eq(t->n_took, 0);
     t->ended_s -= 10000;
     c->exchange_s += 9999;
-    psc_tempo_measure(c);
+    psc_pacing_measure(c);
     ck_assert_double_ge(t->took_s[0], 1); /* 1 s, and what this took */
     ck_assert_double_lt(t->took_s[0], 5000);
     ck_assert(t->steps_per_second == 0); /* a few steps first */
@@ -246,14 +246,14 @@ START_TEST(a_speed_is_of_computing_alone)
         t->took_s[i] = 0.01;
     t->n_took = 7;
     t->ended_s -= 3600; /* the process was stopped */
-    psc_tempo_measure(c);
+    psc_pacing_measure(c);
     ck_assert_double_eq_tol(t->steps_per_second, 8 / 0.15, 1e-9); /* it counts as 8 steps */
 
-    for (int i = 0; i < PSC_TEMPO_STEPS; i++)
+    for (int i = 0; i < PSC_PACING_STEPS; i++)
         t->took_s[i] = 0;
     t->n_took = 15;
     t->ended_s += 3600; /* a clock that goes back */
-    psc_tempo_measure(c);
+    psc_pacing_measure(c);
     ck_assert(isfinite(t->steps_per_second) && t->steps_per_second >= 0);
     free(c);
 }

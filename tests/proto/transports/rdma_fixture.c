@@ -18,7 +18,7 @@ struct ps_pass rig_pass(uint32_t client)
     return pass;
 }
 
-void rig_port_open(struct rig_port *p, const char *url, const struct ps_road_limits *limits)
+void rig_port_open(struct rig_port *p, const char *url, const struct ps_transport_limits *limits)
 {
     struct ps_error err = {""};
     char any[64];
@@ -99,7 +99,7 @@ void rig_client_hub(struct rig_client *c, uint32_t client)
     rdma->hub_pass(c->hub, &pass);
 }
 
-int rig_client_link(struct rig_client *c, const char *url, const struct ps_road_limits *l,
+int rig_client_link(struct rig_client *c, const char *url, const struct ps_transport_limits *l,
                     struct ps_error *err)
 {
     double deadline = unit_now_s() + RIG_PATIENCE_MS / 1e3;
@@ -109,7 +109,8 @@ int rig_client_link(struct rig_client *c, const char *url, const struct ps_road_
     return rc;
 }
 
-void rig_client_open(struct rig_client *c, uint32_t client, const char *url, const struct ps_road_limits *l)
+void rig_client_open(struct rig_client *c, uint32_t client, const char *url,
+                     const struct ps_transport_limits *l)
 {
     struct ps_error err = {""};
     rig_client_hub(c, client);

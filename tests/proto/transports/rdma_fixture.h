@@ -34,7 +34,7 @@ struct rig_port {
     atomic_int n_parked;
 };
 
-void rig_port_open(struct rig_port *p, const char *url, const struct ps_road_limits *limits);
+void rig_port_open(struct rig_port *p, const char *url, const struct ps_transport_limits *limits);
 /* Runs it in this thread until stop. */
 void rig_port_serve(struct rig_port *p);
 void rig_port_start(struct rig_port *p);
@@ -47,9 +47,10 @@ struct rig_client {
 
 void rig_client_hub(struct rig_client *c, uint32_t client);
 /* link_open, and anew when it failed only because either end stood still for longer than it waits. */
-int rig_client_link(struct rig_client *c, const char *url, const struct ps_road_limits *l,
+int rig_client_link(struct rig_client *c, const char *url, const struct ps_transport_limits *l,
                     struct ps_error *err);
-void rig_client_open(struct rig_client *c, uint32_t client, const char *url, const struct ps_road_limits *l);
+void rig_client_open(struct rig_client *c, uint32_t client, const char *url,
+                     const struct ps_transport_limits *l);
 void rig_client_close(struct rig_client *c);
 /* 0, -ETIMEDOUT or -ECONNRESET. */
 int rig_client_recv(struct rig_client *c, struct ps_message *m, int patience_ms);
@@ -58,7 +59,7 @@ void rig_head(unsigned char *head, uint64_t number, uint32_t act);
 /* 0, or what link_send or rig_client_recv said. Fails the test when the answer is wrong. */
 int rig_trip(struct rig_client *c, uint64_t number, size_t len);
 
-static const struct ps_road_limits rig_limits = {
+static const struct ps_transport_limits rig_limits = {
     .max_body_bytes = RIG_CHUNK, .window_chunks = RIG_WINDOW, .clients = RIG_CLIENTS};
 
 #endif

@@ -1,5 +1,5 @@
 /* What the two ends of an rdma connection tell each other, and rdma URLs: without any RDMA device.
- * test_rdma_transport.c has the road itself. */
+ * test_rdma_transport.c has the transport itself. */
 #include "proto/transports/rdma/wire.h"
 
 #include <arpa/inet.h>
@@ -158,10 +158,10 @@ START_TEST(lanes_listen_beside_the_control_road)
 END_TEST
 
 /* No RDMA device has a documentation address (RFC 5737), whatever this machine has; built without
- * the libraries, the road says what to install. */
+ * the libraries, the transport says what to install. */
 START_TEST(without_a_device_it_says_so)
 {
-    struct ps_road_limits limits = {.max_body_bytes = 4096, .window_chunks = 4, .clients = 1};
+    struct ps_transport_limits limits = {.max_body_bytes = 4096, .window_chunks = 4, .clients = 1};
     const struct ps_transport *t = ps_transport_find("rdma");
     struct ps_hub *hub;
     struct ps_port *port = NULL;

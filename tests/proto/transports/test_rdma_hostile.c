@@ -1,6 +1,6 @@
-/* Peers that do against a port of the rdma road what the library never does. Each time the connection of who
- * did it ends; an honest client, and the memory of all others, are as before. Runs where PSD_RDMA_IP names a
- * device's address. */
+/* Peers that do against a port of the rdma transport what the library never does. Each time the connection of
+ * who did it ends; an honest client, and the memory of all others, are as before. Runs where PSD_RDMA_IP
+ * names a device's address. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The rdma road between two machines: test_rdma_pair NODE PEER, run on both. Node 1 has the port. Node 2 has
- * three clients, whose messages come back exact and in order whatever the wire loses, and one that is killed
- * while it writes. PSD_RDMA_IP: this node's address. */
+/* The rdma transport between two machines: test_rdma_pair NODE PEER, run on both. Node 1 has the port. Node 2
+ * has three clients, whose messages come back exact and in order whatever the wire loses, and one that is
+ * killed while it writes. PSD_RDMA_IP: this node's address. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

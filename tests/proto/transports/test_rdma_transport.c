@@ -1,5 +1,5 @@
-/* The road of RDMA on a device: what proto/transports/transport.h promises, and what only this road has. Runs
- * where PSD_RDMA_IP names a device's address, as in the guests of tests/system/rdma.sh. */
+/* The transport of RDMA on a device: what proto/transports/transport.h promises, and what only this transport
+ * has. Runs where PSD_RDMA_IP names a device's address, as in the guests of tests/system/rdma.sh. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -62,7 +62,7 @@ END_TEST
 
 START_TEST(large_bodies_are_exact)
 {
-    struct ps_road_limits large = {.max_body_bytes = (7u << 20) + 12, .window_chunks = 1, .clients = 2};
+    struct ps_transport_limits large = {.max_body_bytes = (7u << 20) + 12, .window_chunks = 1, .clients = 2};
     struct rig_port p;
     struct rig_client c;
     rig_port_open(&p, NULL, &large);

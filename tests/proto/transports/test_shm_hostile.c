@@ -1,4 +1,4 @@
-/* The road shm and peers that mean harm, or die: what they do stays theirs. */
+/* The transport shm and peers that mean harm, or die: what they do stays theirs. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -1,5 +1,6 @@
-/* One suite for every row of the transports' table, both ends of the road in threads of their own: messages
- * and their bodies, windows, many clients. test_transport_loss.c has what is lost and found again. */
+/* One suite for every row of the transports' table, both ends of the transport in threads of their own:
+ * messages and their bodies, windows, many clients. test_transport_loss.c has what is lost and found again.
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -142,7 +143,7 @@ static void await_next_connection(struct rig_client *c, uint64_t number)
 START_TEST(body_over_the_limit_harms_its_sender_only)
 {
     static unsigned char big[1 << 20];
-    const struct ps_road_limits rude_limits = {.max_body_bytes = sizeof big, .window_chunks = WINDOW};
+    const struct ps_transport_limits rude_limits = {.max_body_bytes = sizeof big, .window_chunks = WINDOW};
     const struct ps_transport *t = rig_row(_i);
     struct ps_pass pass = rig_pass(1, 1);
     unsigned char head[PS_FRAME_BYTES];
@@ -177,8 +178,8 @@ START_TEST(body_over_the_limit_harms_its_sender_only)
 }
 END_TEST
 
-/* A peer that sends and never reads: its window is full (roads with slots), or its answers meet -EAGAIN; and
- * the others are served. */
+/* A peer that sends and never reads: its window is full (transports with slots), or its answers meet -EAGAIN;
+ * and the others are served. */
 START_TEST(slow_reader_is_told_apart)
 {
     static unsigned char body[CHUNK_BYTES];

@@ -129,7 +129,7 @@ static void port_dies(const struct ps_transport *t, int step)
     munmap(page, sizeof *page);
 }
 
-/* Each step in a process that has used no road before: rdma's do not survive fork. */
+/* Each step in a process that has used no transport before: rdma's do not survive fork. */
 START_TEST(port_that_dies_is_noticed_at_each_step)
 {
     const struct ps_transport *t = rig_row(_i / PORT_STEPS);

@@ -14,7 +14,7 @@
     } while (0)
 
 struct ps_lent rig_lent = {.max_bytes = UINT64_MAX};
-const struct ps_road_limits rig_limits = {
+const struct ps_transport_limits rig_limits = {
     .max_body_bytes = CHUNK_BYTES, .window_chunks = WINDOW, .clients = RIG_CLIENTS, .lent = &rig_lent};
 
 bool rig_attaches(const struct ps_transport *t)
@@ -210,7 +210,7 @@ void rig_server_do(struct rig_server *s, void (*task)(struct rig_server *s, void
 }
 
 int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *url,
-                  const struct ps_road_limits *limits, struct ps_link **out, struct ps_error *err)
+                  const struct ps_transport_limits *limits, struct ps_link **out, struct ps_error *err)
 {
     double end = unit_now_s() + PATIENCE_MS / 1e3, begin;
     int rc;
@@ -224,7 +224,7 @@ int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *
 }
 
 int rig_client_try(struct rig_client *c, const struct ps_transport *t, const char *url,
-                   const struct ps_road_limits *limits, const struct ps_pass *pass, struct ps_error *err)
+                   const struct ps_transport_limits *limits, const struct ps_pass *pass, struct ps_error *err)
 {
     *c = (struct rig_client){.t = t};
     assert_quick(t->hub_create(1, &c->hub) == 0);

@@ -1,5 +1,6 @@
-/* transport_fixture.h: both ends of a road for the transport suite: a server in a thread of its own, clients
- * in the test's. Rows to which clients are attached have all of RIG_CLIENTS admitted from the start. */
+/* transport_fixture.h: both ends of a transport for the transport suite: a server in a thread of its own,
+ * clients in the test's. Rows to which clients are attached have all of RIG_CLIENTS admitted from the start.
+ */
 #ifndef TEST_PROTO_TRANSPORTS_TRANSPORT_FIXTURE_H
 #define TEST_PROTO_TRANSPORTS_TRANSPORT_FIXTURE_H
 
@@ -24,14 +25,14 @@ enum {
     RIG_CLIENTS = 64,    /* numbers 0 to 63 */
 };
 
-extern const struct ps_road_limits rig_limits;
+extern const struct ps_transport_limits rig_limits;
 extern struct ps_lent rig_lent; /* of its ports, all together */
 
 /* Row i of the table; NULL: there is none, or this machine has nothing for it to run on, which is said. */
 const struct ps_transport *rig_row(int i);
 /* An address that nobody listens at, for port_open. rdma: of PSD_RDMA_IP in the environment. */
 void rig_any_url(const struct ps_transport *t, char *url, size_t size);
-/* Whether clients are attached to this road. */
+/* Whether clients are attached to this transport. */
 bool rig_attaches(const struct ps_transport *t);
 struct ps_pass rig_pass(uint32_t client, uint32_t incarnation);
 
@@ -83,11 +84,12 @@ void rig_client_open(struct rig_client *c, const struct ps_transport *t, const c
 /* With other limits or another pass (NULL: none); link_open's result. After a failure only c->hub is there.
  */
 int rig_client_try(struct rig_client *c, const struct ps_transport *t, const char *url,
-                   const struct ps_road_limits *limits, const struct ps_pass *pass, struct ps_error *err);
+                   const struct ps_transport_limits *limits, const struct ps_pass *pass,
+                   struct ps_error *err);
 /* link_open, and anew when it failed only because either end stood still for longer than PS_ATTACH_MS: that
  * is no answer of the port's. */
 int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *url,
-                  const struct ps_road_limits *limits, struct ps_link **out, struct ps_error *err);
+                  const struct ps_transport_limits *limits, struct ps_link **out, struct ps_error *err);
 void rig_client_close(struct rig_client *c);
 
 void rig_head(unsigned char *head, uint64_t number);

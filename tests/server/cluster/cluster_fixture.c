@@ -24,7 +24,7 @@ static void welcome_all(struct psd *d)
 
 static void saved(struct psd *d)
 {
-    psd_follow_saved(d);
+    psd_follower_saved(d);
 }
 
 static void *open_socket(void *context, int type, const char *url, bool binds)
@@ -51,19 +51,19 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
     d->cfg.servers.count = 2;
     d->cfg.servers.index = index;
     d->cfg.servers.wait_s = d->cfg.limits.silence_s = 3600; /* only a test lets so much go by */
-    d->hooks = (struct psd_hooks){.holds_back = psd_team_holds_back,
+    d->hooks = (struct psd_hooks){.holds_back = psd_cluster_holds_back,
                                   .welcome_all = welcome_all,
                                   .saved = saved,
-                                  .save_others = psd_team_save,
-                                  .others_saved = psd_team_has_saved,
-                                  .command_remote = psd_team_tell,
+                                  .save_others = psd_cluster_save,
+                                  .others_saved = psd_cluster_has_saved,
+                                  .command_remote = psd_cluster_tell,
                                   .complete = complete};
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
     ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);
     ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
     ck_assert_int_eq(psd_membership_init(d), 0);
-    d->roads.n = 1;
-    d->roads.road[0].transport = ps_transport_find("tcp");
+    d->transports.n = 1;
+    d->transports.row[0].transport = ps_transport_find("tcp");
     d->n_own = 1;
     d->n_lanes = index == 0 ? 2 : 1;
     d->lanes = calloc(d->n_lanes, sizeof *d->lanes);
@@ -71,7 +71,7 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
     ck_assert_int_eq(psd_lane_create(&opt, &d->lanes[0], &err), 0);
     if (index == 0)
         ck_assert_int_eq(psd_lane_create_remote(1, &d->shared, &d->lanes[1], &err), 0);
-    snprintf(d->saver.directory, sizeof d->saver.directory, "/nowhere/at/all");
+    snprintf(d->checkpointer.directory, sizeof d->checkpointer.directory, "/nowhere/at/all");
 }
 
 void pair_open(struct pair *p, const char *setting)
@@ -88,8 +88,8 @@ void pair_open(struct pair *p, const char *setting)
     make(&p->other, 1, p->url, setting);
     p->head.control.socket = open_socket(p->context, ZMQ_ROUTER, near, true);
     p->near = open_socket(p->context, ZMQ_DEALER, near, false);
-    ck_assert_int_eq(psd_team_open(&p->head), 0);
-    ck_assert_msg(psd_follow_open(&p->other, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(psd_cluster_open(&p->head), 0);
+    ck_assert_msg(psd_follower_open(&p->other, &err) == 0, "%s", err.text);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -103,8 +103,8 @@ static void unmake(struct psd *d)
 {
     for (uint32_t i = 0; i < d->n_lanes; i++)
         psd_lane_destroy(d->lanes[i]);
-    psd_follow_close(d);
-    psd_team_close(d);
+    psd_follower_close(d);
+    psd_cluster_close(d);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&d->loop), 0);
@@ -154,8 +154,8 @@ static void carry_to_head(struct pair *p)
         ck_assert_ptr_nonnull(m);
         if (m->what_case == PS__TO_SERVER__WHAT_ENLIST && zmq_msg_size(&body) <= sizeof p->enlist)
             memcpy(p->enlist, zmq_msg_data(&body), p->enlist_bytes = zmq_msg_size(&body));
-        bool note = m->what_case == PS__TO_SERVER__WHAT_NEWS && m->news->note != NULL;
-        if (!is_lost(p, &p->lose_news, note))
+        bool msg = m->what_case == PS__TO_SERVER__WHAT_NEWS && m->news->note != NULL;
+        if (!is_lost(p, &p->lose_news, msg))
             zmq_send(p->near, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
         ps_control_free_to_server(m);
         zmq_msg_close(&body);
@@ -169,8 +169,8 @@ static void carry_to_other(struct pair *p)
         Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&body), zmq_msg_size(&body));
         ck_assert_ptr_nonnull(m);
         p->n_refused += m->what_case == PS__TO_CLIENT__WHAT_ERROR;
-        bool note = m->what_case == PS__TO_CLIENT__WHAT_ORDERS && m->orders->note != NULL;
-        if (!is_lost(p, &p->lose_orders, note) && p->id_bytes > 0) {
+        bool msg = m->what_case == PS__TO_CLIENT__WHAT_ORDERS && m->orders->note != NULL;
+        if (!is_lost(p, &p->lose_orders, msg) && p->id_bytes > 0) {
             zmq_send(p->far, p->id, p->id_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE);
             zmq_send(p->far, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
         }
@@ -187,9 +187,9 @@ static void hear_at_head(struct pair *p)
     while (receive(p->head.control.socket, id, &peer.id_bytes, &body)) {
         Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
         if (m->what_case == PS__TO_SERVER__WHAT_ENLIST)
-            psd_team_enlist(&p->head, &peer, m->enlist);
+            psd_cluster_register(&p->head, &peer, m->enlist);
         else
-            psd_team_news(&p->head, &peer, m->news);
+            psd_cluster_news(&p->head, &peer, m->news);
         ps_control_free_to_server(m);
         zmq_msg_close(&body);
     }
@@ -202,12 +202,12 @@ void pair_turn(struct pair *p)
     if (!p->other_stands) {
         carry_to_other(p);
         uv_run(&p->other.loop, UV_RUN_NOWAIT);
-        psd_follow_take_notes(&p->other, p->other.lanes[0]);
+        psd_follower_take_notes(&p->other, p->other.lanes[0]);
     }
     uint64_t before = psd_loop_now_ms(&p->head.loop) / TICK_MS;
     test_clock_advance_ms(PAIR_TURN_MS);
     if (psd_loop_now_ms(&p->head.loop) / TICK_MS != before)
-        psd_team_tick(&p->head);
+        psd_cluster_tick(&p->head);
     p->n_complete = (uint32_t)p->head.drain_reason[0];
     nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
 }
@@ -220,7 +220,7 @@ void pair_pass_ms(struct pair *p, uint32_t ms)
 
 void pair_stand(struct pair *p, bool stands)
 {
-    struct psd_timer *timer = &p->other.follow.timer;
+    struct psd_timer *timer = &p->other.follower.timer;
     p->other_stands = stands;
     if (stands)
         psd_timer_stop(timer);
@@ -235,15 +235,15 @@ void pair_cut(struct pair *p)
     p->near = open_socket(p->context, ZMQ_DEALER, "inproc://head", false);
 }
 
-bool pair_told(struct psd *d, struct psd_note *note)
+bool pair_told(struct psd *d, struct psd_lane_message *msg)
 {
-    psd_ring_calm(d->lanes[0]->in);
-    return psd_ring_take(d->lanes[0]->in, note);
+    psd_queue_calm(d->lanes[0]->in);
+    return psd_queue_take(d->lanes[0]->in, msg);
 }
 
-void pair_say(struct pair *p, const struct psd_note *note)
+void pair_say(struct pair *p, const struct psd_lane_message *msg)
 {
-    psd_ring_push(p->other.lanes[0]->out, note);
+    psd_queue_push(p->other.lanes[0]->out, msg);
 }
 
 bool pair_may_go_on(double end_s, const char *fmt, ...)

@@ -40,9 +40,9 @@ void pair_stand(struct pair *p, bool stands);
 /* The wire is cut: what is on it is lost, and the head sees another peer from then on. */
 void pair_cut(struct pair *p);
 /* The next note that this psd's own lane is told; false: none is there. */
-bool pair_told(struct psd *d, struct psd_note *note);
+bool pair_told(struct psd *d, struct psd_lane_message *msg);
 /* The other server's lane says this. */
-void pair_say(struct pair *p, const struct psd_note *note);
+void pair_say(struct pair *p, const struct psd_lane_message *msg);
 
 /* True; fails the test after end_s of the real clock. */
 bool pair_may_go_on(double end_s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -12,12 +12,12 @@ static struct pair p;
 
 static struct psd_server *server(void)
 {
-    return &p.head.team.servers[1];
+    return &p.head.cluster.servers[1];
 }
 
 static void join(void)
 {
-    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.follow.placed, "the server gets no place");
+    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.follower.placed, "the server gets no place");
 }
 
 static void open_pair(void)
@@ -37,28 +37,28 @@ static void set_silence(uint32_t seconds)
     p.head.cfg.limits.silence_s = p.other.cfg.limits.silence_s = seconds;
 }
 
-static void tell(enum psd_note_kind kind, uint32_t client)
+static void tell(enum psd_lane_message_kind kind, uint32_t client)
 {
-    psd_tell_lane(&p.head, p.head.lanes[1], &(struct psd_note){.kind = kind, .client = client});
+    psd_tell_lane(&p.head, p.head.lanes[1], &(struct psd_lane_message){.kind = kind, .client = client});
 }
 
-static void assert_told(enum psd_note_kind kind, uint32_t client)
+static void assert_told(enum psd_lane_message_kind kind, uint32_t client)
 {
-    struct psd_note note;
-    PAIR_WHILE(&p, !pair_told(&p.other, &note), "the lane is not told %d of client %u", kind, client);
-    ck_assert_int_eq(note.kind, kind);
-    ck_assert_uint_eq(note.client, client);
+    struct psd_lane_message msg;
+    PAIR_WHILE(&p, !pair_told(&p.other, &msg), "the lane is not told %d of client %u", kind, client);
+    ck_assert_int_eq(msg.kind, kind);
+    ck_assert_uint_eq(msg.client, client);
 }
 
 START_TEST(a_lost_order_is_said_again)
 {
     p.lose_orders = 1;
-    tell(PSD_NOTE_END, 3);
-    tell(PSD_NOTE_END, 4);
-    assert_told(PSD_NOTE_END, 3);
-    assert_told(PSD_NOTE_END, 4);
-    tell(PSD_NOTE_HOLD, 0);
-    assert_told(PSD_NOTE_HOLD, 0);
+    tell(PSD_COMMAND_END, 3);
+    tell(PSD_COMMAND_END, 4);
+    assert_told(PSD_COMMAND_END, 3);
+    assert_told(PSD_COMMAND_END, 4);
+    tell(PSD_COMMAND_HOLD, 0);
+    assert_told(PSD_COMMAND_HOLD, 0);
     ck_assert_uint_eq(server()->n_lost, 0);
 }
 END_TEST
@@ -68,7 +68,7 @@ START_TEST(a_lost_note_of_a_lane_is_said_again)
 {
     p.lose_news = 2;
     for (uint32_t i = 1; i <= 5; i++)
-        pair_say(&p, &(struct psd_note){.kind = PSD_NOTE_FILLED});
+        pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
     PAIR_WHILE(&p, p.head.lanes_filled < 5, "of 5 notes %u have come", p.head.lanes_filled);
     pair_pass_ms(&p, 5000);
     ck_assert_uint_eq(p.head.lanes_filled, 5);
@@ -80,40 +80,40 @@ START_TEST(everything_arrives_once_and_in_order)
 {
     enum { N = 300 };
     uint32_t n_told = 0, n_said = 0, n_heard = 0;
-    struct psd_note note;
+    struct psd_lane_message msg;
     p.dice.state = (uint64_t)_i;
     p.lose_percent = 15;
     PAIR_WHILE(&p, n_heard < N || p.head.lanes_filled < N, "%u orders and %u notes of %d arrived", n_heard,
                p.head.lanes_filled, N)
     {
         if (n_told < N && dice_below(&p.dice, 2) == 0)
-            tell(PSD_NOTE_END, n_told++ % PAIR_CLIENTS);
+            tell(PSD_COMMAND_END, n_told++ % PAIR_CLIENTS);
         if (n_said < N && dice_below(&p.dice, 2) == 0)
-            n_said++, pair_say(&p, &(struct psd_note){.kind = PSD_NOTE_FILLED});
+            n_said++, pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         if (dice_below(&p.dice, 200) == 0)
             pair_cut(&p);
-        while (pair_told(&p.other, &note)) {
-            ck_assert_int_eq(note.kind, PSD_NOTE_END);
-            ck_assert_uint_eq(note.client, n_heard++ % PAIR_CLIENTS);
+        while (pair_told(&p.other, &msg)) {
+            ck_assert_int_eq(msg.kind, PSD_COMMAND_END);
+            ck_assert_uint_eq(msg.client, n_heard++ % PAIR_CLIENTS);
         }
     }
     p.lose_percent = 0;
     pair_pass_ms(&p, 5000);
     ck_assert_uint_eq(p.head.lanes_filled, N);
-    ck_assert(!pair_told(&p.other, &note));
+    ck_assert(!pair_told(&p.other, &msg));
     ck_assert_uint_eq(server()->n_lost, 0);
 }
 END_TEST
 
 START_TEST(a_cut_connection_costs_no_place)
 {
-    tell(PSD_NOTE_END, 1);
-    assert_told(PSD_NOTE_END, 1);
+    tell(PSD_COMMAND_END, 1);
+    assert_told(PSD_COMMAND_END, 1);
     for (uint32_t i = 2; i < 6; i++) {
         pair_cut(&p);
-        tell(PSD_NOTE_END, i);
-        pair_say(&p, &(struct psd_note){.kind = PSD_NOTE_FILLED});
-        assert_told(PSD_NOTE_END, i);
+        tell(PSD_COMMAND_END, i);
+        pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
+        assert_told(PSD_COMMAND_END, i);
         PAIR_WHILE(&p, p.head.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
     }
     ck_assert_uint_eq(server()->n_lost, 0);
@@ -130,18 +130,18 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         PAIR_WHILE(&p, server()->here, "the server that stands is not lost");
         set_silence(3600);
         pair_stand(&p, false);
-        PAIR_WHILE(&p, !server()->here || !p.other.follow.placed, "it is not back");
+        PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "it is not back");
         for (uint32_t i = 0; i < 20; i++) {
-            tell(PSD_NOTE_HOLD, i % PAIR_CLIENTS);
+            tell(PSD_COMMAND_HOLD, i % PAIR_CLIENTS);
             pair_pass_ms(&p, 300);
         }
-        struct psd_note note;
+        struct psd_lane_message msg;
         uint32_t n_held = 0;
         PAIR_WHILE(&p, n_held < 20, "of 20 orders %u arrive", n_held)
         {
-            while (pair_told(&p.other, &note))
-                if (note.kind == PSD_NOTE_HOLD)
-                    ck_assert_uint_eq(note.client, n_held++ % PAIR_CLIENTS);
+            while (pair_told(&p.other, &msg))
+                if (msg.kind == PSD_COMMAND_HOLD)
+                    ck_assert_uint_eq(msg.client, n_held++ % PAIR_CLIENTS);
         }
         ck_assert_uint_eq(server()->n_lost, round);
     }
@@ -151,10 +151,10 @@ END_TEST
 START_TEST(a_head_that_slept_loses_nobody)
 {
     set_silence(5);
-    psd_team_tick(&p.head);
+    psd_cluster_tick(&p.head);
     pair_stand(&p, true); /* it would be heard on the way */
     test_clock_advance_ms(60000);
-    psd_team_tick(&p.head);
+    psd_cluster_tick(&p.head);
     ck_assert(server()->here);
     pair_stand(&p, false);
     pair_pass_ms(&p, 1000);
@@ -179,14 +179,14 @@ static bool is_held(const char *name, Ps__ToClient__WhatCase what)
         m.alive = &alive;
     else
         m.error = &error;
-    return psd_team_holds_back(&p.head, (const unsigned char *)name, strlen(name), &m);
+    return psd_cluster_holds_back(&p.head, (const unsigned char *)name, strlen(name), &m);
 }
 
 START_TEST(a_server_that_stands_still_silences_nobody)
 {
     PAIR_WHILE(&p, is_held("a", PS__TO_CLIENT__WHAT_WELCOME), "a Welcome waits for nothing");
     pair_stand(&p, true);
-    tell(PSD_NOTE_END, 1);
+    tell(PSD_COMMAND_END, 1);
     pair_pass_ms(&p, 1000);
     for (int i = 0; i < 1000; i++) {
         ck_assert(!is_held("a", PS__TO_CLIENT__WHAT_ALIVE)); /* a heart that beats is answered */
@@ -197,8 +197,8 @@ START_TEST(a_server_that_stands_still_silences_nobody)
     }
     ck_assert(is_held("c", PS__TO_CLIENT__WHAT_BEGUN));
     pair_stand(&p, false);
-    assert_told(PSD_NOTE_END, 1);
-    PAIR_WHILE(&p, p.head.team.letters != NULL, "letters are not sent");
+    assert_told(PSD_COMMAND_END, 1);
+    PAIR_WHILE(&p, p.head.cluster.held_messages != NULL, "letters are not sent");
     ck_assert(!is_held("a", PS__TO_CLIENT__WHAT_WELCOME));
 }
 END_TEST
@@ -208,14 +208,14 @@ START_TEST(an_enlist_that_was_said_to_another_head_is_passed_by)
 {
     Ps__ToServer *m = ps_control_unpack_to_server(p.enlist, p.enlist_bytes);
     ck_assert(m != NULL && m->what_case == PS__TO_SERVER__WHAT_ENLIST);
-    psd_team_close(&p.head);
-    p.head.team = (struct psd_team){.run = 0};
-    ck_assert_int_eq(psd_team_open(&p.head), 0);
+    psd_cluster_close(&p.head);
+    p.head.cluster = (struct psd_cluster){.run = 0};
+    ck_assert_int_eq(psd_cluster_open(&p.head), 0);
     struct psd_peer late = {.id = (const unsigned char *)"late", .id_bytes = 4, .address = "the wire"};
-    psd_team_enlist(&p.head, &late, m->enlist);
+    psd_cluster_register(&p.head, &late, m->enlist);
     ck_assert(!server()->enlisted && !server()->here);
-    PAIR_WHILE(&p, !server()->here || !p.other.follow.placed, "the server finds no place at the next head");
-    psd_team_enlist(&p.head, &late, m->enlist);
+    PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "the server finds no place at the next head");
+    psd_cluster_register(&p.head, &late, m->enlist);
     ck_assert(server()->here && server()->n_lost == 0);
     ck_assert_uint_eq(p.n_complete, 2);
     ps_control_free_to_server(m);
@@ -234,18 +234,18 @@ static struct psd_center *make_center(void)
     return center;
 }
 
-static unsigned told_of(enum psd_note_kind kind)
+static unsigned told_of(enum psd_lane_message_kind kind)
 {
-    struct psd_note note;
+    struct psd_lane_message msg;
     unsigned n = 0;
-    while (pair_told(&p.head, &note))
-        n += note.kind == kind;
+    while (pair_told(&p.head, &msg))
+        n += msg.kind == kind;
     return n;
 }
 
 static void own_lane_holds(void)
 {
-    psd_job_take_note(&p.head, p.head.lanes[0], &(struct psd_note){.kind = PSD_NOTE_HELD, .a = 7});
+    psd_job_take_message(&p.head, p.head.lanes[0], &(struct psd_lane_message){.kind = PSD_LANE_HELD, .a = 7});
 }
 
 static void lose_server(void)
@@ -277,11 +277,11 @@ START_TEST(the_last_checkpoint_waits_for_no_server_that_is_lost)
         lose_server();
     if (ends[_i].drained == BEFORE_THE_HOLD)
         drain();
-    told_of(PSD_NOTE_HOLD);
-    ck_assert_int_eq(psd_saver_start(&p.head, &(struct ps_error){""}), 0);
-    ck_assert_uint_eq(told_of(PSD_NOTE_HOLD), 1);
+    told_of(PSD_COMMAND_HOLD);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_uint_eq(told_of(PSD_COMMAND_HOLD), 1);
     own_lane_holds();
-    ck_assert_uint_eq(told_of(PSD_NOTE_SNAPSHOT),
+    ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT),
                       ends[_i].lost == BEFORE_THE_HOLD && ends[_i].drained == BEFORE_THE_HOLD);
     ck_assert(p.head.membership.holding ==
               (ends[_i].lost != BEFORE_THE_HOLD || ends[_i].drained != BEFORE_THE_HOLD));
@@ -300,10 +300,10 @@ START_TEST(a_job_that_goes_on_waits_for_the_lost_servers_lanes)
 {
     struct psd_center *center = make_center();
     lose_server();
-    ck_assert_int_eq(psd_saver_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
     own_lane_holds();
     ck_assert(p.head.membership.holding);
-    ck_assert_uint_eq(told_of(PSD_NOTE_SNAPSHOT), 0);
+    ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT), 0);
     p.head.center = NULL;
     free(center);
 }
@@ -313,7 +313,7 @@ END_TEST
 START_TEST(a_server_without_its_head_waits_for_no_round)
 {
     struct psd_center *center = make_center();
-    struct psd_note note;
+    struct psd_lane_message msg;
     bool *forgotten = calloc(p.other.sessions.n_slots, sizeof *forgotten);
     Ps__Snapshot what = PS__SNAPSHOT__INIT;
     what.what = PSD_SAVE_NEWEST;
@@ -321,18 +321,18 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
     p.other.center = center;
     p.other.center_whole = true;
     p.other.state = PSD_STATE_READY;
-    psd_team_save(&p.head, &what, 9);
-    assert_told(PSD_NOTE_SNAPSHOT, 0);
-    ck_assert(p.other.saver.busy && p.other.saver.round == 9);
+    psd_cluster_save(&p.head, &what, 9);
+    assert_told(PSD_COMMAND_SNAPSHOT, 0);
+    ck_assert(p.other.checkpointer.busy && p.other.checkpointer.round == 9);
     p.other.n_stops = 2;
-    psd_follow_stop(&p.other, "SIGTERM");
-    while (pair_told(&p.other, &note)) {
-        ck_assert_int_eq(note.kind, PSD_NOTE_END);
-        forgotten[note.client] = true;
+    psd_follower_stop(&p.other, "SIGTERM");
+    while (pair_told(&p.other, &msg)) {
+        ck_assert_int_eq(msg.kind, PSD_COMMAND_END);
+        forgotten[msg.client] = true;
     }
     for (uint32_t i = 0; i < p.other.sessions.n_slots; i++)
         ck_assert_msg(forgotten[i], "the lane waits for client %u", i);
-    ck_assert(p.other.follow.has_waiting); /* what was asked for before is not the last */
+    ck_assert(p.other.follower.has_waiting); /* what was asked for before is not the last */
     p.other.center = NULL;
     free(forgotten);
     free(center);

@@ -190,23 +190,23 @@ START_TEST(members_that_cannot_be_are_not_taken)
     uint64_t seqs[8], some[] = {5, 6, 7};
     struct psd_members m = {.ranks = ranks, .seqs = seqs};
     Ps__NoteMembers n = PS__NOTE_MEMBERS__INIT;
-    ck_assert(!psd_note_members(NULL, 8, &m));
+    ck_assert(!psd_lane_message_members(NULL, 8, &m));
     n.from = 9;
     n.ranks = good;
     n.seqs = some;
     n.n_ranks = n.n_seqs = 3;
-    ck_assert(psd_note_members(&n, 8, &m));
+    ck_assert(psd_lane_message_members(&n, 8, &m));
     ck_assert(m.from == 9 && m.n == 3 && ranks[2] == 7 && seqs[2] == 7);
     n.n_seqs = 2;
-    ck_assert(!psd_note_members(&n, 8, &m));
+    ck_assert(!psd_lane_message_members(&n, 8, &m));
     n.n_seqs = 0;
-    ck_assert(psd_note_members(&n, 8, &m));
-    ck_assert(!psd_note_members(&n, 2, &m)); /* more than there are slots */
+    ck_assert(psd_lane_message_members(&n, 8, &m));
+    ck_assert(!psd_lane_message_members(&n, 2, &m)); /* more than there are slots */
     n.n_ranks = 2;
     n.ranks = back;
-    ck_assert(!psd_note_members(&n, 8, &m));
+    ck_assert(!psd_lane_message_members(&n, 8, &m));
     n.ranks = far;
-    ck_assert(!psd_note_members(&n, 8, &m));
+    ck_assert(!psd_lane_message_members(&n, 8, &m));
 }
 END_TEST
 
@@ -225,7 +225,7 @@ static const struct {
 START_TEST(servers_that_differ_are_told_where)
 {
     char sentence[400] = "x";
-    psd_team_compare(configurations[_i].head, configurations[_i].other, sentence, sizeof sentence);
+    psd_cluster_compare(configurations[_i].head, configurations[_i].other, sentence, sizeof sentence);
     if (configurations[_i].says[0] == 0)
         ck_assert_str_eq(sentence, "");
     ck_assert_msg(strstr(sentence, configurations[_i].says) != NULL, "'%s'", sentence);

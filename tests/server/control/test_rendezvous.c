@@ -17,7 +17,7 @@ struct told {
 };
 
 static struct told told[PEERS];
-static struct psd_meetings table;
+static struct psd_rendezvous table;
 
 static uint32_t index_of(const struct psd_peer *peer)
 {
@@ -51,12 +51,12 @@ static void refuse(void *arg, const struct psd_peer *peer, uint32_t code, const 
 static void setup(void)
 {
     memset(told, 0, sizeof told);
-    table = (struct psd_meetings){.voice = {met, refuse, told}};
+    table = (struct psd_rendezvous){.voice = {met, refuse, told}};
 }
 
 static void teardown(void)
 {
-    psd_meetings_finish(&table);
+    psd_rendezvous_finish(&table);
     ck_assert_uint_eq(table.n, 0);
     ck_assert_uint_eq(table.n_places, 0);
 }
@@ -81,7 +81,7 @@ static Ps__Meet meet_of(uint32_t i, const char *clique, uint32_t members, int ra
 static void take(uint32_t i, const Ps__Meet *m, uint64_t now_ms)
 {
     struct psd_peer peer = {.id = (const unsigned char *)&i, .id_bytes = sizeof i, .address = "host"};
-    psd_meetings_take(&table, &peer, m, now_ms);
+    psd_rendezvous_take(&table, &peer, m, now_ms);
 }
 
 static void say(uint32_t i, const char *clique, uint32_t members, int rank, uint64_t now_ms)
@@ -189,9 +189,9 @@ START_TEST(those_who_are_missing_are_named_at_the_deadline)
     say(2, "x", 4, -1, 1500); /* does not fit */
     say(0, "x", 5, 3, 2000);
     say(1, "x", 5, -1, 2000);
-    psd_meetings_tick(&table, 2999);
+    psd_rendezvous_tick(&table, 2999);
     ck_assert_uint_eq(told[0].refusals + told[1].refusals, 0);
-    psd_meetings_tick(&table, 3000);
+    psd_rendezvous_tick(&table, 3000);
     for (int i = 0; i < 2; i++) {
         ck_assert_uint_eq(told[i].refusals, 1);
         ck_assert_uint_eq(told[i].code, PS__CODE__CLIQUE);
@@ -207,7 +207,7 @@ END_TEST
 START_TEST(many_that_are_missing_are_counted)
 {
     say(0, "x", 1024, -1, 0);
-    psd_meetings_tick(&table, 3000);
+    psd_rendezvous_tick(&table, 3000);
     ck_assert_ptr_nonnull(strstr(told[0].sentence, "missing: ranks 1, 2, 3,"));
     ck_assert_ptr_nonnull(strstr(told[0].sentence, ", 16 and 1007 more"));
 }
@@ -222,7 +222,7 @@ START_TEST(who_is_silent_or_leaves_is_forgotten)
     m.wait_ms = 60000;
     take(1, &m, 0);
     take(1, &m, PSD_MEETING_SILENCE_MS);
-    psd_meetings_tick(&table, PSD_MEETING_SILENCE_MS + 1); /* 0 is gone, and its rank free */
+    psd_rendezvous_tick(&table, PSD_MEETING_SILENCE_MS + 1); /* 0 is gone, and its rank free */
     ck_assert_uint_eq(table.n_places, 1);
     m.leave = true;
     take(1, &m, PSD_MEETING_SILENCE_MS + 2);
@@ -231,7 +231,7 @@ START_TEST(who_is_silent_or_leaves_is_forgotten)
         say(i, "x", 3, (int)i - 2, PSD_MEETING_SILENCE_MS + 3);
     ck_assert_str_eq(told[4].members, "a2/20 a3/30 a4/40 ");
     ck_assert_uint_eq(told[0].mets + told[1].mets, 0);
-    psd_meetings_tick(&table, 3 * PSD_MEETING_SILENCE_MS); /* what has met is forgotten too */
+    psd_rendezvous_tick(&table, 3 * PSD_MEETING_SILENCE_MS); /* what has met is forgotten too */
     ck_assert_uint_eq(table.n, 0);
     ck_assert_uint_eq(told[4].refusals, 0);
 }
@@ -316,7 +316,7 @@ START_TEST(floods_end_at_the_bounds)
         say(i, names[i % PSD_MEETINGS_MAX], 1000, -1, 0);
     ck_assert_uint_eq(table.n_places, PSD_MEETING_PLACES_MAX);
     ck_assert_uint_eq(told[PEERS - 1].code, PS__CODE__FULL);
-    psd_meetings_tick(&table, PSD_MEETING_SILENCE_MS + 1);
+    psd_rendezvous_tick(&table, PSD_MEETING_SILENCE_MS + 1);
     ck_assert_uint_eq(table.n + table.n_places, 0);
     say(0, "x", 2, -1, 6000);
     say(1, "x", 2, -1, 6000);

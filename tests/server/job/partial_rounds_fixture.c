@@ -27,15 +27,15 @@ static uint32_t chunks_of(const struct cut_rig *c, uint32_t lane)
 /* What a lane has said to the loop. */
 static void hear(struct cut_rig *c)
 {
-    struct psd_note note;
+    struct psd_lane_message msg;
     for (uint32_t i = 0; i < CUT_LANES; i++)
-        while (psd_ring_take(c->rig.lanes[i]->out, &note)) {
-            if (note.kind == PSD_NOTE_BEGUN || note.kind == PSD_NOTE_LANDED)
-                psd_cuts_begun(&c->d, c->rig.lanes[i], &note);
-            else if (note.kind == PSD_NOTE_OVER)
-                psd_cuts_over(&c->d, c->rig.lanes[i], note.a);
+        while (psd_queue_take(c->rig.lanes[i]->out, &msg)) {
+            if (msg.kind == PSD_LANE_BEGUN || msg.kind == PSD_LANE_LANDED)
+                psd_partial_rounds_begun(&c->d, c->rig.lanes[i], &msg);
+            else if (msg.kind == PSD_LANE_OVER)
+                psd_partial_rounds_over(&c->d, c->rig.lanes[i], msg.a);
             else
-                ck_abort_msg("lane %u says %d", i, note.kind);
+                ck_abort_msg("lane %u says %d", i, msg.kind);
         }
 }
 
@@ -61,7 +61,7 @@ void cut_join(struct cut_rig *c, uint32_t client)
     s->incarnation = incarnation;
     rig_admit(&c->rig, client, incarnation, PSD_PHASE_ACTIVE, false);
     start(c, client);
-    psd_cuts_consider(&c->d);
+    psd_partial_rounds_consider(&c->d);
 }
 
 void cut_leave(struct cut_rig *c, uint32_t client)
@@ -69,9 +69,10 @@ void cut_leave(struct cut_rig *c, uint32_t client)
     c->clients[client].in_job = false;
     c->d.sessions.slots[client].state = PSD_SESSION_VACANT;
     for (uint32_t i = 0; i < CUT_LANES; i++)
-        rig_tell(&c->rig, i,
-                 &(struct psd_note){.kind = PSD_NOTE_END, .client = client, .a = PS__CODE__EVICTED});
-    psd_cuts_forget(&c->d, client);
+        rig_tell(
+            &c->rig, i,
+            &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = client, .a = PS__CODE__EVICTED});
+    psd_partial_rounds_forget(&c->d, client);
 }
 
 void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
@@ -133,7 +134,7 @@ bool cut_is_done(const struct cut_rig *c, uint32_t client)
     return c->clients[client].left == 0;
 }
 
-/* False: the road is full. */
+/* False: the transport is full. */
 static bool send_next(struct cut_rig *c, uint32_t client, uint32_t lane)
 {
     struct cut_client *k = &c->clients[client];
@@ -230,7 +231,7 @@ static void turn(struct cut_rig *c)
 void cut_turn(struct cut_rig *c)
 {
     turn(c);
-    if (c->d.cuts.lanes_under_way == 0)
+    if (c->d.partial_rounds.lanes_under_way == 0)
         test_clock_advance_ms(1);
 }
 
@@ -286,8 +287,8 @@ void cut_await_waiting(struct cut_rig *c, uint32_t client)
 
 void cut_await_candidates(struct cut_rig *c, uint32_t n)
 {
-    TURN_WHILE(c, c->d.cuts.n < n, "%u exchanges are not candidates", n);
-    ck_assert_uint_eq(c->d.cuts.n, n);
+    TURN_WHILE(c, c->d.partial_rounds.n < n, "%u exchanges are not candidates", n);
+    ck_assert_uint_eq(c->d.partial_rounds.n, n);
 }
 
 static uint32_t leave_who_are_done(struct cut_rig *c)

@@ -37,11 +37,12 @@ START_TEST(periods_follow_the_speeds)
     double speeds[MOST];
     size_t n = 0;
     for (int i = 0; i < MOST; i++)
-        if (psd_tempo_speed(rows[_i].told[i]) > 0)
-            speeds[n++] = psd_tempo_speed(rows[_i].told[i]);
-    double fastest = n > 0 ? psd_tempo_fastest(speeds, n) : 0;
+        if (psd_dynamic_period_speed(rows[_i].told[i]) > 0)
+            speeds[n++] = psd_dynamic_period_speed(rows[_i].told[i]);
+    double fastest = n > 0 ? psd_dynamic_period_fastest(speeds, n) : 0;
     for (int i = 0; i < MOST && rows[_i].planned[i] > 0; i++) {
-        uint32_t period = psd_tempo_period(rows[_i].period, 1, psd_tempo_speed(rows[_i].told[i]), fastest);
+        uint32_t period = psd_dynamic_period_period(rows[_i].period, 1,
+                                                    psd_dynamic_period_speed(rows[_i].told[i]), fastest);
         ck_assert_msg(period == rows[_i].planned[i], "worker %d at %g steps/s: %u, not %u", i,
                       rows[_i].told[i], period, rows[_i].planned[i]);
     }
@@ -60,12 +61,13 @@ START_TEST(no_word_leads_out_of_range)
         for (int i = 0; i < MOST; i++) {
             uint64_t bits = dice_bits(&dice);
             memcpy(&told[i], &bits, sizeof bits);
-            if (psd_tempo_speed(told[i]) > 0)
-                speeds[n++] = psd_tempo_speed(told[i]);
+            if (psd_dynamic_period_speed(told[i]) > 0)
+                speeds[n++] = psd_dynamic_period_speed(told[i]);
         }
-        double fastest = n > 0 ? psd_tempo_fastest(speeds, n) : 0;
+        double fastest = n > 0 ? psd_dynamic_period_fastest(speeds, n) : 0;
         for (int i = 0; i < MOST; i++) {
-            uint32_t planned = psd_tempo_period(period, fewest, psd_tempo_speed(told[i]), fastest);
+            uint32_t planned =
+                psd_dynamic_period_period(period, fewest, psd_dynamic_period_speed(told[i]), fastest);
             if (planned < fewest || planned > period)
                 ck_abort_msg("%g steps/s: a period of %u of %u", told[i], planned, period);
         }

@@ -53,8 +53,8 @@ START_TEST(the_first_make_the_round_and_the_last_is_dropped)
     assert_taken(2, 1, 0);
     assert_taken(1, 0, 1);
     ck_assert_uint_eq(c.clients[1].lowest, 1);
-    ck_assert_uint_eq(c.d.cuts.dropped, 1);
-    ck_assert_uint_eq(psd_cuts_dropped(&c.d, 1), 1);
+    ck_assert_uint_eq(c.d.partial_rounds.dropped, 1);
+    ck_assert_uint_eq(psd_partial_rounds_dropped(&c.d, 1), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.version), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.exchanges[0]), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.exchanges[1]), 0);
@@ -154,9 +154,9 @@ START_TEST(the_grace_ends)
     begin_all((const uint32_t[]){0, 1}, 2);
     cut_await_candidates(&c, 2);
     test_clock_advance_ms(30000 - 2); /* a turn has gone since */
-    ck_assert_uint_eq(c.d.cuts.n_closed, 0);
+    ck_assert_uint_eq(c.d.partial_rounds.n_closed, 0);
     test_clock_advance_ms(1);
-    ck_assert_uint_eq(c.d.cuts.n_closed, 1);
+    ck_assert_uint_eq(c.d.partial_rounds.n_closed, 1);
     cut_await(&c, 0);
     cut_await(&c, 1);
     play((const uint32_t[]){2}, 1);
@@ -221,9 +221,9 @@ START_TEST(a_member_that_stops_is_left_behind)
     c.clients[1].frozen = true;
     cut_pass_ms(&c, 2000); /* 20 looks find it silent; the next one is one too many */
     ck_assert(!cut_is_done(&c, 0));
-    ck_assert_uint_eq(c.d.cuts.dropped, 0);
+    ck_assert_uint_eq(c.d.partial_rounds.dropped, 0);
     cut_pass_ms(&c, 200); /* the first of them may have seen what it did before */
-    ck_assert_uint_eq(c.d.cuts.dropped, 1);
+    ck_assert_uint_eq(c.d.partial_rounds.dropped, 1);
     cut_await(&c, 0);
     play((const uint32_t[]){2}, 1); /* made of the center before that round */
     for (int i = 0; i < 3; i++)
@@ -252,7 +252,7 @@ START_TEST(a_member_that_is_slow_is_waited_for)
     cut_await_applied(&c, 0, 2);
     cut_pass_ms(&c, c.d.cfg.limits.silence_s * 1000 - 1000);
     ck_assert(!cut_is_done(&c, 0));
-    ck_assert_uint_eq(c.d.cuts.dropped, 0);
+    ck_assert_uint_eq(c.d.partial_rounds.dropped, 0);
     c.clients[1].most = 0;
     cut_await(&c, 0);
     cut_await(&c, 1);
@@ -284,7 +284,7 @@ START_TEST(what_was_given_up_is_waited_for_by_nobody)
 }
 END_TEST
 
-/* A client that begins exchange after exchange without an answer is no more to the rings than any other. */
+/* A client that begins exchange after exchange without an answer is no more to the queues than any other. */
 START_TEST(a_flood_of_beginnings_fills_no_ring)
 {
     cut_open(&c, quorum_3, 3);

@@ -29,7 +29,7 @@ static struct psd *begin(void)
 
 static void end(struct psd *d)
 {
-    psd_timer_close(&d->cuts.timer, NULL);
+    psd_timer_close(&d->partial_rounds.timer, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     psd_membership_finish(d);
     psd_sessions_finish(&d->sessions);

@@ -14,7 +14,7 @@
 
 enum { PATIENCE_MS = 60000 }; /* ends a hang */
 
-/* The road with bodies that their senders can still write in. */
+/* The transport with bodies that their senders can still write in. */
 static struct {
     struct ps_transport row;
     const struct ps_transport *real;
@@ -66,15 +66,16 @@ static void lane_open(struct rig *r, uint32_t i)
 {
     struct ps_error err = {""};
     /* One link has in flight what all clients have, and what those had who left. */
-    const struct ps_road_limits limits = {.max_body_bytes = RIG_MAX_BODY, .window_chunks = 16 * RIG_SLOTS};
+    const struct ps_transport_limits limits = {.max_body_bytes = RIG_MAX_BODY,
+                                               .window_chunks = 16 * RIG_SLOTS};
     const struct psd_lane_options opt = {.index = i, .shared = &r->shared};
     ck_assert_msg(psd_lane_create(&opt, &r->lanes[i], &err) == 0, "%s", err.text);
-    ck_assert_msg(psd_lane_add_road(r->lanes[i], r->transport, r->hub, "tcp://127.0.0.1:0", &limits, &err) ==
+    ck_assert_msg(psd_lane_add_port(r->lanes[i], r->transport, r->hub, "tcp://127.0.0.1:0", &limits, &err) ==
                       0,
                   "%s", err.text);
     ck_assert_msg(r->by_hand || psd_lane_start(r->lanes[i], &err) == 0, "%s", err.text);
     ck_assert_msg(
-        r->transport->link_open(r->client_hub, r->lanes[i]->roads[0].url, &limits, &r->links[i], &err) == 0,
+        r->transport->link_open(r->client_hub, r->lanes[i]->ports[0].url, &limits, &r->links[i], &err) == 0,
         "%s", err.text);
 }
 
@@ -92,7 +93,7 @@ void *rig_raw(struct rig *r)
     r->raw = zmq_socket(r->context, ZMQ_DEALER);
     zmq_setsockopt(r->raw, ZMQ_LINGER, &zero, sizeof zero);
     zmq_setsockopt(r->raw, ZMQ_RCVTIMEO, &patience, sizeof patience);
-    ck_assert_int_eq(zmq_connect(r->raw, r->lanes[0]->roads[0].url), 0);
+    ck_assert_int_eq(zmq_connect(r->raw, r->lanes[0]->ports[0].url), 0);
     return r->raw;
 }
 
@@ -115,7 +116,7 @@ static void configure(struct rig *r, const char *rule, const char *const *settin
         ps_rule_find(rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&r->cfg.hyper, 1, false) : 0;
 }
 
-/* A rig's rings and vectors are megabytes. The heap keeps them for the next rig: fresh pages would cost more
+/* A rig's queues and vectors are megabytes. The heap keeps them for the next rig: fresh pages would cost more
  * than most tests, since `meson test` has malloc fill what it gives (MALLOC_PERTURB_). */
 static void keep_memory(void)
 {
@@ -156,7 +157,7 @@ static void await_taken(struct rig *r, uint32_t lane)
 {
     if (r->by_hand)
         psd_lane_take_notes(r->lanes[lane]);
-    const struct psd_ring *in = r->lanes[lane]->in;
+    const struct psd_queue *in = r->lanes[lane]->in;
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
     for (int i = 0; atomic_load(&in->taken) != atomic_load(&in->pushed); i++) {
         ck_assert_msg(unit_now_s() < deadline, "lane %u takes no notes", lane);
@@ -167,16 +168,16 @@ static void await_taken(struct rig *r, uint32_t lane)
     }
 }
 
-void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note)
+void rig_tell(struct rig *r, uint32_t lane, const struct psd_lane_message *msg)
 {
-    psd_ring_push(r->lanes[lane]->in, note);
+    psd_queue_push(r->lanes[lane]->in, msg);
     await_taken(r, lane);
 }
 
-static void tell_all(struct rig *r, const struct psd_note *note)
+static void tell_all(struct rig *r, const struct psd_lane_message *msg)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        psd_ring_push(r->lanes[i]->in, note);
+        psd_queue_push(r->lanes[i]->in, msg);
     for (uint32_t i = 0; i < r->n_lanes; i++)
         await_taken(r, i);
 }
@@ -200,7 +201,7 @@ void rig_fill_model(struct rig *r, const struct ps_tensor *tensors, size_t n, co
         memcpy(r->center->x, x, n_floats * sizeof *x);
     if (r->center->z != NULL)
         memcpy(r->center->z, r->center->x, n_floats * sizeof *x);
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = r->center});
 }
 
 void rig_resume(struct rig *r, struct psd_snapshot *s)
@@ -209,11 +210,11 @@ void rig_resume(struct rig *r, struct psd_snapshot *s)
     ck_assert_msg(psd_center_resume(&r->cfg, psd_admission_find(r->cfg.admission), s, &r->center, &err) == 0,
                   "%s", err.text);
     atomic_store(&r->shared.version, s->version);
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = r->center});
     rig_center(r); /* every lane has restored */
 }
 
-static void hear_all(struct rig *r, enum psd_note_kind kind)
+static void hear_all(struct rig *r, enum psd_lane_message_kind kind)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
         ck_assert_int_eq(rig_hear(r, i).kind, kind);
@@ -221,13 +222,13 @@ static void hear_all(struct rig *r, enum psd_note_kind kind)
 
 void rig_shut(struct rig *r)
 {
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_CLOSE});
-    hear_all(r, PSD_NOTE_CLOSED);
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE});
+    hear_all(r, PSD_LANE_CLOSED);
 }
 
 void rig_open_again(struct rig *r)
 {
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_OPEN});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
 }
 
 void rig_swap(struct rig *r, const char *rule, const char *const *settings)
@@ -235,19 +236,20 @@ void rig_swap(struct rig *r, const char *rule, const char *const *settings)
     struct psd_center *next;
     struct ps_error err = {""};
     uint64_t moves = 0;
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE});
-    hear_all(r, PSD_NOTE_RELEASED);
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
+    hear_all(r, PSD_LANE_RELEASED);
     configure(r, rule, settings);
     for (uint32_t i = 0; i < r->n_lanes; i++)
         moves = r->lanes[i]->stats.moves > moves ? r->lanes[i]->stats.moves : moves;
-    ck_assert_msg(psd_center_swap(&r->cfg, psd_admission_find(r->cfg.admission), r->center, &next, &err) == 0,
+    ck_assert_msg(psd_center_replace(&r->cfg, psd_admission_find(r->cfg.admission), r->center, &next, &err) ==
+                      0,
                   "%s", err.text);
     psd_center_take_over(next, r->center, atomic_load(&r->shared.version), moves);
     r->center = next;
     atomic_store(&r->shared.rounds, 0);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         atomic_store(&r->shared.clocks[i], 0);
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SLICE, .p = r->center});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = r->center});
 }
 
 void rig_close(struct rig *r)
@@ -269,34 +271,35 @@ void rig_close(struct rig *r)
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep)
 {
     tell_all(
-        r, &(struct psd_note){
-               .kind = PSD_NOTE_ADMIT, .client = client, .incarnation = incarnation, .a = phase, .b = keep});
+        r,
+        &(struct psd_lane_message){
+            .kind = PSD_COMMAND_ADMIT, .client = client, .incarnation = incarnation, .a = phase, .b = keep});
 }
 
 bool rig_heard(struct rig *r, uint32_t lane)
 {
-    struct psd_ring *out = r->lanes[lane]->out;
+    struct psd_queue *out = r->lanes[lane]->out;
     return atomic_load(&out->pushed) != atomic_load(&out->taken);
 }
 
-struct psd_note rig_hear(struct rig *r, uint32_t lane)
+struct psd_lane_message rig_hear(struct rig *r, uint32_t lane)
 {
-    struct psd_note note = {0};
+    struct psd_lane_message msg = {0};
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
-    while (!psd_ring_take(r->lanes[lane]->out, &note)) {
+    while (!psd_queue_take(r->lanes[lane]->out, &msg)) {
         struct pollfd fd = {.fd = r->lanes[lane]->out->wake_fd, .events = POLLIN};
         ck_assert_msg(unit_now_s() < deadline, "lane %u says nothing", lane);
         poll(&fd, 1, 10);
-        psd_ring_calm(r->lanes[lane]->out);
+        psd_queue_calm(r->lanes[lane]->out);
     }
-    return note;
+    return msg;
 }
 
 const float *rig_center(struct rig *r)
 {
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &r->center->snapshot});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .p = &r->center->snapshot});
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        ck_assert_int_eq(rig_hear(r, i).kind, PSD_NOTE_SNAPPED);
+        ck_assert_int_eq(rig_hear(r, i).kind, PSD_LANE_SNAPPED);
     return r->center->snapshot.center;
 }
 
@@ -387,8 +390,8 @@ void rig_send(struct rig *r, uint32_t lane, const struct ps_frame *f, const void
 
 static void serve_by_hand(struct psd_lane *lane)
 {
-    struct psd_arrival a = {.road = &lane->roads[0]};
-    while (a.road->transport->port_recv(a.road->port, &a.message) == 0)
+    struct psd_arrival a = {.port = &lane->ports[0]};
+    while (a.port->transport->port_recv(a.port->port, &a.message) == 0)
         psd_lane_serve(lane, &a, 0);
 }
 
@@ -437,18 +440,18 @@ void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks
     r->told = true;
     memcpy(r->ranks, ranks, n * sizeof *ranks);
     r->members = (struct psd_members){from, n, r->ranks};
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_MEMBERS, .p = &r->members});
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_GO});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = &r->members});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
 }
 
 uint64_t rig_hold(struct rig *r)
 {
     uint64_t first = 0;
-    tell_all(r, &(struct psd_note){.kind = PSD_NOTE_HOLD});
+    tell_all(r, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
     for (uint32_t i = 0; i < r->n_lanes; i++) {
-        struct psd_note note = rig_hear(r, i);
-        ck_assert_int_eq(note.kind, PSD_NOTE_HELD);
-        first = note.a > first ? note.a : first;
+        struct psd_lane_message msg = rig_hear(r, i);
+        ck_assert_int_eq(msg.kind, PSD_LANE_HELD);
+        first = msg.a > first ? msg.a : first;
     }
     r->told = false;
     return first;

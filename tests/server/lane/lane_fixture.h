@@ -36,7 +36,7 @@ struct reply {
 /* Starts the lanes. settings: "key=value" of the configuration, NULL-terminated; learning_rate is 1 unless
  * given. */
 void rig_open(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
-/* The same over a road whose bodies are PS_BODY_SHARED to the lanes. */
+/* The same over a transport whose bodies are PS_BODY_SHARED to the lanes. */
 void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const char *const *settings);
 /* The same with lanes that have no threads: rig_tell makes them take notes, rig_recv serve messages, and the
  * rest of a turn is left to psd_lane_turn. */
@@ -62,9 +62,9 @@ void rig_close(struct rig *r);
 void rig_admit(struct rig *r, uint32_t client, uint32_t incarnation, enum psd_phase phase, bool keep);
 /* The lane has taken it when this returns: what is sent from now on comes behind it. A lane looks at its
  * notes once a batch, and may be at a batch. */
-void rig_tell(struct rig *r, uint32_t lane, const struct psd_note *note);
+void rig_tell(struct rig *r, uint32_t lane, const struct psd_lane_message *msg);
 /* The next note of a lane; fails the test when none comes. */
-struct psd_note rig_hear(struct rig *r, uint32_t lane);
+struct psd_lane_message rig_hear(struct rig *r, uint32_t lane);
 /* Whether a lane has said something. */
 bool rig_heard(struct rig *r, uint32_t lane);
 
@@ -102,7 +102,7 @@ void rig_members(struct rig *r, uint64_t from, uint32_t n, const uint32_t *ranks
 /* Holds all lanes; the highest of what they say. */
 uint64_t rig_hold(struct rig *r);
 
-/* Whether the road has a bare socket to send over: not the in-process one. */
+/* Whether the transport has a bare socket to send over: not the in-process one. */
 bool rig_has_raw(void);
 /* A bare DEALER at lane 0, for what a link would never send; made when it is first asked for. */
 void *rig_raw(struct rig *r);

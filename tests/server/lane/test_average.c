@@ -184,7 +184,7 @@ START_TEST(average_starts_at_the_offer)
     rig_admit(&r, CLIENT, INC, PSD_PHASE_OFFERING, false);
     rig_exchange(&r, PS_FRAME_OFFER, CLIENT, INC, 1, start, 0);
     for (uint32_t lane = 0; lane < LANES; lane++)
-        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_FILLED);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_FILLED);
     ck_assert_mem_eq(rig_center(&r), start, sizeof start);
     ck_assert_mem_eq(rig_average(&r), start, sizeof start);
     throw_message(&dice);

@@ -339,7 +339,7 @@ START_TEST(payloads_that_are_not_finite_end_the_session)
     rig_ask(&r, 0, &f, body, c->payload_bytes(f.count), &reply);
     ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
     assert_says(reply.sentence, "not finite");
-    ck_assert_uint_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
+    ck_assert_uint_eq(rig_hear(&r, 0).kind, PSD_LANE_FAULT);
     const float *x = rig_center(&r);
     for (int i = 0; i < N; i++)
         assert_quick(isfinite(x[i]));

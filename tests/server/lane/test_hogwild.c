@@ -123,9 +123,9 @@ START_TEST(disjoint_integer_updates_are_all_there)
     struct rig r;
     open_job(&r);
     for (uint32_t i = 0; i < CLIENTS; i++) {
-        const struct ps_road_limits limits = {RIG_MAX_BODY, 8};
+        const struct ps_transport_limits limits = {RIG_MAX_BODY, 8};
         pushers[i] = (struct pusher){.r = &r, .client = i, .pushes = PUSHES};
-        const char *url = r.lanes[i % LANES]->roads[0].url;
+        const char *url = r.lanes[i % LANES]->ports[0].url;
         ck_assert_msg(r.transport->link_open(r.client_hub, url, &limits, &pushers[i].link, &err) == 0, "%s",
                       err.text);
     }

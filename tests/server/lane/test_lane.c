@@ -222,7 +222,8 @@ START_TEST(ended_session_is_told_why)
     struct reply reply;
     open_job(&r, "sgd", NULL);
     struct ps_frame f = exchange_frame(&r, 1);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = CLIENT, .a = PS__CODE__EVICTED});
+    rig_tell(&r, 0,
+             &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = CLIENT, .a = PS__CODE__EVICTED});
     rig_ask_vector(&r, 0, &f, ones, &reply);
     check_refused(&reply, PS__CODE__EVICTED, "the session of client 1 has ended");
     check_untouched(&r);
@@ -317,9 +318,9 @@ START_TEST(body_may_lie_anywhere)
     unsigned char head[PS_FRAME_BYTES];
     int shifts = 16;
     open_job(&r, "sgd", NULL);
-    rig_tell(
-        &r, 0,
-        &(struct psd_note){.kind = PSD_NOTE_ADMIT, .client = 0, .incarnation = 9, .a = PSD_PHASE_ACTIVE});
+    rig_tell(&r, 0,
+             &(struct psd_lane_message){
+                 .kind = PSD_COMMAND_ADMIT, .client = 0, .incarnation = 9, .a = PSD_PHASE_ACTIVE});
     for (int k = 0; k < shifts; k++) {
         struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 0, 9, (uint64_t)k + 1, 0, 0);
         ps_frame_pack(&f, head);
@@ -373,11 +374,11 @@ START_TEST(what_is_not_finite_ends_the_session)
     ck_assert_uint_eq(reply.f.seq, 1);
     ck_assert_uint_eq(reply.f.begin, f.begin);
 
-    struct psd_note note = rig_hear(&r, 0);
-    ck_assert_int_eq(note.kind, PSD_NOTE_FAULT);
-    ck_assert_uint_eq(note.client, CLIENT);
-    ck_assert_uint_eq(note.incarnation, INC);
-    ck_assert_uint_eq(note.a, PS__CODE__VALUE);
+    struct psd_lane_message msg = rig_hear(&r, 0);
+    ck_assert_int_eq(msg.kind, PSD_LANE_FAULT);
+    ck_assert_uint_eq(msg.client, CLIENT);
+    ck_assert_uint_eq(msg.incarnation, INC);
+    ck_assert_uint_eq(msg.a, PS__CODE__VALUE);
 
     f = rig_frame(&r, PS_FRAME_EXCHANGE, CLIENT, INC, 2, 0, 1);
     rig_ask_vector(&r, 0, &f, ones, &reply);
@@ -415,7 +416,7 @@ START_TEST(offer_fills_the_center_and_begins_the_job)
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
         }
     for (uint32_t lane = 0; lane < LANES; lane++)
-        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_FILLED);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_FILLED);
     ck_assert_mem_eq(rig_center(&r), start, sizeof start);
     rig_exchange(&r, PS_FRAME_EXCHANGE, CLIENT, INC, 2, ones, 0);
     ck_assert_float_eq(rig_center(&r)[N - 1], start[N - 1] - 1);
@@ -433,7 +434,7 @@ START_TEST(retried_offer_is_answered_and_changes_nothing)
     rig_fill(&r, N, NULL);
     rig_admit(&r, CLIENT, INC, PSD_PHASE_OFFERING, false);
     rig_exchange(&r, PS_FRAME_OFFER, CLIENT, INC, 1, start, 0);
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FILLED);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_FILLED);
     struct ps_frame f = rig_frame(&r, PS_FRAME_OFFER, CLIENT, INC, 1, 0, 4);
     rig_ask_vector(&r, 0, &f, message, &reply);
     ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
@@ -460,9 +461,9 @@ START_TEST(bad_offer_ends_the_session)
     struct ps_frame f = rig_frame(&r, PS_FRAME_OFFER, CLIENT, INC, 1, 0, 0);
     rig_ask_vector(&r, 0, &f, start, &reply);
     check_refused(&reply, PS__CODE__VALUE, "1 values of floats 0 to");
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_SLICE}); /* the loop withdraws the job */
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_RELEASED);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_FAULT);
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE}); /* the loop withdraws the job */
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_RELEASED);
     rig_ask_vector(&r, 0, &f, ones, &reply);
     check_refused(&reply, PS__CODE__VALUE, "has ended");
     rig_close(&r);
@@ -473,7 +474,8 @@ END_TEST
  */
 START_TEST(an_offerer_that_ends_is_answered_by_each_lane_once)
 {
-    const struct psd_note end = {.kind = PSD_NOTE_END, .client = CLIENT, .a = PS__CODE__NO_SESSION};
+    const struct psd_lane_message end = {
+        .kind = PSD_COMMAND_END, .client = CLIENT, .a = PS__CODE__NO_SESSION};
     struct rig r;
     fill();
     rig_open(&r, "sgd", LANES, NULL);
@@ -486,12 +488,12 @@ START_TEST(an_offerer_that_ends_is_answered_by_each_lane_once)
         ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
     }
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        rig_tell(&r, lane, &(struct psd_note){.kind = PSD_NOTE_END, .client = 0}); /* another's */
+        rig_tell(&r, lane, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 0}); /* another's */
         rig_tell(&r, lane, &end);
         rig_tell(&r, lane, &end);
-        ck_assert_int_eq(rig_hear(&r, lane).kind, lane == 0 ? PSD_NOTE_FILLED : PSD_NOTE_UNFILLED);
-        rig_tell(&r, lane, &(struct psd_note){.kind = PSD_NOTE_SLICE});
-        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_RELEASED);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, lane == 0 ? PSD_LANE_FILLED : PSD_LANE_UNFILLED);
+        rig_tell(&r, lane, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_RELEASED);
     }
     rig_close(&r);
 }
@@ -533,10 +535,10 @@ START_TEST(slow_reader_loses_its_session)
         if (zmq_poll(&item, 1, 5) > 0)
             rig_raw_send(&r, head, sizeof head, "", 0);
     }
-    struct psd_note note = rig_hear(&r, 0);
-    ck_assert_int_eq(note.kind, PSD_NOTE_FAULT);
-    ck_assert_uint_eq(note.client, OBSERVER);
-    ck_assert_uint_eq(note.a, PS__CODE__EVICTED);
+    struct psd_lane_message msg = rig_hear(&r, 0);
+    ck_assert_int_eq(msg.kind, PSD_LANE_FAULT);
+    ck_assert_uint_eq(msg.client, OBSERVER);
+    ck_assert_uint_eq(msg.a, PS__CODE__EVICTED);
     rig_exchange(&r, PS_FRAME_EXCHANGE, CLIENT, INC, 1, ones, 0);
     rig_close(&r);
 }
@@ -554,8 +556,8 @@ START_TEST(notes_have_room_for_as_many_clients_as_may_come)
         ck_assert_int_eq(psd_shared_init(&shared, slots[i], 1), 0);
         ck_assert_msg(psd_lane_create(&(struct psd_lane_options){0, &shared}, &lane, &err) == 0, "%s",
                       err.text);
-        ck_assert_uint_ge(psd_ring_room(lane->in), 7 * slots[i]);
-        ck_assert_uint_ge(psd_ring_room(lane->out), 7 * slots[i]);
+        ck_assert_uint_ge(psd_queue_room(lane->in), 7 * slots[i]);
+        ck_assert_uint_ge(psd_queue_room(lane->out), 7 * slots[i]);
         psd_lane_destroy(lane);
         psd_shared_finish(&shared);
     }

@@ -71,7 +71,7 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
     ck_assert_uint_lt(psd_exchange_seq(r.shared.whole[0], INC, 0), 1);
     ask_chunk(&r, 0, 1, 0, 1, PS_FRAME_ANSWER);
     ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[0], INC, 0), 1);
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_WHOLE);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_WHOLE);
     ask_chunk(&r, 0, 2, 0, 0, PS_FRAME_ERROR);
     rig_swap(&r, "sgd", NULL);
     struct ps_frame old = rig_frame(&r, PS_FRAME_EXCHANGE, 1, INC, 1, 0, 0);
@@ -197,7 +197,7 @@ START_TEST(a_round_that_has_begun_is_finished)
     ck_assert_uint_eq(psd_exchange_seq(r.shared.whole[1], INC, 0), 1);
     for (uint32_t lane = 0; lane < LANES; lane++)
         while (rig_heard(&r, lane))
-            ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_WHOLE);
+            ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_WHOLE);
     rig_swap(&r, "add", NULL);
     assert_center(&r, (const double[]){1, 1});
     rig_close(&r);
@@ -244,14 +244,14 @@ START_TEST(a_serial_answer_is_given)
     rig_recv(&r, 1, &reply);
     rig_assert_silent(&r, 1, 0, INC);
     for (uint32_t i = 0; i < LANES; i++)
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_CLOSE});
+        rig_tell(&r, i, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE});
     for (uint32_t lane = 0; lane < LANES; lane++)
         for (uint32_t c = 0; c < P; c++) {
             rig_recv(&r, lane, &reply);
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
         }
     for (uint32_t lane = 0; lane < LANES; lane++)
-        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_CLOSED);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_CLOSED);
     rig_swap(&r, "sgd", NULL);
     assert_center(&r, (const double[]){1, 1});
     rig_close(&r);

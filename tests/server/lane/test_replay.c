@@ -352,7 +352,7 @@ START_TEST(fuzzed_frames_do_what_the_model_says)
         rig_raw_recv(&r, &reply);
         if (ends) {
             ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
-            ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
+            ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_FAULT);
         }
         if (ends || m.seq > UINT64_MAX / 2) { /* a flipped bit may use up the sequence */
             m.seq = m.landed = 0;

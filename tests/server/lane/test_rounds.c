@@ -303,9 +303,10 @@ START_TEST(a_message_that_is_not_finite_is_refused_whole)
     send_chunk(&r, 1, 1, 0, 0);
     rig_recv(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_FAULT);
     for (uint32_t i = 0; i < LANES; i++) /* as the loop does then */
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_END, .client = 1, .a = PS__CODE__VALUE});
+        rig_tell(&r, i,
+                 &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 1, .a = PS__CODE__VALUE});
     play_round(&r, 1, (const uint32_t[]){0, 2}, 2, NULL);
     const float *after = rig_center(&r);
     for (int i = 0; i < N; i++) {
@@ -338,9 +339,9 @@ START_TEST(a_round_ends_without_who_has_gone)
     send_chunk(&r, 0, 1, 0, 0);
     send_chunk(&r, 2, 1, 0, 0); /* is staged, and goes with its client */
     rig_assert_silent(&r, 0, OTHER, INC);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 2, .a = PS__CODE__EVICTED});
     rig_assert_silent(&r, 0, OTHER, INC);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 1, .a = PS__CODE__EVICTED});
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 1, .a = PS__CODE__EVICTED});
     recv_answer(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.client, 0);
     for (uint32_t i = 0; i < reply.f.count; i++)
@@ -391,8 +392,9 @@ START_TEST(a_snapshot_is_the_center_after_a_round)
     play_round(&r, 1, orders[0], P, NULL);
     ck_assert_uint_eq(rig_hold(&r), 1);
     for (uint32_t i = 0; i < LANES; i++) {
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 2, .p = &r.center->snapshot});
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
+        rig_tell(&r, i,
+                 &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .a = 2, .p = &r.center->snapshot});
+        rig_tell(&r, i, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
     }
     ck_assert(!rig_heard(&r, 0));
     for (uint32_t lane = 0; lane < LANES; lane++)
@@ -407,7 +409,7 @@ START_TEST(a_snapshot_is_the_center_after_a_round)
             }
         }
     for (uint32_t i = 0; i < LANES; i++)
-        ck_assert_int_eq(rig_hear(&r, i).kind, PSD_NOTE_SNAPPED);
+        ck_assert_int_eq(rig_hear(&r, i).kind, PSD_LANE_SNAPPED);
     play_round(&r, 3, orders[1], P, NULL);
     ck_assert_int_eq(memcmp(r.center->snapshot.center, answers[0], sizeof answers[0]), 0);
     ck_assert_uint_eq(r.center->snapshot.lane_clocks[0], 2);
@@ -419,7 +421,9 @@ static void end_all_but_the_newcomer(struct rig *r)
 {
     for (uint32_t lane = 0; lane < LANES; lane++)
         for (uint32_t i = 0; i < P; i++)
-            rig_tell(r, lane, &(struct psd_note){.kind = PSD_NOTE_END, .client = i, .a = PS__CODE__EVICTED});
+            rig_tell(
+                r, lane,
+                &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__EVICTED});
 }
 
 /* All members die in the middle of a round after which the lanes are to copy, and somebody has come
@@ -433,8 +437,9 @@ START_TEST(a_snapshot_outlives_the_members_of_its_round)
     open_job(&r, "sgd", sync_plain);
     rig_hold(&r);
     for (uint32_t i = 0; i < LANES; i++) {
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 1, .p = &r.center->snapshot});
-        rig_tell(&r, i, &(struct psd_note){.kind = PSD_NOTE_GO});
+        rig_tell(&r, i,
+                 &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .a = 1, .p = &r.center->snapshot});
+        rig_tell(&r, i, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
     }
     for (uint32_t i = 0; i < P; i++)
         send_chunk(&r, i, 1, 0, 0);
@@ -451,7 +456,7 @@ START_TEST(a_snapshot_outlives_the_members_of_its_round)
     }
     end_all_but_the_newcomer(&r);
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_NOTE_SNAPPED);
+        ck_assert_int_eq(rig_hear(&r, lane).kind, PSD_LANE_SNAPPED);
         recv_answer(&r, lane, &reply);
         ck_assert_uint_eq(reply.f.client, OTHER);
         ck_assert_uint_eq(reply.f.center_version, 2);
@@ -492,7 +497,7 @@ START_TEST(round_robin_applies_in_order_of_rank)
     }
     send_chunk(&r, 1, 2, 0, 0); /* it is rank 0's turn again */
     rig_assert_silent(&r, 0, OTHER, INC);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 0, .a = PS__CODE__EVICTED});
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 0, .a = PS__CODE__EVICTED});
     recv_answer(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.client, 1);
     rig_close(&r);
@@ -509,7 +514,7 @@ START_TEST(a_round_robin_round_ends_when_the_last_has_gone)
         send_chunk(&r, rank, 2, 0, 0);
         recv_answer(&r, 0, &reply);
     }
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_END, .client = 2, .a = PS__CODE__EVICTED});
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = 2, .a = PS__CODE__EVICTED});
     for (uint32_t rank = 0; rank < 2; rank++) {
         send_chunk(&r, rank, 3, 0, 0);
         recv_answer(&r, 0, &reply);

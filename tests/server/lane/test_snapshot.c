@@ -24,7 +24,7 @@ static void open_job(struct rig *r, const char *rule, const char *const *setting
 static void begin_snapshot(struct rig *r)
 {
     memcpy(before, r->center->x, sizeof before);
-    rig_tell(r, 0, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .p = &r->center->snapshot});
+    rig_tell(r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .p = &r->center->snapshot});
 }
 
 static void move(struct rig *r, uint8_t kind, uint64_t seq, uint32_t chunk)
@@ -41,7 +41,7 @@ static int finish_snapshot(struct rig *r)
     int turns = 0;
     for (; !rig_heard(r, 0); turns++)
         psd_lane_turn(r->lanes[0]);
-    ck_assert_int_eq(rig_hear(r, 0).kind, PSD_NOTE_SNAPPED);
+    ck_assert_int_eq(rig_hear(r, 0).kind, PSD_LANE_SNAPPED);
     return turns;
 }
 
@@ -127,7 +127,8 @@ START_TEST(a_round_that_begins_meanwhile_is_not_in_it)
     struct rig r;
     open_job(&r, "sgd", sync_plain);
     rig_members(&r, 0, 1, (const uint32_t[]){CLIENT});
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_SNAPSHOT, .a = 1, .p = &r.center->snapshot});
+    rig_tell(&r, 0,
+             &(struct psd_lane_message){.kind = PSD_COMMAND_SNAPSHOT, .a = 1, .p = &r.center->snapshot});
     for (uint32_t k = 0; k < CHUNKS; k++)
         move(&r, PS_FRAME_EXCHANGE, 1, k);
     memcpy(before, r.center->x, sizeof before);
@@ -145,9 +146,9 @@ START_TEST(a_slice_is_let_go_of_when_its_snapshot_is_whole)
     struct rig r;
     open_job(&r, "sgd", NULL);
     begin_snapshot(&r);
-    rig_tell(&r, 0, &(struct psd_note){.kind = PSD_NOTE_SLICE});
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_SNAPPED);
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_RELEASED);
+    rig_tell(&r, 0, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_SNAPPED);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_RELEASED);
     ck_assert_mem_eq(r.center->snapshot.center, before, sizeof before);
     rig_close(&r);
 }

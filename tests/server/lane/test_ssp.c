@@ -33,7 +33,9 @@ static void send_chunk(struct rig *r, uint32_t client, uint64_t seq, uint32_t la
 static void end(struct rig *r, uint32_t client)
 {
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        rig_tell(r, i, &(struct psd_note){.kind = PSD_NOTE_END, .client = client, .a = PS__CODE__EVICTED});
+        rig_tell(
+            r, i,
+            &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = client, .a = PS__CODE__EVICTED});
 }
 
 /* The next answer is this client's, with this value of the center. */
@@ -336,7 +338,7 @@ START_TEST(what_cannot_be_staged_is_refused)
     send_chunk(&r, 1, 1, 0, 0);
     rig_recv(&r, 0, &reply);
     ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
-    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_NOTE_FAULT);
+    ck_assert_int_eq(rig_hear(&r, 0).kind, PSD_LANE_FAULT);
     ck_assert_float_eq(rig_center(&r)[3], 0); /* whole */
     rig_close(&r);
 }

@@ -19,7 +19,7 @@ static int replies, drops;
 static bool taken_back[CLIENTS];
 static float vectors[CLIENTS][N];
 
-static int open_port(struct ps_hub *hub, const char *url, const struct ps_road_limits *limits,
+static int open_port(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
     (void)hub, (void)url, (void)limits, (void)err;
@@ -97,19 +97,19 @@ static const struct ps_transport road = {.name = "test",
                                          .message_drop = drop,
                                          .message_move = move};
 
-static void tell(enum psd_note_kind kind, uint32_t client, uint64_t a, void *p)
+static void tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
-    struct psd_note said;
-    psd_ring_push(lane->in, &(struct psd_note){
-                                .kind = kind, .client = client, .incarnation = INCARNATION, .a = a, .p = p});
+    struct psd_lane_message said;
+    psd_queue_push(lane->in, &(struct psd_lane_message){
+                                 .kind = kind, .client = client, .incarnation = INCARNATION, .a = a, .p = p});
     psd_lane_take_notes(lane);
-    while (psd_ring_take(lane->out, &said))
+    while (psd_queue_take(lane->out, &said))
         continue;
 }
 
 static void open_lane(const char *admission)
 {
-    static const struct ps_road_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
+    static const struct ps_transport_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
     static uint32_t ranks[] = {0, 1};
     struct ps_tensor model = {(char[]){"x"}, 0, {N}, 1, PS_ROLE_PARAM};
     struct psd_members members = {.from = 0, .n = CLIENTS, .ranks = ranks};
@@ -130,13 +130,13 @@ static void open_lane(const char *admission)
     ck_assert_int_eq(psd_shared_init(&shared, CLIENTS, 1), 0);
     shared.alpha = 0.5f;
     ck_assert_int_eq(psd_lane_create(&opt, &lane, &err), 0);
-    ck_assert_int_eq(psd_lane_add_road(lane, &road, NULL, "", &limits, &err), 0);
-    tell(PSD_NOTE_SLICE, 0, 0, center);
+    ck_assert_int_eq(psd_lane_add_port(lane, &road, NULL, "", &limits, &err), 0);
+    tell(PSD_COMMAND_SLICE, 0, 0, center);
     for (uint32_t i = 0; i < CLIENTS; i++)
-        tell(PSD_NOTE_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
+        tell(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
     if (lane->rounds != NULL) {
-        tell(PSD_NOTE_MEMBERS, 0, 0, &members);
-        tell(PSD_NOTE_GO, 0, 0, NULL);
+        tell(PSD_COMMAND_MEMBERS, 0, 0, &members);
+        tell(PSD_COMMAND_GO, 0, 0, NULL);
     }
 }
 
@@ -150,7 +150,7 @@ static void send(uint32_t client, bool in_place, float value)
                                .count = N,
                                .samples = 1,
                                .flags = in_place ? PS_FLAG_IN_PLACE : 0};
-    struct psd_arrival a = {.road = &lane->roads[0]};
+    struct psd_arrival a = {.port = &lane->ports[0]};
     float *x = in_place ? vectors[client] : malloc(N * sizeof *x);
     for (int i = 0; i < N; i++)
         x[i] = value;

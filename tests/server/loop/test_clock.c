@@ -42,7 +42,7 @@ static struct book {
     struct psd_timer a, b, c;
 } book;
 
-static void note(struct psd_timer *timer)
+static void msg(struct psd_timer *timer)
 {
     ck_assert_ptr_eq(timer->data, &book);
     ck_assert_int_lt(book.n, ROWS(book.firings));
@@ -51,13 +51,13 @@ static void note(struct psd_timer *timer)
 
 static void note_and_start_another(struct psd_timer *timer)
 {
-    note(timer);
-    psd_timer_start(&book.c, note, 0, 0);
+    msg(timer);
+    psd_timer_start(&book.c, msg, 0, 0);
 }
 
 static void note_and_stop_another(struct psd_timer *timer)
 {
-    note(timer);
+    msg(timer);
     psd_timer_stop(&book.a);
 }
 
@@ -103,8 +103,8 @@ START_TEST(timers_fire_in_order_at_their_times)
     for (int turn = 0; turn < 4; turn++) { /* loops at one address, one after the other */
         uv_loop_t loop;
         open_book(&loop);
-        psd_timer_start(&book.b, note, 70, 0);
-        psd_timer_start(&book.a, note, 30, 20);
+        psd_timer_start(&book.b, msg, 70, 0);
+        psd_timer_start(&book.a, msg, 30, 20);
         ck_assert(psd_timer_is_active(&book.a) && !psd_timer_is_active(&book.c));
         test_clock_advance_ms(29);
         ck_assert_int_eq(book.n, 0);
@@ -117,14 +117,14 @@ START_TEST(timers_fire_in_order_at_their_times)
 
         book.n = 0; /* what a callback stops does not fire; what it starts does */
         psd_timer_start(&book.b, note_and_stop_another, 20, 0);
-        psd_timer_start(&book.a, note, 20, 0); /* forgets its repetition */
+        psd_timer_start(&book.a, msg, 20, 0); /* forgets its repetition */
         test_clock_advance_ms(50);
         psd_timer_start(&book.a, note_and_start_another, 5, 0);
         test_clock_advance_ms(100);
         const struct firing then[] = {{&book.b, 110}, {&book.a, 145}, {&book.c, 146}};
         assert_fired(then, ROWS(then));
         book.n = 0;
-        psd_timer_start(&book.a, note, 10, 10); /* still active when its loop is closed */
+        psd_timer_start(&book.a, msg, 10, 10); /* still active when its loop is closed */
         close_book(&loop, turn % 2 == 0);
         test_clock_advance_ms(1000);
         ck_assert_int_eq(book.n, 0);
@@ -138,7 +138,7 @@ START_TEST(a_loop_runs_while_a_timer_is_active)
     uv_loop_t loop;
     open_book(&loop);
     ck_assert_int_eq(uv_run(&loop, UV_RUN_DEFAULT), 0);
-    psd_timer_start(&book.a, note, 10, 0);
+    psd_timer_start(&book.a, msg, 10, 0);
     ck_assert_int_ne(uv_run(&loop, UV_RUN_NOWAIT), 0);
     test_clock_advance_ms(10);
     ck_assert_int_eq(book.n, 1);
