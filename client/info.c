@@ -34,11 +34,11 @@ uint64_t psc_clock(const struct psc *c)
 }
 
 /* With the lock held: the transport that data takes, or will unless a better one can be had. */
-static const char *way_of(const struct psc *c)
+static const char *transport_of(const struct psc *c)
 {
     const struct psc_welcome *r = &c->shared.welcome;
-    if (c->shared.way[0] != 0)
-        return c->shared.way;
+    if (c->shared.transport[0] != 0)
+        return c->shared.transport;
     return r->n_transport_offers > 0 ? r->transport_offers[r->n_transport_offers - 1].transport->name
                                      : "none";
 }
@@ -79,7 +79,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
         snprintf(full.averaging, sizeof full.averaging, "%s", r->averaging);
-        snprintf(full.transport, sizeof full.transport, "%s", way_of(open));
+        snprintf(full.transport, sizeof full.transport, "%s", transport_of(open));
         pthread_mutex_unlock(&open->shared.lock);
     }
     if (psc_is_local(c))

@@ -91,9 +91,10 @@ struct psc_shared {
     _Atomic bool under_way;          /* an exchange is; set without the lock */
     uint64_t clock;                  /* t, for heartbeats */
     double steps_per_second;         /* of computing alone, for heartbeats; 0: not known */
-    char way[16], way_why[160];      /* the transport of the links, and why no better one: for heartbeats */
-    bool beat_now;                   /* the server is to be told */
-    uint32_t period;                 /* that the server last told this worker; 0: none */
+    char transport[16],
+        transport_why[160]; /* the transport of the links, and why no better one: for heartbeats */
+    bool beat_now;          /* the server is to be told */
+    uint32_t period;        /* that the server last told this worker; 0: none */
     bool draining;
     bool begun, offer;                  /* Begun has come; it asked for our x */
     bool parked;                        /* the server has said that Begin waits */

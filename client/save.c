@@ -369,7 +369,8 @@ static void take_tempo(struct psc *c, const struct psc_state_head *h)
     c->pacing.fragment = h->fragment;
 }
 
-static void take(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p, float *x)
+static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
+                          float *x)
 {
     size_t len_bytes = c->shard.n_floats * sizeof *x;
     assert(p->at != NULL); /* what decodes has it */
@@ -413,7 +414,7 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
                       c->shard.n_floats);
         goto out;
     }
-    take(c, &h, &p, x);
+    restore_state(c, &h, &p, x);
     if (h.extra_bytes > 0)
         memcpy(extra, p.extra, h.extra_bytes);
     if (extra_bytes != NULL)

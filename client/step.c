@@ -95,7 +95,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 /* The method may change before the step, and in it, when its exchange has not landed: then the step is made
  * again under the other one, from the same x and g; or, where it was the worker's own, x has it already and
  * it is owed. */
-static int step(struct psc *c, float *x, const float *g, size_t n_samples)
+static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_finish_overlapped(c);
     if (rc == PSC_OK && psc_method_has_changed(c))
@@ -117,7 +117,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = step(c, x, g, n_samples);
+    int rc = step_and_follow(c, x, g, n_samples);
     if (rc != PSC_OK)
         return rc;
     psc_pacing_measure(c);

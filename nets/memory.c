@@ -168,7 +168,7 @@ static void plan_back(struct planner *p)
         if (cnn_is_loss(&p->plan->layers[i]) || cnn_goes_back(&p->plan->layers[i]))
             plan_back_layer(p, i);
     }
-    /* What takes over a layer's way back reads what the layer kept, as long as the gradient is there. */
+    /* What takes over a layer's backward pass reads what the layer kept, as long as the gradient is there. */
     for (size_t i = 0; i < p->plan->n_layers; i++)
         if (p->needs[i].passes_gradient && p->layers[i].kept != NO_SPACE && p->gradient_in[i + 1] != NO_SPACE)
             live_until(&p->spaces[p->layers[i].kept], p->spaces[p->gradient_in[i + 1]].last);

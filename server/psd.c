@@ -435,7 +435,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 
 /* A loop that was stopped in the middle begins nothing more; a checkpoint and lines of the history that are
  * being written are finished. */
-static void settle(struct psd *d)
+static void finish_writes(struct psd *d)
 {
     d->state = PSD_STATE_STOPPING;
     d->checkpointer.again = 0;
@@ -460,7 +460,7 @@ static int check_end(struct psd *d)
 
 static void tear_down(struct psd *d)
 {
-    settle(d);
+    finish_writes(d);
     psd_rejected_peers_close(d);
     for (uint32_t i = 0; i < d->n_own; i++) /* before their descriptors go */
         if (d->lane_polls[i].data != NULL)
@@ -548,7 +548,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
-        settle(d);
+        finish_writes(d);
         if (d->history.dropped > 0)
             ps_log(PS_LOG_WARN, "history.lacks", "history.jsonl lacks %" PRIu64 " lines of this run",
                    d->history.dropped);

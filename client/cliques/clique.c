@@ -224,7 +224,7 @@ static int start(struct psc_clique *q, const struct psc_collective *op, uint64_t
     return rc;
 }
 
-static int run(struct psc_clique *q, const struct psc_collective *op)
+static int run_collective(struct psc_clique *q, const struct psc_collective *op)
 {
     struct ps_error err = {""};
     uint64_t ticket = 0;
@@ -288,7 +288,7 @@ int psc_allreduce(struct psc_clique *q, float *x, size_t n, const char *codec)
 {
     struct psc_collective op = {.kind = PSC_ALLREDUCE, .data = x, .n = n};
     int rc = floats_of(q, "psc_allreduce", &op, codec);
-    return rc == PSC_OK ? run(q, &op) : rc;
+    return rc == PSC_OK ? run_collective(q, &op) : rc;
 }
 
 int psc_allreduce_start(struct psc_clique *q, float *x, size_t n, const char *codec, uint64_t *ticket)
@@ -302,7 +302,7 @@ int psc_reduce(struct psc_clique *q, float *x, size_t n, int root, const char *c
 {
     struct psc_collective op = {.kind = PSC_REDUCE, .data = x, .n = n, .root = root};
     int rc = floats_of(q, "psc_reduce", &op, codec);
-    return rc == PSC_OK ? run(q, &op) : rc;
+    return rc == PSC_OK ? run_collective(q, &op) : rc;
 }
 
 int psc_reduce_start(struct psc_clique *q, float *x, size_t n, int root, const char *codec, uint64_t *ticket)
@@ -316,7 +316,7 @@ int psc_broadcast(struct psc_clique *q, void *data, size_t n_bytes, int root)
 {
     struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = n_bytes, .root = root};
     int rc = check(q, "psc_broadcast", &op, 1);
-    return rc == PSC_OK ? run(q, &op) : rc;
+    return rc == PSC_OK ? run_collective(q, &op) : rc;
 }
 
 int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int root, uint64_t *ticket)
@@ -328,7 +328,7 @@ int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int ro
 
 int psc_barrier(struct psc_clique *q)
 {
-    return run(q, &(struct psc_collective){.kind = PSC_BARRIER});
+    return run_collective(q, &(struct psc_collective){.kind = PSC_BARRIER});
 }
 
 int psc_barrier_start(struct psc_clique *q, uint64_t *ticket)

@@ -10,7 +10,7 @@ static bool has_server(const struct psc *c)
 }
 
 /* How the copy before ended. A center that is not finite stays where it is: the next sum tells of it. */
-static int settle(struct psc *c)
+static int finish_previous(struct psc *c)
 {
     struct psc_group *p = &c->group;
     if (p->publish_ticket == 0)
@@ -25,7 +25,7 @@ static int send(struct psc *c, const float *center)
 {
     struct psc_group *p = &c->group;
     struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->clock};
-    int rc = settle(c);
+    int rc = finish_previous(c);
     if (rc != PSC_OK)
         return rc;
     memcpy(p->copy, center, c->shard.n_floats * sizeof *center);
@@ -47,5 +47,5 @@ int psc_publish_last(struct psc *c, const float *center)
         return PSC_OK;
     if (c->group.unpublished > 0)
         rc = send(c, center);
-    return rc == PSC_OK ? settle(c) : rc;
+    return rc == PSC_OK ? finish_previous(c) : rc;
 }

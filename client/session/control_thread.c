@@ -503,18 +503,18 @@ static void beat(struct service *v)
 {
     struct psc_shared *s = &v->c->shared;
     Ps__Heartbeat m = PS__HEARTBEAT__INIT;
-    char way[sizeof s->way], why[sizeof s->way_why];
+    char transport[sizeof s->transport], why[sizeof s->transport_why];
     v->last_beat_ms = ps_now_ms();
     pthread_mutex_lock(&s->lock);
     m.client = s->welcome.client;
     m.incarnation = s->welcome.incarnation;
     m.clock = s->clock;
     m.steps_per_second = s->steps_per_second;
-    snprintf(way, sizeof way, "%s", s->way);
-    snprintf(why, sizeof why, "%s", s->way_why);
+    snprintf(transport, sizeof transport, "%s", s->transport);
+    snprintf(why, sizeof why, "%s", s->transport_why);
     s->beat_now = false;
     pthread_mutex_unlock(&s->lock);
-    m.road = way;
+    m.road = transport;
     m.road_why = why;
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
@@ -575,7 +575,7 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
     }
 }
 
-static void *run(void *arg)
+static void *control_thread(void *arg)
 {
     struct psc *c = arg;
     struct service v = {.c = c, .context = zmq_ctx_new()};
@@ -614,7 +614,7 @@ static void *run(void *arg)
 
 int psc_service_start(struct psc *c)
 {
-    int rc = ps_thread_create(&c->service, run, c);
+    int rc = ps_thread_create(&c->service, control_thread, c);
     c->service_runs = rc == 0;
     return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
 }

@@ -47,15 +47,15 @@ static void take_pass(struct psc_welcome *r, const Ps__Welcome *w)
 static bool take_transport_offer(struct psc_welcome *r, const char *transport, char *const *lanes,
                                  size_t n_lanes, uint32_t window)
 {
-    struct psc_transport_offer *way = &r->transport_offers[r->n_transport_offers];
+    struct psc_transport_offer *offer = &r->transport_offers[r->n_transport_offers];
     const struct ps_transport *row = ps_transport_find(transport);
     if (row == NULL || r->n_transport_offers == PSC_MAX_TRANSPORT_OFFERS || n_lanes != r->n_lanes ||
         window < 1)
         return false;
-    way->transport = row;
-    way->window_chunks = window;
+    offer->transport = row;
+    offer->window_chunks = window;
     for (uint32_t i = 0; i < r->n_lanes; i++)
-        copy_text(way->urls[i], sizeof way->urls[i], lanes[i]);
+        copy_text(offer->urls[i], sizeof offer->urls[i], lanes[i]);
     r->n_transport_offers++;
     return true;
 }

@@ -123,38 +123,38 @@ static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struc
 }
 
 /* A link to every lane that has a part of the vector. -errno with a sentence. */
-static int open_way(struct psc *c, const struct psc_transport_offer *way, struct ps_error *err)
+static int open_offer(struct psc *c, const struct psc_transport_offer *offer, struct ps_error *err)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_links *l = &ts->links;
     const struct psc_welcome *welcome = &ts->welcome;
     struct ps_transport_limits limits = {.max_body_bytes =
                                              welcome->chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
-                                         .window_chunks = way->window_chunks};
-    struct psc_hub *h = hub_of(c, way->transport, err);
+                                         .window_chunks = offer->window_chunks};
+    struct psc_hub *h = hub_of(c, offer->transport, err);
     int rc = h != NULL ? lend(c, h, err) : -ENOMEM;
-    if (rc == 0 && way->transport->hub_pass != NULL)
-        way->transport->hub_pass(h->hub, &welcome->pass);
+    if (rc == 0 && offer->transport->hub_pass != NULL)
+        offer->transport->hub_pass(h->hub, &welcome->pass);
     if (rc == 0 && welcome->server_key[0] != 0)
-        way->transport->hub_secure(h->hub, &c->proof.own, welcome->server_key);
-    l->transport = way->transport;
-    l->window_chunks = way->window_chunks;
+        offer->transport->hub_secure(h->hub, &c->proof.own, welcome->server_key);
+    l->transport = offer->transport;
+    l->window_chunks = offer->window_chunks;
     for (uint32_t i = 0; rc == 0 && i < welcome->n_lanes; i++)
         if (ts->progress[i].answered != NULL)
-            rc = way->transport->link_open(h->hub, way->urls[i], &limits, &l->link[i], err);
+            rc = offer->transport->link_open(h->hub, offer->urls[i], &limits, &l->link[i], err);
     if (rc < 0)
         psc_links_close(c);
     return rc;
 }
 
 /* For the server's pages. */
-static void tell(struct psc *c, const char *welcome, const char *why)
+static void note_transport(struct psc *c, const char *transport, const char *why)
 {
     struct psc_shared *s = &c->shared;
     pthread_mutex_lock(&s->lock);
-    bool news = strcmp(s->way, welcome) != 0 || strcmp(s->way_why, why) != 0;
-    snprintf(s->way, sizeof s->way, "%s", welcome);
-    snprintf(s->way_why, sizeof s->way_why, "%s", why);
+    bool news = strcmp(s->transport, transport) != 0 || strcmp(s->transport_why, why) != 0;
+    snprintf(s->transport, sizeof s->transport, "%s", transport);
+    snprintf(s->transport_why, sizeof s->transport_why, "%s", why);
     s->beat_now = s->beat_now || news;
     pthread_mutex_unlock(&s->lock);
     if (news)
@@ -166,9 +166,9 @@ static bool is_auto(const struct psc *c)
     return strcmp(c->transport, "auto") == 0;
 }
 
-static bool is_wanted(const struct psc *c, const struct psc_transport_offer *way)
+static bool is_wanted(const struct psc *c, const struct psc_transport_offer *offer)
 {
-    return is_auto(c) || strcmp(c->transport, way->transport->name) == 0;
+    return is_auto(c) || strcmp(c->transport, offer->transport->name) == 0;
 }
 
 static int refuse(struct psc *c, const char *why)
@@ -226,17 +226,17 @@ int psc_links_open(struct psc *c)
     int last = 0;
     l->none = false;
     for (uint32_t k = 0; k < welcome->n_transport_offers; k++) {
-        const struct psc_transport_offer *way = &welcome->transport_offers[k];
-        if (!is_wanted(c, way) || (l->hopeless >> k & 1) != 0)
+        const struct psc_transport_offer *offer = &welcome->transport_offers[k];
+        if (!is_wanted(c, offer) || (l->hopeless >> k & 1) != 0)
             continue;
-        int rc = open_way(c, way, &err);
+        int rc = open_offer(c, offer, &err);
         if (rc == 0) {
-            tell(c, way->transport->name, why[0] != 0 ? why : l->why);
+            note_transport(c, offer->transport->name, why[0] != 0 ? why : l->why);
             l->worked = true;
             return PSC_OK;
         }
         last = rc;
-        snprintf(why, sizeof why, "%s: %.140s", way->transport->name, err.text);
+        snprintf(why, sizeof why, "%s: %.140s", offer->transport->name, err.text);
         if (is_auto(c) && k + 1 < welcome->n_transport_offers && rc != -ETIMEDOUT) {
             /* There is another; one that is slow now may be there next time. */
             l->hopeless |= 1u << k;

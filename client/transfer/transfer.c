@@ -387,7 +387,7 @@ static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progre
 
 /* Connects, waits, resends: until every chunk is answered, or the session ends, or the data connection stays
  * silent. */
-static int run(struct psc *c, struct psc_transfer *t)
+static int run_transfer(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ ts->seq}};
@@ -466,7 +466,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
                           memory_order_relaxed);
     psc_pieces_start(c, t);
-    if ((rc = run(c, &under_way)) != PSC_OK || ts->links.leaving) {
+    if ((rc = run_transfer(c, &under_way)) != PSC_OK || ts->links.leaving) {
         /* A drain may end it too: nothing sent may still be on its way. */
         psc_links_close(c);
         ts->links.epoch = 0;

@@ -123,7 +123,7 @@ static void make_share(struct thread *t, struct slot *s)
         ps_cond_wake(&p->idle);
 }
 
-static void *run(void *arg)
+static void *loader_thread(void *arg)
 {
     struct thread *t = arg;
     struct cnn_prefetch *p = t->queue;
@@ -192,7 +192,7 @@ static int start_threads(struct cnn_prefetch *p)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (p->n_started < p->n_threads && rc == 0) {
         struct thread *t = &p->threads[p->n_started];
-        rc = pthread_create(&t->id, NULL, run, t);
+        rc = pthread_create(&t->id, NULL, loader_thread, t);
         if (rc == 0) {
             char name[16]; /* as top -H shows it */
             snprintf(name, sizeof name, "data-%u", p->n_started++ % 1000);

@@ -298,7 +298,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
     n->back_reads_in = l->plan->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
 }
 
-/* The way back of the library; hint: of its way forward. */
+/* The backward pass of the library; hint: of its forward pass. */
 static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
                        dnnl_primitive_desc_t hint, struct ps_error *err)
 {
@@ -344,7 +344,7 @@ static void destroy(struct cnn_dnnl_layer *l)
 }
 
 /* One after the other; those that have nothing to do are passed over. */
-static int run(struct cnn_dnnl *d, const struct cnn_dnnl_op *const *ops, size_t n)
+static int run_primitives(struct cnn_dnnl *d, const struct cnn_dnnl_op *const *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (cnn_dnnl_run(d, ops[i]) != dnnl_success)
@@ -360,7 +360,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     cnn_dnnl_bind(c->in.value, l->in[0]);
     cnn_dnnl_bind(c->weight, x + l->plan->weight_at);
     cnn_dnnl_bind(c->bias, x + l->plan->bias_at);
-    return run(d, ops, 4);
+    return run_primitives(d, ops, 4);
 }
 
 /* x and the input are still bound by forward. */
@@ -379,10 +379,10 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     if (l->plan->trains) {
         cnn_dnnl_bind(c->dweight, g + l->plan->weight_at);
         cnn_dnnl_bind(c->dbias, g + l->plan->bias_at);
-        if (run(d, weights, 3) < 0)
+        if (run_primitives(d, weights, 3) < 0)
             return -EIO;
     }
-    return l->din[0] != NULL ? run(d, data, 3) : 0;
+    return l->din[0] != NULL ? run_primitives(d, data, 3) : 0;
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_conv = {

@@ -70,7 +70,7 @@ struct cnn_lrn {
 };
 
 struct cnn_norm_kernels {
-    /* norm: s of lrn.c, kept for the way back. work: 2 (channels + size) floats. */
+    /* norm: s of lrn.c, kept for the backward pass. work: 2 (channels + size) floats. */
     void (*lrn)(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm,
                 float *work);
     void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
@@ -80,8 +80,8 @@ struct cnn_norm_kernels {
     /* out = (in - mean) a + b, with has_relu not below 0 */
     void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
                    const float *b, bool has_relu, float *out);
-    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: of a ReLU, whose way back dout
-     * goes first, in place; or NULL */
+    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: of a ReLU, whose backward pass
+     * dout goes first, in place; or NULL */
     void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, float *dout,
                       const float *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */

@@ -144,7 +144,7 @@ bool cnn_dnnl_is_same_either_way(struct cnn_shape s);
 /* Whether an elementwise layer of that kind leaves values where they lie. */
 bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
-/* The way back of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
+/* The backward pass of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
  * l->dout the gradient of the pool's output. */
 struct cnn_dnnl_pooled;
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next);

@@ -1,4 +1,4 @@
-/* pooled_conv.c: the way back through a max-pool and the convolution before it, in one: see struct
+/* pooled_conv.c: the backward pass through a max-pool and the convolution before it, in one: see struct
  * cnn_pooled. Threads share channels for weights and images for the input's gradient, so the sums, and with
  * them the bits, are the same for any number of threads. */
 #include "nets/onednn/onednn.h"

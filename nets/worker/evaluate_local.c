@@ -23,7 +23,7 @@ void cnn_local_evaluation_close(struct cnn_local_evaluation *e)
     free(e->x);
 }
 
-static int take(struct cnn_local_evaluation *e, double t)
+static int fetch_vector(struct cnn_local_evaluation *e, double t)
 {
     struct cnn_job *job = e->scorer.job;
     struct psc_info info = {.size = sizeof info};
@@ -44,5 +44,5 @@ int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, do
     e->told = steps;
     e->next_t += e->scorer.job->args->every_s;
     e->next_t = e->next_t < t ? t : e->next_t;
-    return take(e, t);
+    return fetch_vector(e, t);
 }

@@ -167,7 +167,7 @@ int cnn_scorer_end(const struct cnn_scorer *s, int rc)
     return CNN_EXIT_INTERNAL;
 }
 
-static void tell(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
+static void report_score(struct cnn_scorer *s, const char *vector, double t, const struct psc_metrics *m)
 {
     if (s->job->args->json) {
         write_json(s, stdout, t, vector, m);
@@ -192,7 +192,7 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
         rc = cnn_train_sample_score(&s->train, x, &m->loss, &m->accuracy);
     if (rc != CNN_EXIT_OK)
         return rc;
-    tell(s, vector, t, m);
+    report_score(s, vector, t, m);
     if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
         s->lacks = true;
     return CNN_EXIT_OK;

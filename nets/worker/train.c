@@ -196,7 +196,7 @@ static void report(struct training *t, double now)
     cnn_meter_start(&t->reported, now);
 }
 
-static void tell(struct training *t, double now)
+static void print_progress(struct training *t, double now)
 {
     if (now - t->reported.since >= REPORT_EVERY_S)
         report(t, now);
@@ -376,7 +376,7 @@ static int loop(struct training *t, bool drained)
             break;
         drained = rc == PSC_DRAINED;
         save_if_asked(t);
-        tell(t, now_of(t));
+        print_progress(t, now_of(t));
         if ((failed = examine(t, false)) != CNN_EXIT_OK)
             break;
     }

@@ -7,7 +7,7 @@
 /* A few bytes can ask for many small structs, so the unpacked size is bounded too. */
 #define UNPACKED_MAX_BYTES (4u * PS_CONTROL_MAX_BYTES)
 
-static void *take(void *left_arg, size_t size)
+static void *allocate(void *left_arg, size_t size)
 {
     size_t *left = left_arg;
     if (size > *left)
@@ -25,7 +25,7 @@ static void give(void *left_arg, void *p)
 static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t len_bytes)
 {
     size_t left = UNPACKED_MAX_BYTES;
-    ProtobufCAllocator bounded = {.alloc = take, .free = give, .allocator_data = &left};
+    ProtobufCAllocator bounded = {.alloc = allocate, .free = give, .allocator_data = &left};
     return len_bytes > PS_CONTROL_MAX_BYTES ? NULL
                                             : protobuf_c_message_unpack(type, &bounded, len_bytes, bytes);
 }

@@ -179,7 +179,7 @@ static void let_in(struct psd *d, const struct job *j, const struct psd_peer *pe
     ps__enlist__free_unpacked(enlist, NULL);
 }
 
-static void settle(struct psd *d, const struct job *j)
+static void answer_peer(struct psd *d, const struct job *j)
 {
     char sentence[200];
     struct psd_peer peer = {.id = j->peer, .id_bytes = j->peer_bytes, .address = j->address};
@@ -209,7 +209,7 @@ static void decoded(uv_work_t *work, int status)
     struct job *j = work->data;
     j->d->munge.at_work--;
     if (status == 0 && j->d->munge.on)
-        settle(j->d, j);
+        answer_peer(j->d, j);
     free(j->expected);
     free(j->credential);
     free(j);

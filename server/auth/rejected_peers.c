@@ -50,7 +50,7 @@ static void remember(struct psd_rejected_peers *g, int fd)
 
 /* A handshake that fails is told of just before its connection's end. What ZAP refused is known already. A
  * peer without a key may see that before psd does, and hang up: then it looks broken. */
-static void take(struct psd_rejected_peers_watch *w, const struct ps_watch_event *e)
+static void take_event(struct psd_rejected_peers_watch *w, const struct ps_watch_event *e)
 {
     struct psd_rejected_peers *g = &w->d->rejected_peers;
     switch (e->kind) {
@@ -77,7 +77,7 @@ static void look(struct psd_rejected_peers_watch *w)
 {
     struct ps_watch_event e;
     for (int i = 0; i < BATCH && ps_watch_take(w->watch, &e) == 0; i++)
-        take(w, &e);
+        take_event(w, &e);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

@@ -38,7 +38,7 @@ void ctl_client_destroy(struct ctl_client *c)
 }
 
 /* Returning less than it was given makes curl give up. */
-static size_t take(char *data, size_t one, size_t n, void *arg)
+static size_t append_body(char *data, size_t one, size_t n, void *arg)
 {
     struct ctl_reply *r = arg;
     if (r->len_bytes + n > MAX_REPLY_BYTES)
@@ -93,7 +93,7 @@ static void prepare(CURL *curl, const char *socket_path, const char *path, uint3
     curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever the environment says */
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
 }
 

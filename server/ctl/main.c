@@ -567,7 +567,7 @@ static bool make_path(const struct call *call, char path[LONGEST_PATH])
     return true;
 }
 
-static int run(struct call *call)
+static int run_call(struct call *call)
 {
     const struct command *command = call->command;
     struct ctl_reply reply;
@@ -626,7 +626,7 @@ int main(int argc, char **argv)
     if (ctl_client_create(call.socket_path, &call.client, &err) < 0) {
         status = complain(EXIT_REFUSED, "%s", err.text);
     } else {
-        status = run(&call);
+        status = run_call(&call);
         ctl_client_destroy(call.client);
     }
     curl_global_cleanup();

@@ -271,7 +271,7 @@ static void bring_up_to_date(struct psd *d, struct writer *w, uint64_t change, b
     log_result(d, w, rc);
 }
 
-static void *run(void *arg)
+static void *writer_thread(void *arg)
 {
     struct psd *d = arg;
     struct psd_journal *j = &d->journal;
@@ -308,7 +308,7 @@ int psd_journal_start(struct psd *d, struct ps_error *err)
     j->news.data = d;
     int rc = -uv_async_init(&d->loop, &j->news, on_news);
     if (rc == 0)
-        rc = pthread_create(&j->thread, NULL, run, d);
+        rc = pthread_create(&j->thread, NULL, writer_thread, d);
     j->runs = rc == 0;
     return rc == 0 ? 0 : ps_fail(err, -rc, "cannot start the journal's thread: %s", strerror(rc));
 }

@@ -96,7 +96,7 @@ static void all_hold(struct psd *d)
     psd_method_change_check(d);
 }
 
-static void settle(struct psd *d)
+static void check_all_hold(struct psd *d)
 {
     struct psd_membership *m = &d->membership;
     if (d->state >= PSD_STATE_DRAINING)
@@ -114,7 +114,7 @@ static void hold(struct psd *d)
     m->owed = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
     m->first = 0;
     psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
-    settle(d);
+    check_all_hold(d);
 }
 
 void psd_membership_joined(struct psd *d)
@@ -157,17 +157,17 @@ void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t fi
     m->owed &= ~bit;
     if (first > m->first)
         m->first = first;
-    settle(d);
+    check_all_hold(d);
 }
 
 void psd_membership_away(struct psd *d, uint64_t lanes, bool away)
 {
     struct psd_membership *m = &d->membership;
     m->away = away ? m->away | lanes : m->away & ~lanes;
-    settle(d);
+    check_all_hold(d);
 }
 
 void psd_membership_drain(struct psd *d)
 {
-    settle(d);
+    check_all_hold(d);
 }

@@ -184,7 +184,7 @@ int psd_reload(struct psd *d, struct ps_error *err)
 }
 
 /* One line for the history: what was asked for. */
-static void tell(struct psd *d, const char *what, const char *lines)
+static void log_lines(struct psd *d, const char *what, const char *lines)
 {
     char text[300];
     psd_settings_list(lines, text, sizeof text);
@@ -215,7 +215,7 @@ int psd_set(struct psd *d, const char *lines, struct ps_error *err)
 {
     int rc = conclude(d, change_settings(d, psd_settings_add, lines, err), err);
     if (rc >= 0)
-        tell(d, "set", lines);
+        log_lines(d, "set", lines);
     return rc;
 }
 
@@ -223,7 +223,7 @@ int psd_unset(struct psd *d, const char *keys, struct ps_error *err)
 {
     int rc = conclude(d, change_settings(d, psd_settings_remove, keys, err), err);
     if (rc >= 0)
-        tell(d, "unset", keys);
+        log_lines(d, "unset", keys);
     return rc;
 }
 

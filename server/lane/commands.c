@@ -8,7 +8,7 @@
 
 #include "proto/log.h"
 
-static void tell(struct psd_lane *lane, enum psd_lane_message_kind kind)
+static void notify_loop(struct psd_lane *lane, enum psd_lane_message_kind kind)
 {
     psd_queue_push(lane->out, &(struct psd_lane_message){.kind = kind});
 }
@@ -66,7 +66,7 @@ static void release(struct psd_lane *lane)
     lane->offer.open = false;
     lane->n_words = 0;
     lane->staging_bytes = 0;
-    tell(lane, PSD_LANE_RELEASED);
+    notify_loop(lane, PSD_LANE_RELEASED);
 }
 
 /* The last exchange of each client that the checkpoint knew: retried chunks of it will be recognised. */
@@ -191,7 +191,7 @@ static void end(struct psd_lane *lane, const struct psd_lane_message *msg)
         c->seq = 0; /* it left: nothing of it will be retried */
     if (lane->offer.open && msg->client == lane->offer.client) {
         lane->offer.open = false;
-        tell(lane, PSD_LANE_UNFILLED);
+        notify_loop(lane, PSD_LANE_UNFILLED);
     }
     psd_rounds_forget(lane, msg->client);
     expel_from_roads(lane, msg->client);

@@ -164,7 +164,7 @@ bool psd_lane_turn(struct psd_lane *lane)
 
 /* Receives until nothing is there, so that waiting on the ports' descriptors is safe; looks at notes once a
  * batch. */
-static void *run(void *arg)
+static void *lane_thread(void *arg)
 {
     struct psd_lane *lane = arg;
     struct pollfd fds[PSD_MAX_TRANSPORTS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
@@ -183,7 +183,7 @@ static void *run(void *arg)
 
 int psd_lane_start(struct psd_lane *lane, struct ps_error *err)
 {
-    int rc = pthread_create(&lane->thread, NULL, run, lane);
+    int rc = pthread_create(&lane->thread, NULL, lane_thread, lane);
     if (rc != 0) {
         lane->thread = 0;
         return ps_fail(err, -rc, "cannot start the thread of lane %u: %s", lane->index, strerror(rc));

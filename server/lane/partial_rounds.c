@@ -157,7 +157,7 @@ void psd_lane_partial_forget(struct psd_lane *lane, uint32_t client)
 }
 
 /* The loop has said what becomes of it. */
-static void settle(struct psd_lane *lane, uint32_t client, uint64_t seq)
+static void close_standing(struct psd_lane *lane, uint32_t client, uint64_t seq)
 {
     struct psd_standing *st = &lane->rounds->standing[client];
     st->open = st->open && st->noted != seq;
@@ -177,7 +177,7 @@ void psd_lane_partial_take(struct psd_lane *lane, const struct psd_members *cut)
     memcpy(r->cut.seqs, cut->seqs, cut->n * sizeof *cut->seqs);
     r->has_cut = true;
     for (uint32_t i = 0; i < cut->n; i++)
-        settle(lane, cut->ranks[i], cut->seqs[i]);
+        close_standing(lane, cut->ranks[i], cut->seqs[i]);
     psd_rounds_advance_all(lane);
 }
 
@@ -204,5 +204,5 @@ void psd_lane_partial_late(struct psd_lane *lane, uint32_t client, uint64_t seq,
             answer_late(lane, client, k);
     }
     take_out(lane, client, seq);
-    settle(lane, client, seq);
+    close_standing(lane, client, seq);
 }

@@ -24,7 +24,7 @@ static int begin(struct psc *c)
     return psc_begin(c, rig_model, RIG_TENSORS, NULL);
 }
 
-static int step(struct psc *c)
+static int step_once(struct psc *c)
 {
     return psc_step(c, x, y, 1);
 }
@@ -186,7 +186,7 @@ static const struct {
     const char *name; /* in the sentence */
 } rows[] = {
     {begin, ANY, "psc_begin: "},
-    {step, OWN, "psc_step: "},
+    {step_once, OWN, "psc_step: "},
     {step_nowhere, ANY, "psc_step: "},
     {exchange, OWN, "psc_exchange: "},
     {exchange_overlapping, ANY, "psc_exchange: "},

@@ -37,7 +37,7 @@ static struct psc *join(float *x)
     return c;
 }
 
-static void step(struct psc *c, float *x, const float *g)
+static void step_ok(struct psc *c, float *x, const float *g)
 {
     int rc = psc_step(c, x, g, 1);
     ck_assert_msg(rc == PSC_OK, "%s", psc_error(c));
@@ -106,7 +106,7 @@ START_TEST(elastic_steps_follow_algorithm_1)
     for (uint64_t t = 0; t < STEPS; t++)
         for (int w = 0; w < WORKERS; w++) {
             roll(&dice, g);
-            step(c[w], x[w], g);
+            step_ok(c[w], x[w], g);
             reference_elastic(&ref, w, g, t, 3, 0.25, 0.0625);
             check_close(x[w], ref.x[w], (int)t + 1);
             ck_assert_uint_eq(psc_clock(c[w]), t + 1);
@@ -141,7 +141,7 @@ START_TEST(eamsgd_steps_follow_algorithm_2)
     for (uint64_t t = 0; t < STEPS; t++)
         for (int w = 0; w < WORKERS; w++) {
             roll(&dice, g);
-            step(c[w], x[w], g);
+            step_ok(c[w], x[w], g);
             reference_elastic(&ref, w, g, t, 3, 0.25, 0);
             for (int i = 0; i < N; i++) {
                 velocity[w][i] = 0.5 * velocity[w][i] - 0.0625 * (double)g[i];
@@ -165,17 +165,17 @@ START_TEST(elastic_alpha_follows_live_workers)
     start_psd((const char *[]){"method=async-easgd", "schedule={kind: constant, warmup_steps: 0}", "beta=0.5",
                                "learning_rate=0.0625", "period=1", NULL});
     a = join(x[0]);
-    step(a, x[0], g);
+    step_ok(a, x[0], g);
     psc_info(a, &info);
     ck_assert_double_eq(info.alpha, 0.5);
     b = join(x[1]);
-    step(a, x[0], g);
+    step_ok(a, x[0], g);
     psc_info(a, &info);
     ck_assert_double_eq(info.alpha, 0.25);
     psc_close(b);
     for (double end = unit_now_s() + UNIT_HANG_S; info.alpha != 0.5 && unit_now_s() < end;) {
         unit_nap_ms(5);
-        step(a, x[0], g);
+        step_ok(a, x[0], g);
         psc_info(a, &info);
     }
     ck_assert_double_eq(info.alpha, 0.5);
@@ -200,7 +200,7 @@ START_TEST(sgd_steps_move_the_center)
     for (uint64_t t = 0; t < STEPS; t++)
         for (int w = 0; w < WORKERS; w++) {
             roll(&dice, g);
-            step(c[w], x[w], g);
+            step_ok(c[w], x[w], g);
             for (int i = 0; i < N; i++)
                 ref.center[i] -= ldexp(0.5, -(int)(t / 4)) * (double)g[i];
             check_close(x[w], ref.center, 2 * (int)t + 2);
@@ -227,7 +227,7 @@ START_TEST(elastic_with_alpha_zero_is_plain_sgd)
     struct psc *c = join(x[0]);
     for (int t = 0; t < STEPS; t++) {
         roll(&dice, g);
-        step(c, x[0], g);
+        step_ok(c, x[0], g);
         for (int i = 0; i < N; i++)
             plain[i] += -0.1f * g[i];
         ck_assert_mem_eq(x[0], plain, sizeof start);
@@ -252,7 +252,7 @@ START_TEST(sgd_with_one_worker_is_plain_sgd)
     struct psc *c = join(x[0]);
     for (int t = 0; t < STEPS; t++) {
         roll(&dice, g);
-        step(c, x[0], g);
+        step_ok(c, x[0], g);
         for (int i = 0; i < N; i++)
             plain[i] -= 0.1f * g[i];
         ck_assert_mem_eq(x[0], plain, sizeof start);
@@ -294,15 +294,15 @@ START_TEST(diverged_worker_may_take_the_center_anew)
     struct psc *c = join(x[0]);
     memset(g, 0, sizeof g);
     g[5] = INFINITY;
-    step(c, x[0], g); /* exchanges the good x, then steps off the cliff */
-    step(c, x[0], start);
+    step_ok(c, x[0], g); /* exchanges the good x, then steps off the cliff */
+    step_ok(c, x[0], start);
     ck_assert_int_eq(psc_step(c, x[0], start, 1), PSC_EVALUE);
     assert_says(psc_error(c), "x[5], in tensor 'model'");
     ck_assert(isinf(x[0][5]));
     ck_assert_uint_eq(psc_clock(c), 2);
     ck_assert_int_eq(psc_pull(c, NULL, x[0]), PSC_OK);
     ck_assert_mem_eq(x[0], start, sizeof start);
-    step(c, x[0], start);
+    step_ok(c, x[0], start);
     ck_assert_uint_eq(psc_clock(c), 3);
     psc_close(c);
 }

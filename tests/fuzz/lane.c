@@ -28,7 +28,7 @@ static struct psd_shared shared;
 static struct psd_center *center;
 static struct psd_lane *lane;
 
-static void tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
+static void send_command(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
     const struct psd_lane_message note = {
         .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p};
@@ -84,10 +84,10 @@ static void open_lane(uint8_t choice)
     const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
     promise(psd_lane_add_port(lane, &fuzz_transport, NULL, "", &limits, &err) == 0);
-    tell(PSD_COMMAND_SLICE, 0, 0, center);
-    tell(PSD_COMMAND_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
-    tell(PSD_COMMAND_ADMIT, 1, PSD_PHASE_ACTIVE, NULL);
-    tell(PSD_COMMAND_ADMIT, 2, PSD_PHASE_OBSERVING, NULL);
+    send_command(PSD_COMMAND_SLICE, 0, 0, center);
+    send_command(PSD_COMMAND_ADMIT, 0, offering ? PSD_PHASE_OFFERING : PSD_PHASE_ACTIVE, NULL);
+    send_command(PSD_COMMAND_ADMIT, 1, PSD_PHASE_ACTIVE, NULL);
+    send_command(PSD_COMMAND_ADMIT, 2, PSD_PHASE_OBSERVING, NULL);
 }
 
 static void close_lane(void)
@@ -147,9 +147,9 @@ static void serve(const struct fuzz_record *r)
     while (psd_queue_take(lane->out, &out))
         promise(out.kind == PSD_LANE_FAULT || out.kind == PSD_LANE_FILLED || out.kind == PSD_LANE_UNFILLED);
     if (r->shape & FUZZ_ADMIT_AFTER)
-        tell(PSD_COMMAND_ADMIT, r->length % N_SLOTS, PSD_PHASE_ACTIVE, NULL);
+        send_command(PSD_COMMAND_ADMIT, r->length % N_SLOTS, PSD_PHASE_ACTIVE, NULL);
     if (r->shape & FUZZ_END_AFTER)
-        tell(PSD_COMMAND_END, r->length % N_SLOTS, PS__CODE__NO_SESSION, NULL);
+        send_command(PSD_COMMAND_END, r->length % N_SLOTS, PS__CODE__NO_SESSION, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

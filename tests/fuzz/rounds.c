@@ -119,7 +119,7 @@ static uint64_t hear(void)
     return held;
 }
 
-static uint64_t tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
+static uint64_t send_command(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
     psd_queue_push(lane->in,
                    &(struct psd_lane_message){
@@ -167,8 +167,8 @@ static void publish(uint64_t from, unsigned bits)
     for (uint32_t i = 0; i < N_SLOTS; i++)
         if (bits & 1u << i)
             ranks[members.n++] = i;
-    tell(PSD_COMMAND_MEMBERS, 0, 0, &members);
-    tell(PSD_COMMAND_GO, 0, 0, NULL);
+    send_command(PSD_COMMAND_MEMBERS, 0, 0, &members);
+    send_command(PSD_COMMAND_GO, 0, 0, NULL);
 }
 
 static const struct ps_transport_limits limits = {.max_body_bytes = 8192, .window_chunks = 4};
@@ -183,10 +183,10 @@ static void open_lane(unsigned job)
     const struct psd_lane_options opt = {.shared = &shared};
     promise(psd_lane_create(&opt, &lane, &err) == 0);
     promise(psd_lane_add_port(lane, &fuzz_transport, NULL, "", &limits, &err) == 0);
-    tell(PSD_COMMAND_SLICE, 0, 0, center);
+    send_command(PSD_COMMAND_SLICE, 0, 0, center);
     promise(lane->rounds != NULL && lane->n_chunks == N_CHUNKS);
     for (uint32_t i = 0; i < N_SLOTS; i++)
-        tell(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
+        send_command(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
     publish(0, 3);
 }
 
@@ -206,21 +206,21 @@ static void act(const struct fuzz_record *r)
 {
     uint32_t client = r->length % N_SLOTS;
     if (r->shape & FUZZ_ADMIT_AFTER) {
-        tell(PSD_COMMAND_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
+        send_command(PSD_COMMAND_ADMIT, client, PSD_PHASE_ACTIVE, NULL);
         forget(client);
     }
     if (r->shape & FUZZ_END_AFTER) {
-        tell(PSD_COMMAND_END, client, PS__CODE__NO_SESSION, NULL);
+        send_command(PSD_COMMAND_END, client, PS__CODE__NO_SESSION, NULL);
         forget(client);
     }
     if (r->shape & FUZZ_MEMBERS_AFTER)
-        publish(tell(PSD_COMMAND_HOLD, 0, 0, NULL), r->length >> 2 & 15);
+        publish(send_command(PSD_COMMAND_HOLD, 0, 0, NULL), r->length >> 2 & 15);
     if (served % 4 == 0) /* in between, moves copy */
         psd_lane_copy_more(lane);
     if (r->shape & FUZZ_SNAPSHOT_AFTER && !lane->rounds->saving && lane->snap.to == NULL) {
-        uint64_t first = tell(PSD_COMMAND_HOLD, 0, 0, NULL);
-        tell(PSD_COMMAND_SNAPSHOT, 0, first + 1, &center->snapshot);
-        tell(PSD_COMMAND_GO, 0, 0, NULL);
+        uint64_t first = send_command(PSD_COMMAND_HOLD, 0, 0, NULL);
+        send_command(PSD_COMMAND_SNAPSHOT, 0, first + 1, &center->snapshot);
+        send_command(PSD_COMMAND_GO, 0, 0, NULL);
     }
 }
 
@@ -244,10 +244,10 @@ static void serve(const struct fuzz_record *r)
 /* Without rounds who is alone waits for nobody. */
 static void leave_alone(uint32_t client)
 {
-    publish(tell(PSD_COMMAND_HOLD, 0, 0, NULL), (1u << N_SLOTS) - 1);
+    publish(send_command(PSD_COMMAND_HOLD, 0, 0, NULL), (1u << N_SLOTS) - 1);
     for (uint32_t i = 0; i < N_SLOTS; i++)
         if (i != client)
-            tell(PSD_COMMAND_END, i, PS__CODE__NO_SESSION, NULL);
+            send_command(PSD_COMMAND_END, i, PS__CODE__NO_SESSION, NULL);
     promise(count_staged() == 0);
 }
 

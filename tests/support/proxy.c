@@ -177,7 +177,7 @@ int proxy_start(struct proxy *p, const uint16_t *ports, size_t n)
     return p->pid > 0 ? 0 : -1;
 }
 
-static void tell(struct proxy *p, uint8_t byte)
+static void wake_thread(struct proxy *p, uint8_t byte)
 {
     if (write(p->command, &byte, 1) != 1)
         abort();
@@ -185,12 +185,12 @@ static void tell(struct proxy *p, uint8_t byte)
 
 void proxy_cut(struct proxy *p)
 {
-    tell(p, 0);
+    wake_thread(p, 0);
 }
 
 void proxy_slow(struct proxy *p, uint8_t tens_of_ms)
 {
-    tell(p, tens_of_ms);
+    wake_thread(p, tens_of_ms);
 }
 
 void proxy_stop(struct proxy *p)

@@ -255,7 +255,7 @@ static void finish(struct kill_job *j)
         kill_job_fails(j, "psd does not end well");
 }
 
-static void run(struct kill_row *row)
+static void run_row(struct kill_row *row)
 {
     static struct kill_job j;
     double began_s = test_now_s();
@@ -281,7 +281,7 @@ static void run(struct kill_row *row)
 
 START_TEST(kills_at_random_moments_lose_nothing_untold)
 {
-    run(&rows[_i]);
+    run_row(&rows[_i]);
 }
 END_TEST
 

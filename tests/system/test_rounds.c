@@ -119,7 +119,7 @@ static struct ending end_of(struct daemon *d, struct stepper *team)
     return e;
 }
 
-static struct ending run(const char *const *settings, int first, uint32_t nap_us)
+static struct ending run_job(const char *const *settings, int first, uint32_t nap_us)
 {
     struct daemon d;
     struct stepper team[WORKERS];
@@ -144,7 +144,7 @@ static void assert_same(struct ending *a, struct ending *b, const char *method, 
 START_TEST(the_order_of_arrival_changes_no_bit)
 {
     for (size_t i = 0; i < ROWS(methods); i++) {
-        struct ending a = run(methods[i], 0, 2000), b = run(methods[i], 2, 500);
+        struct ending a = run_job(methods[i], 0, 2000), b = run_job(methods[i], 2, 500);
         ck_assert_float_ne(a.center[0], a.center[1]); /* something happened */
         assert_same(&a, &b, methods[i][4], i);
     }
@@ -154,7 +154,7 @@ END_TEST
 START_TEST(rounds_of_everybody_are_those_of_sync)
 {
     for (size_t i = 0; i < ROWS(alike); i++) {
-        struct ending a = run(alike[i][0], 0, 500), b = run(alike[i][1], 1, 500);
+        struct ending a = run_job(alike[i][0], 0, 500), b = run_job(alike[i][1], 1, 500);
         assert_same(&a, &b, alike[i][1][4], i);
     }
 }
@@ -205,7 +205,7 @@ static struct ending run_killed(const char *const *settings)
 START_TEST(a_resumed_run_ends_as_if_nothing_had_been)
 {
     for (size_t i = 0; i < ROWS(methods); i++) {
-        struct ending a = run(methods[i], 0, 500), b = run_killed(methods[i]);
+        struct ending a = run_job(methods[i], 0, 500), b = run_killed(methods[i]);
         assert_same(&a, &b, methods[i][4], i);
     }
 }

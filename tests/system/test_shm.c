@@ -149,7 +149,7 @@ struct ending {
     uint64_t digests[WORKERS];
 };
 
-static struct ending run(const char *const *method, const char *transport, int workers, bool alloc)
+static struct ending run_job(const char *const *method, const char *transport, int workers, bool alloc)
 {
     struct daemon d;
     struct stepper team[WORKERS];
@@ -212,9 +212,9 @@ START_TEST(runs_end_as_they_do_over_tcp)
     };
     for (size_t i = 0; i < ROWS(rows); i++) {
         int workers = rows[i].workers;
-        struct ending tcp = run(rows[i].settings, "transport=tcp", workers, false);
-        struct ending staged = run(rows[i].settings, "transport=shm", workers, false);
-        struct ending in_place = run(rows[i].settings, "transport=shm", workers, true);
+        struct ending tcp = run_job(rows[i].settings, "transport=tcp", workers, false);
+        struct ending staged = run_job(rows[i].settings, "transport=shm", workers, false);
+        struct ending in_place = run_job(rows[i].settings, "transport=shm", workers, true);
         ck_assert_float_ne(tcp.center[0], tcp.center[1]);
         assert_same(&tcp, &staged, rows[i].settings[4], workers);
         assert_same(&tcp, &in_place, rows[i].settings[4], workers);

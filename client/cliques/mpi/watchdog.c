@@ -30,7 +30,7 @@ static void end_process(const char *sentence)
 }
 
 /* With the lock held, which is let go meanwhile. */
-static void tell(struct psc_watchdog *w)
+static void report_silence(struct psc_watchdog *w)
 {
     char sentence[400];
     snprintf(sentence, sizeof sentence, "%s: %s: a member has been silent for %.1f s (timeout_ms: %u)",
@@ -58,7 +58,7 @@ static void *watch(void *arg)
         passed = ps_now_ms() - before;
         w->waited_ms += w->waits ? (passed < 2 * look_ms ? passed : 2 * look_ms) : 0;
         if (w->waits && !w->told && w->waited_ms > w->opt.timeout_ms)
-            tell(w);
+            report_silence(w);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;

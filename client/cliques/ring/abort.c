@@ -35,7 +35,7 @@ static void finish_segment(struct psc_ring_link *l, double deadline)
     psc_send_all(l->next, f->payload + in_payload, f->bytes - in_payload, deadline, -1);
 }
 
-static void tell(struct psc_ring *r)
+static void send_error(struct psc_ring *r)
 {
     unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     double deadline = ps_now_s() + news_s;
@@ -65,7 +65,7 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
     va_end(ap);
     ps_fail(r->err, 0, "clique %s: %s (noticed by rank %u in call %" PRIu64 ", %s)", r->name, what, r->rank,
             r->seq, psc_call_name((uint8_t)r->op->kind));
-    tell(r);
+    send_error(r);
     return PSC_ECLIQUE;
 }
 
@@ -79,7 +79,7 @@ static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_
         memcpy(text, got, n);
     psc_recv_all(fd, text + n, sizeof text - n, ps_now_s() + news_s, -1); /* a part says more than nothing */
     psc_news_clean(text, r->err);
-    tell(r);
+    send_error(r);
     return PSC_ECLIQUE;
 }
 
@@ -179,6 +179,6 @@ int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l)
 int psc_ring_take_beat_news(struct psc_ring *r)
 {
     psc_beat_take_news(&r->beat, r->err);
-    tell(r);
+    send_error(r);
     return PSC_ECLIQUE;
 }

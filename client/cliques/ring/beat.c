@@ -18,7 +18,7 @@ void psc_beat_init(struct psc_beat *b)
 {
     memset(b, 0, sizeof *b);
     b->wake_fd = b->news_fd = -1;
-    for (int i = 0; i < PSC_BEAT_WAYS; i++)
+    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
         b->peer[i].fd = -1;
     pthread_mutex_init(&b->lock, NULL);
 }
@@ -48,14 +48,14 @@ void psc_beat_take_news(struct psc_beat *b, struct ps_error *out)
     pthread_mutex_unlock(&b->lock);
 }
 
-double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_way way)
+double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_direction direction)
 {
-    return 1e-9 * (double)atomic_load_explicit(&b->peer[way].heard_ns, memory_order_relaxed);
+    return 1e-9 * (double)atomic_load_explicit(&b->peer[direction].heard_ns, memory_order_relaxed);
 }
 
-uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_way way)
+uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_direction direction)
 {
-    return atomic_load_explicit(&b->peer[way].away_ms, memory_order_relaxed);
+    return atomic_load_explicit(&b->peer[direction].away_ms, memory_order_relaxed);
 }
 
 void psc_beat_be_here(struct psc_beat *b, bool waits)
@@ -71,10 +71,10 @@ static uint64_t own_away_ms(const struct psc_beat *b, uint64_t now)
     return waits || here > now ? 0 : (now - here) / 1000000;
 }
 
-bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_way way)
+bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction)
 {
     char byte;
-    return b->runs && recv(b->peer[way].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
+    return b->runs && recv(b->peer[direction].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
 /* What is to be said next, where all before has left. */
@@ -132,7 +132,7 @@ static void break_clique(struct psc_beat *b, const struct ps_error *news)
 }
 
 /* What has come is whole. -EPROTO: it is none of what comes here. */
-static int take(struct psc_beat *b, struct psc_beat_peer *p, struct ps_error *why)
+static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_error *why)
 {
     struct psc_head h;
     int rc = psc_head_parse(&h, p->in, why);
@@ -172,7 +172,7 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
         }
         p->got += (size_t)k;
         atomic_store_explicit(&p->heard_ns, ps_now_ns(), memory_order_relaxed);
-        if (p->got >= PSC_HEAD_BYTES && take(b, p, &why) < 0) {
+        if (p->got >= PSC_HEAD_BYTES && receive_beat(b, p, &why) < 0) {
             ps_fail(&news, 0, "clique %s: rank %u sent %.300s (noticed by rank %u)", b->name, p->rank,
                     why.text, b->rank);
             break_clique(b, &news);
@@ -185,9 +185,9 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
 static void rest(struct psc_beat *b)
 {
     uint64_t now = ps_now_ns(), due_ns = UINT64_MAX;
-    struct pollfd fds[1 + PSC_BEAT_WAYS] = {{.fd = b->wake_fd, .events = POLLIN}};
+    struct pollfd fds[1 + PSC_BEAT_DIRECTIONS] = {{.fd = b->wake_fd, .events = POLLIN}};
     eventfd_t count;
-    for (int i = 0; i < PSC_BEAT_WAYS; i++) {
+    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++) {
         const struct psc_beat_peer *p = &b->peer[i];
         bool stuck = p->sent < p->len;
         fds[1 + i].fd = p->ended ? -1 : p->fd;
@@ -196,7 +196,7 @@ static void rest(struct psc_beat *b)
             due_ns = p->due_ns;
     }
     uint64_t ms = due_ns == UINT64_MAX ? 1u << 30 : due_ns <= now ? 0 : (due_ns - now + 999999) / 1000000;
-    if (ps_poll(fds, 1 + PSC_BEAT_WAYS, (int)ms) > 0 && fds[0].revents != 0)
+    if (ps_poll(fds, 1 + PSC_BEAT_DIRECTIONS, (int)ms) > 0 && fds[0].revents != 0)
         eventfd_read(b->wake_fd, &count);
 }
 
@@ -206,9 +206,9 @@ static void *beat(void *arg)
     bool last;
     do {
         last = b->stop; /* what was told before it still leaves */
-        for (int i = 0; i < PSC_BEAT_WAYS; i++)
+        for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
             hear(b, &b->peer[i]);
-        for (int i = 0; i < PSC_BEAT_WAYS; i++)
+        for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
             speak(b, &b->peer[i]);
         if (!last)
             rest(b);
@@ -219,7 +219,7 @@ static void *beat(void *arg)
 int psc_beat_start(struct psc_beat *b, struct ps_error *err)
 {
     uint64_t now = ps_now_ns();
-    for (int i = 0; i < PSC_BEAT_WAYS; i++) {
+    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++) {
         b->peer[i].timeout_ms = b->timeout_ms;
         b->peer[i].heard_ns = now;
     }

@@ -18,7 +18,7 @@
 
 #include "client/cliques/wire.h"
 
-enum psc_beat_way { PSC_BEAT_NEXT, PSC_BEAT_PREV, PSC_BEAT_WAYS };
+enum psc_beat_direction { PSC_BEAT_NEXT, PSC_BEAT_PREV, PSC_BEAT_DIRECTIONS };
 
 /* A neighbour. What has no comment is the thread's. */
 struct psc_beat_peer {
@@ -36,7 +36,7 @@ struct psc_beat_peer {
 struct psc_beat {
     const char *name; /* of the clique */
     uint32_t rank, timeout_ms;
-    struct psc_beat_peer peer[PSC_BEAT_WAYS];
+    struct psc_beat_peer peer[PSC_BEAT_DIRECTIONS];
     int wake_fd; /* eventfd, to the thread */
     int news_fd; /* eventfd of the ring's, written once a neighbour has said what broke the clique */
     bool runs;
@@ -60,14 +60,14 @@ void psc_beat_stop(struct psc_beat *b);
 void psc_beat_finish(struct psc_beat *b);
 
 /* What follows is for any thread. When the neighbour was last heard, in ps_now_s; 0: never. */
-double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_way way);
+double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_direction direction);
 /* How long it has been away from the ring's calls, computing or hung, as it last said. 0 while it waits in
  * one: somebody else keeps it. */
-uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_way way);
+uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_direction direction);
 /* This member's calls go on; from here one of them waits, or waits no longer. */
 void psc_beat_be_here(struct psc_beat *b, bool waits);
 /* Something of it has come that the thread has not read yet: this process stood still itself. */
-bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_way way);
+bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction);
 /* What broke the clique goes to both neighbours, and no beat after it. The first sentence stays. */
 void psc_beat_tell(struct psc_beat *b, const struct ps_error *news);
 /* The sentence, where there is one. */

@@ -14,7 +14,7 @@ enum { STOP, LINKS };
 struct waits {
     struct pollfd fds[LINKS + 2 * PSC_MAX_LINKS];
     nfds_t n;
-    bool on[PSC_BEAT_WAYS]; /* who is waited for */
+    bool on[PSC_BEAT_DIRECTIONS]; /* who is waited for */
 };
 
 static void list_waits(struct psc_ring *r, struct waits *w)
@@ -34,29 +34,29 @@ static void list_waits(struct psc_ring *r, struct waits *w)
 }
 
 /* When the neighbour's silence is too long. */
-static double end_s(const struct psc_ring *r, enum psc_beat_way way)
+static double end_s(const struct psc_ring *r, enum psc_beat_direction direction)
 {
-    double heard_s = psc_beat_heard_s(&r->beat, way);
-    return (heard_s > r->moved_s[way] ? heard_s : r->moved_s[way]) + r->timeout_ms * 1e-3;
+    double heard_s = psc_beat_heard_s(&r->beat, direction);
+    return (heard_s > r->moved_s[direction] ? heard_s : r->moved_s[direction]) + r->timeout_ms * 1e-3;
 }
 
-static uint32_t rank_of(const struct psc_ring *r, enum psc_beat_way way)
+static uint32_t rank_of(const struct psc_ring *r, enum psc_beat_direction direction)
 {
-    return way == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r);
+    return direction == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r);
 }
 
 /* A neighbour whose process runs, and which does not come: it computes, or hangs. What it said last is looked
  * at, so that a process that stood still itself blames nobody for what it has not heard. A neighbour that
  * waits in a call is not away. *until_s: when to look again. */
-static int check_step(struct psc_ring *r, enum psc_beat_way way, double now, double *until_s)
+static int check_step(struct psc_ring *r, enum psc_beat_direction direction, double now, double *until_s)
 {
-    double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, way) * 1e-3;
+    double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, direction) * 1e-3;
     double end_s = r->begun_s + step_s, soon_s = now + r->timeout_ms * 1e-3;
     if (now >= end_s && away_s >= step_s)
         return psc_ring_fail(r,
                              "rank %u is away from the clique's calls for %.1f s while its process runs: "
                              "it computes or hangs (step_ms: %u)",
-                             rank_of(r, way), away_s, r->step_ms);
+                             rank_of(r, direction), away_s, r->step_ms);
     end_s = end_s > soon_s ? end_s : soon_s;
     *until_s = end_s < *until_s ? end_s : *until_s;
     return 0;
@@ -67,18 +67,19 @@ static int grow_impatient(struct psc_ring *r, const struct waits *w, double *unt
 {
     double now = ps_now_s();
     *until_s = now + 1e6;
-    for (int way = 0; way < PSC_BEAT_WAYS; way++) {
-        r->moved_s[way] = r->moved[way] ? now : r->moved_s[way];
-        r->moved[way] = false;
-        if (!w->on[way])
+    for (int direction = 0; direction < PSC_BEAT_DIRECTIONS; direction++) {
+        r->moved_s[direction] = r->moved[direction] ? now : r->moved_s[direction];
+        r->moved[direction] = false;
+        if (!w->on[direction])
             continue;
-        if (now >= end_s(r, way)) {
-            if (!psc_beat_has_unread(&r->beat, way))
-                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, way), r->timeout_ms);
-            r->moved_s[way] = now;
+        if (now >= end_s(r, direction)) {
+            if (!psc_beat_has_unread(&r->beat, direction))
+                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, direction),
+                                     r->timeout_ms);
+            r->moved_s[direction] = now;
         }
-        *until_s = end_s(r, way) < *until_s ? end_s(r, way) : *until_s;
-        int rc = check_step(r, way, now, until_s);
+        *until_s = end_s(r, direction) < *until_s ? end_s(r, direction) : *until_s;
+        int rc = check_step(r, direction, now, until_s);
         if (rc < 0)
             return rc;
     }

@@ -86,7 +86,7 @@ static void give_up(void *state)
 static void destroy(void *state)
 {
     struct psc_ring *r = state;
-    int fds[2 * PSC_MAX_LINKS + PSC_BEAT_WAYS];
+    int fds[2 * PSC_MAX_LINKS + PSC_BEAT_DIRECTIONS];
     psc_beat_stop(&r->beat);
     for (uint32_t i = 0; i < r->links; i++) {
         fds[2 * i] = r->link[i].next;
@@ -95,9 +95,9 @@ static void destroy(void *state)
         free(r->link[i].staging);
         free(r->link[i].store);
     }
-    for (uint32_t i = 0; i < PSC_BEAT_WAYS; i++)
+    for (uint32_t i = 0; i < PSC_BEAT_DIRECTIONS; i++)
         fds[2 * r->links + i] = r->beat.peer[i].fd;
-    psc_close_gently(fds, 2 * r->links + PSC_BEAT_WAYS, r->broken ? farewell_s : 0);
+    psc_close_gently(fds, 2 * r->links + PSC_BEAT_DIRECTIONS, r->broken ? farewell_s : 0);
     psc_beat_finish(&r->beat);
     if (r->stop_fd >= 0)
         close(r->stop_fd);

@@ -74,8 +74,8 @@ struct psc_ring {
     struct psc_schedule schedule;
     /* Bytes have gone to the next member, come from the previous one, since the last wait; when they did, as
      * a wait noted it. So what moves reads no clock. */
-    bool moved[PSC_BEAT_WAYS];
-    double moved_s[PSC_BEAT_WAYS];
+    bool moved[PSC_BEAT_DIRECTIONS];
+    double moved_s[PSC_BEAT_DIRECTIONS];
     struct ps_error *err;
 };
 

@@ -77,7 +77,7 @@ static int do_image(struct writer *w, struct cnn_images_scratch *s, uint64_t i, 
     return 0;
 }
 
-static void *run(void *arg)
+static void *decode_thread(void *arg)
 {
     struct writer *w = arg;
     struct cnn_images_scratch *s = cnn_images_scratch();
@@ -109,7 +109,7 @@ static int run_threads(struct writer *w, uint32_t threads)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (n < threads && n < CNN_MAX_DATA_THREADS && rc == 0)
-        if ((rc = pthread_create(&ids[n], NULL, run, w)) == 0)
+        if ((rc = pthread_create(&ids[n], NULL, decode_thread, w)) == 0)
             n++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     for (uint32_t i = 0; i < n; i++)

@@ -153,8 +153,8 @@ int ps_rdma_end_write(struct ps_rdma_end *end, uint32_t imm, struct ibv_sge *par
     return 0;
 }
 
-static int take(struct ps_rdma_end *end, const struct ibv_wc *wc, struct ps_rdma_arrival *out,
-                struct ps_error *err)
+static int take_completion(struct ps_rdma_end *end, const struct ibv_wc *wc, struct ps_rdma_arrival *out,
+                           struct ps_error *err)
 {
     if (wc->status != IBV_WC_SUCCESS)
         return ps_fail(err, -ECONNRESET, "%s: %s (vendor error 0x%x)",
@@ -182,7 +182,7 @@ int ps_rdma_end_poll(struct ps_rdma_end *end, struct ps_rdma_arrival *out, int *
     if (got < 0)
         return ps_fail(err, -ECONNRESET, "cannot read the completion queue");
     for (int i = 0; i < got; i++, *n += rc)
-        if ((rc = take(end, &wc[i], &out[*n], err)) < 0)
+        if ((rc = take_completion(end, &wc[i], &out[*n], err)) < 0)
             return rc;
     return got;
 }

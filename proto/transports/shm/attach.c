@@ -238,7 +238,7 @@ static int send_reply(int fd, const struct ps_shm_reply *r, const int *files)
 }
 
 /* From now on the socket only tells that the peer has gone, and the bell that it wants something. */
-static int settle(struct ps_port *port, struct ps_shm_client *c, struct ps_shm_seat *seat, int *socket)
+static int seat_client(struct ps_port *port, struct ps_shm_client *c, struct ps_shm_seat *seat, int *socket)
 {
     c->seat = (uint32_t)(seat - port->seats);
     if (seat->client != NULL) /* a link that was opened anew, before the old one's end was heard */
@@ -280,7 +280,8 @@ static int attach(struct ps_port *port, struct ps_shm_half *half, const struct p
     if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = furnish(port, c, h, files, err)) < 0)
         goto out;
     struct ps_shm_reply reply = {0, c->region.shape.n_slots, c->region.shape.slot_bytes};
-    if ((rc = send_reply(half->socket, &reply, files)) < 0 || (rc = settle(port, c, seat, &half->socket)) < 0)
+    if ((rc = send_reply(half->socket, &reply, files)) < 0 ||
+        (rc = seat_client(port, c, seat, &half->socket)) < 0)
         ps_fail(err, rc, "it could not be attached: %s", strerror(-rc));
 out:
     ps_shm_close(&files[0]);

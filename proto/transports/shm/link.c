@@ -196,8 +196,8 @@ static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_r
 }
 
 /* Fills the link from the reply and its files, of which it takes the last two over. */
-static int settle(struct ps_link *link, const char *url, const struct ps_shm_reply *r, int *files,
-                  struct ps_error *err)
+static int map_region(struct ps_link *link, const char *url, const struct ps_shm_reply *r, int *files,
+                      struct ps_error *err)
 {
     struct ps_shm_shape shape = {r->n_slots, r->slot_bytes};
     int rc = ps_shm_region_map(&shape, files[0], &link->region);
@@ -237,7 +237,7 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
         (rc = check_owner(link->socket, url, err)) == 0 &&
         (rc = say_hello(link->socket, url, hub, limits, err)) == 0 &&
         (rc = await_reply(link->socket, url, end, &reply, files, err)) == 0)
-        rc = settle(link, url, &reply, files, err);
+        rc = map_region(link, url, &reply, files, err);
     for (size_t i = 0; i < FILES; i++)
         ps_shm_close(&files[i]);
     if (rc < 0)

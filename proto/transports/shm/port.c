@@ -266,7 +266,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
 }
 
 /* The client's next request. -EAGAIN; -EPROTO: it has been detached. */
-static int take(struct ps_shm_client *c, struct ps_message *m)
+static int take_message(struct ps_shm_client *c, struct ps_message *m)
 {
     struct ps_shm_side *mine = &c->region.control->port;
     struct ps_shm_note n;
@@ -294,7 +294,7 @@ static int scan(struct ps_port *port, struct ps_message *m)
     for (uint32_t left = port->n_active; left > 0 && port->n_active > 0; left--) {
         uint32_t i = port->rotor < port->n_active ? port->rotor : 0;
         port->rotor = i + 1;
-        if (take(port->active[i], m) == 0)
+        if (take_message(port->active[i], m) == 0)
             return 0;
     }
     return -EAGAIN;

@@ -49,7 +49,7 @@ struct result {
     double join_s, loop_share, answers_s, ask_p50_ms, ask_max_ms, kib_a_client;
 };
 
-static void tell(void *socket, int what, void *message)
+static void send_message(void *socket, int what, void *message)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = (Ps__ToServer__WhatCase)what;
@@ -63,7 +63,7 @@ static void say_hello(struct client *c)
     hello.protocol = PS_PROTOCOL_VERSION;
     hello.any_rank = true;
     hello.name = (char *)"psbench";
-    tell(c->socket, PS__TO_SERVER__WHAT_HELLO, &hello);
+    send_message(c->socket, PS__TO_SERVER__WHAT_HELLO, &hello);
 }
 
 static void say_begin(struct client *c, uint64_t floats)
@@ -77,7 +77,7 @@ static void say_begin(struct client *c, uint64_t floats)
     begin.incarnation = c->incarnation;
     begin.tensors = &list;
     begin.n_tensors = 1;
-    tell(c->socket, PS__TO_SERVER__WHAT_BEGIN, &begin);
+    send_message(c->socket, PS__TO_SERVER__WHAT_BEGIN, &begin);
 }
 
 static void say_heartbeat(const struct client *c)
@@ -85,11 +85,11 @@ static void say_heartbeat(const struct client *c)
     Ps__Heartbeat beat = PS__HEARTBEAT__INIT;
     beat.client = c->client;
     beat.incarnation = c->incarnation;
-    tell(c->socket, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
+    send_message(c->socket, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
 }
 
 /* One answer. False: psd refuses. */
-static bool take(struct crowd *w, struct client *c, const Ps__ToClient *m)
+static bool take_reply(struct crowd *w, struct client *c, const Ps__ToClient *m)
 {
     if (m == NULL || m->what_case == PS__TO_CLIENT__WHAT_ERROR) {
         fprintf(stderr, "psbench clients: psd says: %s\n", m != NULL ? m->error->sentence : "no message");
@@ -121,7 +121,7 @@ static bool hear(struct crowd *w, long ms)
         bool fine = true;
         while (fine && zmq_msg_recv(&msg, w->clients[i].socket, ZMQ_DONTWAIT) >= 0) {
             Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
-            fine = take(w, &w->clients[i], m);
+            fine = take_reply(w, &w->clients[i], m);
             if (m != NULL)
                 ps_control_free_to_client(m);
         }

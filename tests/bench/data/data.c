@@ -213,7 +213,7 @@ static void print(const struct options *o, const char *name, const struct rate r
             reader.cpu, alone.cpu, 100 * reader.cpu / alone.cpu);
 }
 
-static int run(const struct options *o, const struct cnn_data *data, struct ps_error *err)
+static int run_measurement(const struct options *o, const struct cnn_data *data, struct ps_error *err)
 {
     struct cnn_stream *streams[2] = {NULL, NULL};
     struct bench_jpegs *jpegs = NULL;
@@ -258,7 +258,7 @@ int bench_data(int argc, char **argv)
     struct cnn_data_options opt = {.view = o.view, .max_damaged = CNN_MAX_DAMAGED};
     int rc = cnn_data_open_with(o.data, &opt, &data, &err);
     if (rc == 0)
-        rc = run(&o, data, &err);
+        rc = run_measurement(&o, data, &err);
     else
         rc = 2;
     if (rc != 0)

@@ -80,7 +80,7 @@ static int take_transport(const char **out)
     return 0;
 }
 
-static int take(struct bench_exchange_options *opt, int letter)
+static int take_option(struct bench_exchange_options *opt, int letter)
 {
     switch (letter) {
     case 't':
@@ -143,7 +143,7 @@ int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *o
     int letter, rc;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         rc = take_number(numbers, sizeof numbers / sizeof *numbers, letter);
-        if ((rc == 1 ? take(opt, letter) : rc) != 0)
+        if ((rc == 1 ? take_option(opt, letter) : rc) != 0)
             return rc == 1 ? (letter == 'h' ? -1 : 2) : rc;
     }
     if (optind < argc)

@@ -160,7 +160,7 @@ static int move(struct bench *b)
     return 0;
 }
 
-static int step(struct bench *b)
+static int train_step(struct bench *b)
 {
     int rc = gradient(b);
     return rc < 0 ? rc : move(b);
@@ -191,7 +191,7 @@ static int repeat(struct bench *b, size_t steps, struct sample *s)
     int rc;
 
     *s = (struct sample){0};
-    if ((rc = timed(b, step, steps, &s->step)) < 0)
+    if ((rc = timed(b, train_step, steps, &s->step)) < 0)
         return rc;
     s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
     if ((rc = timed(b, forward, steps, &s->forward)) < 0 ||
@@ -210,7 +210,7 @@ static int measure(struct bench *b)
     int rc;
 
     for (int i = 0; i < 5; i++) /* the first steps touch memory and start threads */
-        if ((rc = timed(b, step, 1, &once)) < 0)
+        if ((rc = timed(b, train_step, 1, &once)) < 0)
             return rc;
     size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
     for (end = ps_now_s() + b->opt.seconds;
@@ -326,7 +326,7 @@ static void tear_down(struct bench *b)
 }
 
 /* Prepares and measures what b->opt asks for; the exit code. */
-static int run(struct bench *b, const char *command)
+static int run_command(struct bench *b, const char *command)
 {
     struct ps_error err = {""};
     int rc;
@@ -353,7 +353,7 @@ int bench_net(int argc, char **argv)
         usage(stdout);
     else if (!parse(argc, argv, &b->opt))
         code = 2;
-    else if ((code = run(b, "net")) == 0)
+    else if ((code = run_command(b, "net")) == 0)
         report(b);
     tear_down(b);
     return code;
@@ -369,7 +369,7 @@ int bench_net_measure(const char *net, const char *backend, uint32_t batch, uint
         return 1;
     b->opt = (struct options){
         .net = net, .backend = backend, .batch = batch, .threads = threads, .seconds = seconds};
-    if (cnn_model_read(net, &b->opt.model, NULL) == 0 && (code = run(b, "plan")) == 0)
+    if (cnn_model_read(net, &b->opt.model, NULL) == 0 && (code = run_command(b, "plan")) == 0)
         *out = (struct bench_net_times){MEDIAN(b, forward), MEDIAN(b, backward), MEDIAN(b, update)};
     tear_down(b);
     return code;

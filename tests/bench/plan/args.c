@@ -205,7 +205,7 @@ static bool take_figure(struct plan_options *o, int found, const char *name)
     }
 }
 
-static bool take(struct plan_options *o, int found, const char *name)
+static bool take_option(struct plan_options *o, int found, const char *name)
 {
     switch (found) {
     case 'n':
@@ -284,7 +284,7 @@ int plan_parse(int argc, char **argv, struct plan_options *o)
             usage(stderr);
             return -1;
         }
-        if (!take(o, found, names[at].name))
+        if (!take_option(o, found, names[at].name))
             return -1;
     }
     if (optind < argc) {

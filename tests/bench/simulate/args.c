@@ -165,7 +165,7 @@ static bool net(const struct row *r, const char *text, struct sim_options *o)
     return false;
 }
 
-static bool take(struct sim_options *o, const struct row *r, char *text)
+static bool take_value(struct sim_options *o, const struct row *r, char *text)
 {
     void *to = (char *)o + r->at;
     double v;
@@ -264,7 +264,7 @@ int sim_parse(int argc, char **argv, struct sim_options *o)
             sim_usage(found == 'h' ? stdout : stderr);
             return found == 'h' ? 1 : -1;
         }
-        if (!take(o, &rows[at - 1], optarg))
+        if (!take_value(o, &rows[at - 1], optarg))
             return -1;
     }
     if (optind < argc) {

@@ -275,7 +275,7 @@ static void average(struct crew *w, struct threads psd, struct sim_real_times *o
     out->staleness = w->method.is_clique ? NAN : staleness_of(&w->psd);
 }
 
-static int run(struct crew *w, struct sim_real_times *out)
+static int run_workers(struct crew *w, struct sim_real_times *out)
 {
     struct threads before = {0}, after = {0};
     double longest = WAIT_S + 20 * w->job->steps * (w->job->sleep_s * w->job->workers + 1e-3);
@@ -321,7 +321,7 @@ static int run_with_psd(struct crew *w, struct sim_real_times *out)
     for (size_t i = 0; i < n; i++)
         settings[i] = words[i];
     if (daemon_prepare(&w->psd, j->psd, settings) == 0 && daemon_start(&w->psd, NULL) == 0)
-        rc = run(w, out);
+        rc = run_workers(w, out);
     daemon_remove(&w->psd);
     return rc;
 }
@@ -333,7 +333,7 @@ static int run_ring(struct crew *w, struct sim_real_times *out)
         perror("psbench plan: /tmp");
         return -1;
     }
-    int rc = run(w, out);
+    int rc = run_workers(w, out);
     rmdir(w->dir);
     return rc;
 }

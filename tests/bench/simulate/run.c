@@ -222,7 +222,7 @@ void sim_count(struct sim *s, struct sim_client *c, double waited_s)
     s->over = s->over || s->total.exchanges >= s->n_all;
 }
 
-static int run(struct sim *s)
+static int run_events(struct sim *s)
 {
     if (s->method->is_clique)
         return sim_ring_run(s);
@@ -259,7 +259,7 @@ int sim_run(const struct sim_method *method, const struct sim_machine *machine, 
         return rc;
     s.admission = sim_admission_find(method->admission);
     if ((rc = make(&s)) == 0)
-        rc = run(&s);
+        rc = run_events(&s);
     if (rc == 0) {
         end_tally(&s);
         s.total.workers = load->workers;

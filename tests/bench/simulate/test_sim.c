@@ -34,7 +34,8 @@ static struct sim_load load1(uint32_t workers)
                              .slow_factor = 1};
 }
 
-static struct sim_result run(const char *text, const struct sim_machine *machine, const struct sim_load *load)
+static struct sim_result simulate(const char *text, const struct sim_machine *machine,
+                                  const struct sim_load *load)
 {
     struct sim_result r;
     struct sim_method m;
@@ -54,18 +55,18 @@ START_TEST(one_worker_alone_takes_the_sum_of_its_way)
     m.caller.byte_s = 1e-9, m.client_io.byte_s = 0.5e-9, m.server_io.byte_s = 0.25e-9;
     m.lane = (struct sim_cost){1e-5, 0.5e-9};
     double way = 4e6 * (1 + 0.5 + 0.25 + 1 + 1) * 1e-9 + 1e-4;
-    struct sim_result r = run("async-sgd", &m, &l);
+    struct sim_result r = simulate("async-sgd", &m, &l);
     ck_assert_double_eq_tol(r.iteration_s, 0.020 + 2 * way + 1e-5 + 2e-3, CLOSE);
     ck_assert_double_eq_tol(r.samples_s, 64 / r.iteration_s, 1e-6);
     ck_assert_double_eq_tol(r.waited, 1 - 0.020 / r.iteration_s, CLOSE);
     ck_assert_double_eq_tol(r.lanes_busy, 2.01e-3 / r.iteration_s, CLOSE);
     ck_assert_double_eq(r.staleness_mean, 0);
     m.link.half_duplex = true; /* nothing of one exchange goes both ways at once */
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, r.iteration_s, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, r.iteration_s, CLOSE);
     m.message.bytes_per_float = m.answer.bytes_per_float = 2;
     m.message.encode_s = 1e-9, m.answer.decode_s = 2e-9; /* and at the lane none; the caller has all values */
     way = 4e6 * 1e-9 + 2e6 * (0.5 + 0.25 + 1 + 1) * 1e-9 + 1e-4;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 2 * way + 1e-5 + 2e-3 + 3e-3,
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 2 * way + 1e-5 + 2e-3 + 3e-3,
                             CLOSE);
 }
 END_TEST
@@ -77,11 +78,11 @@ START_TEST(the_workers_own_step_depends_on_what_came_before)
     struct sim_load l = load1(1);
     m.link.alpha_s = m.link.beta_s = m.link.server_beta_s = 0;
     l.update_s = 4e-3, l.update_warm_s = 1e-3, l.update_clique_s = 2e-3;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020, CLOSE);
-    ck_assert_double_eq_tol(run("async-easgd:period=1", &m, &l).iteration_s, 0.021, CLOSE);
-    ck_assert_double_eq_tol(run("async-easgd:period=4", &m, &l).iteration_s, 0.020 + 13e-3 / 4, CLOSE);
-    ck_assert_double_eq_tol(run("downpour:period=4", &m, &l).iteration_s, 0.024, CLOSE);
-    ck_assert_double_eq_tol(run("d-sync", &m, &l).iteration_s, 0.022, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-easgd:period=1", &m, &l).iteration_s, 0.021, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-easgd:period=4", &m, &l).iteration_s, 0.020 + 13e-3 / 4, CLOSE);
+    ck_assert_double_eq_tol(simulate("downpour:period=4", &m, &l).iteration_s, 0.024, CLOSE);
+    ck_assert_double_eq_tol(simulate("d-sync", &m, &l).iteration_s, 0.022, CLOSE);
 }
 END_TEST
 
@@ -95,15 +96,15 @@ START_TEST(chunks_follow_each_other_through_the_window)
     m.link.alpha_s = 0;
     m.chunk_floats = 250000;
     m.window = 1;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 4 * 4e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 4 * 4e-3, CLOSE);
     m.window = 2;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 2 * 4e-3 + 1e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 2 * 4e-3 + 1e-3, CLOSE);
     m.window = 64;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
     l.pieces = 1; /* as one */
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 16e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 16e-3, CLOSE);
     l.pieces = 64, m.link.lanes = 2; /* two lanes share the same links */
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
 }
 END_TEST
 
@@ -114,14 +115,15 @@ START_TEST(a_round_takes_the_slowest_and_all_merges)
     struct sim_load l = load1(8);
     m.link.alpha_s = m.link.beta_s = m.link.server_beta_s = 0;
     m.merge.byte_s = 1e-9;
-    ck_assert_double_eq_tol(run("sync-sgd", &m, &l).iteration_s, 0.020 + 8 * 4e-3, CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-sgd", &m, &l).iteration_s, 0.020 + 8 * 4e-3, CLOSE);
     l.slow_share = 0.125;
     l.slow_factor = 3;
-    struct sim_result r = run("sync-sgd", &m, &l);
+    struct sim_result r = simulate("sync-sgd", &m, &l);
     ck_assert_double_eq_tol(r.iteration_s, 0.060 + 8 * 4e-3, CLOSE);
     ck_assert_double_eq(r.staleness_p99, 0);
     ck_assert_double_eq_tol(r.waited, (7 * 0.040 / 8 + 8 * 4e-3) / r.iteration_s, CLOSE);
-    ck_assert_double_eq_tol(run("diloco:period=5", &m, &l).iteration_s, (5 * 0.060 + 8 * 4e-3) / 5, CLOSE);
+    ck_assert_double_eq_tol(simulate("diloco:period=5", &m, &l).iteration_s, (5 * 0.060 + 8 * 4e-3) / 5,
+                            CLOSE);
 }
 END_TEST
 
@@ -134,13 +136,13 @@ START_TEST(a_saturated_lane_is_the_bound)
     m.lane.byte_s = 1e-9;
     for (uint32_t p = 1; p <= 32; p *= 2) {
         struct sim_load l = load1(p);
-        struct sim_result r = run("async-sgd", &m, &l);
+        struct sim_result r = simulate("async-sgd", &m, &l);
         ck_assert_double_eq_tol(r.iteration_s, fmax(0.024, p * 0.004), 1e-6);
         ck_assert_double_eq_tol(r.lanes_busy, p * 0.004 / r.iteration_s, 0.01);
     }
     struct sim_load l = load1(8);
     l.jitter = 0.5; /* by chance somebody waits, and the lane is idle now and then */
-    struct sim_result r = run("async-sgd", &m, &l);
+    struct sim_result r = simulate("async-sgd", &m, &l);
     ck_assert_double_gt(r.iteration_s, 0.032);
     ck_assert_double_lt(r.lanes_busy, 1);
 }
@@ -152,13 +154,13 @@ START_TEST(the_servers_link_is_shared_and_servers_are_not)
     struct sim_machine m = machine1();
     struct sim_load l = load1(16);
     m.link.alpha_s = m.link.beta_s = 0;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 16 * 4e-3, 1e-6);
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).nic_busy, 1, 0.01);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 16 * 4e-3, 1e-6);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).nic_busy, 1, 0.01);
     m.servers = 4;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 0.020 + 2e-3, 1e-3);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 2e-3, 1e-3);
     m.link.half_duplex = true;
     m.servers = 1;
-    ck_assert_double_eq_tol(run("async-sgd", &m, &l).iteration_s, 16 * 8e-3, 1e-6);
+    ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 16 * 8e-3, 1e-6);
 }
 END_TEST
 
@@ -173,7 +175,7 @@ START_TEST(first_come_is_p_minus_1_stale)
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         for (uint32_t p = 2; p <= 16; p *= 2) {
             struct sim_load l = load1(p);
-            struct sim_result r = run(methods[i], &m, &l);
+            struct sim_result r = simulate(methods[i], &m, &l);
             ck_assert_double_eq_tol(r.staleness_mean, p - 1, 0.1);
         }
 }
@@ -193,14 +195,14 @@ START_TEST(stale_clocks_hold_their_bound)
     for (int i = 0; i < 4; i++) {
         char text[40];
         snprintf(text, sizeof text, "ssp-sgd:slack=%u", slacks[i]);
-        r[i] = run(text, &m, &l);
+        r[i] = simulate(text, &m, &l);
         ck_assert_uint_le(r[i].most_apart, slacks[i]);
         if (i < 3) { /* in the long run all go at the slowest's pace */
             ck_assert_uint_eq(r[i].most_apart, slacks[i]);
             ck_assert_double_eq_tol(r[i].iteration_s, 0.100, 0.002);
         }
     }
-    struct sim_result free_ones = run("async-sgd", &m, &l);
+    struct sim_result free_ones = simulate("async-sgd", &m, &l);
     ck_assert_double_eq(r[3].iteration_s, free_ones.iteration_s);
     ck_assert_double_eq_tol(free_ones.iteration_s, 8 / (7 / 0.020 + 1 / 0.100), 1e-4);
 }
@@ -213,12 +215,13 @@ START_TEST(round_robin_goes_by_rank)
     struct sim_load l = load1(4);
     m.link.alpha_s = m.link.beta_s = m.link.server_beta_s = 0;
     m.lane.byte_s = 0.25e-9;
-    ck_assert_double_eq_tol(run("original-easgd:period=1", &m, &l).iteration_s, 0.021, 1e-6);
-    ck_assert_double_eq_tol(run("original-easgd:period=1,serial=true", &m, &l).iteration_s, 4 * 0.021, 1e-3);
+    ck_assert_double_eq_tol(simulate("original-easgd:period=1", &m, &l).iteration_s, 0.021, 1e-6);
+    ck_assert_double_eq_tol(simulate("original-easgd:period=1,serial=true", &m, &l).iteration_s, 4 * 0.021,
+                            1e-3);
     l.slow_share = 0.25;
     l.slow_factor = 4;
-    ck_assert_double_eq_tol(run("original-easgd:period=1", &m, &l).iteration_s, 0.081, 2e-3);
-    ck_assert_double_lt(run("async-easgd:period=1", &m, &l).iteration_s, 0.03);
+    ck_assert_double_eq_tol(simulate("original-easgd:period=1", &m, &l).iteration_s, 0.081, 2e-3);
+    ck_assert_double_lt(simulate("async-easgd:period=1", &m, &l).iteration_s, 0.03);
 }
 END_TEST
 
@@ -232,20 +235,20 @@ START_TEST(a_round_of_the_first_waits_for_no_straggler)
     m.merge.byte_s = 1e-10;
     l.slow_share = 0.125;
     l.slow_factor = 3.5;
-    struct sim_result r = run("backup-sgd:backup=1", &m, &l);
+    struct sim_result r = simulate("backup-sgd:backup=1", &m, &l);
     double each = r.exchanges_s * (1 - r.dropped) / 7;
     ck_assert_double_eq_tol(1 / each, 0.020 + 7 * 4e-4, 1e-3);
     ck_assert_double_gt(r.dropped, 0.02);
     ck_assert_double_lt(r.dropped, 0.06);
     ck_assert_uint_gt(r.pieces_dropped, 0);
-    struct sim_result q = run("sync-sgd:admission=quorum,quorum=7,grace_ms=0", &m, &l);
+    struct sim_result q = simulate("sync-sgd:admission=quorum,quorum=7,grace_ms=0", &m, &l);
     ck_assert_double_eq_tol(q.iteration_s, r.iteration_s, CLOSE);
-    q = run("sync-sgd:admission=quorum,quorum=4,grace_ms=30", &m, &l);
+    q = simulate("sync-sgd:admission=quorum,quorum=4,grace_ms=30", &m, &l);
     ck_assert_double_eq_tol(q.iteration_s, 0.0503, 0.012); /* 20 ms, 30 of grace, merging */
     /* With nobody to do without they are sync. */
-    struct sim_result s = run("sync-sgd", &m, &l);
-    ck_assert_double_eq(run("backup-sgd:backup=0", &m, &l).iteration_s, s.iteration_s);
-    ck_assert_double_eq(run("sync-sgd:admission=quorum,quorum=8", &m, &l).iteration_s, s.iteration_s);
+    struct sim_result s = simulate("sync-sgd", &m, &l);
+    ck_assert_double_eq(simulate("backup-sgd:backup=0", &m, &l).iteration_s, s.iteration_s);
+    ck_assert_double_eq(simulate("sync-sgd:admission=quorum,quorum=8", &m, &l).iteration_s, s.iteration_s);
 }
 END_TEST
 
@@ -255,13 +258,13 @@ START_TEST(overlap_hides_the_shorter)
 {
     struct sim_machine m = machine1();
     struct sim_load l = load1(1);
-    ck_assert_double_eq_tol(run("sync-easgd:overlap=true,period=1", &m, &l).iteration_s, 0.020, CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-easgd:overlap=true,period=1", &m, &l).iteration_s, 0.020, CLOSE);
     l.compute_s = 0.005;
-    struct sim_result r = run("sync-easgd:overlap=true,period=1", &m, &l);
+    struct sim_result r = simulate("sync-easgd:overlap=true,period=1", &m, &l);
     ck_assert_double_eq_tol(r.iteration_s, 0.0162, CLOSE);
     ck_assert_double_eq_tol(r.waited, 0.0112 / 0.0162, CLOSE);
-    ck_assert_double_eq_tol(run("sync-easgd:overlap=true,period=4", &m, &l).iteration_s, (0.015 + 0.0162) / 4,
-                            CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-easgd:overlap=true,period=4", &m, &l).iteration_s,
+                            (0.015 + 0.0162) / 4, CLOSE);
 }
 END_TEST
 
@@ -273,19 +276,19 @@ START_TEST(a_ring_takes_its_closed_form)
     struct sim_machine m = machine1();
     struct sim_load l = load1(4);
     double sum = 6 * (1e-3 + 1e-4);
-    ck_assert_double_eq_tol(run("d-sync", &m, &l).iteration_s, 0.020 + sum, CLOSE);
-    ck_assert_double_eq_tol(run("pipe-sgd", &m, &l).iteration_s, 0.020, CLOSE);
+    ck_assert_double_eq_tol(simulate("d-sync", &m, &l).iteration_s, 0.020 + sum, CLOSE);
+    ck_assert_double_eq_tol(simulate("pipe-sgd", &m, &l).iteration_s, 0.020, CLOSE);
     l.compute_s = 0.005;
-    ck_assert_double_eq_tol(run("pipe-sgd", &m, &l).iteration_s, sum, CLOSE);
-    ck_assert_double_eq(run("pipe-sgd", &m, &l).staleness_mean, 1);
+    ck_assert_double_eq_tol(simulate("pipe-sgd", &m, &l).iteration_s, sum, CLOSE);
+    ck_assert_double_eq(simulate("pipe-sgd", &m, &l).staleness_mean, 1);
     m.cores = 4;
     m.ring.byte_s = 1e-9;
-    ck_assert_double_eq_tol(run("d-sync", &m, &l).iteration_s, 0.005 + sum, CLOSE);
-    ck_assert_double_eq_tol(run("pipe-sgd", &m, &l).iteration_s, sum, CLOSE);
+    ck_assert_double_eq_tol(simulate("d-sync", &m, &l).iteration_s, 0.005 + sum, CLOSE);
+    ck_assert_double_eq_tol(simulate("pipe-sgd", &m, &l).iteration_s, sum, CLOSE);
     m.cores = 1;
     m.ring_alpha_s = 0;
-    ck_assert_double_ge(run("d-sync", &m, &l).iteration_s, 0.024);
-    ck_assert_double_le(run("d-sync", &m, &l).iteration_s, 0.029 + CLOSE);
+    ck_assert_double_ge(simulate("d-sync", &m, &l).iteration_s, 0.024);
+    ck_assert_double_le(simulate("d-sync", &m, &l).iteration_s, 0.029 + CLOSE);
 }
 END_TEST
 
@@ -296,14 +299,14 @@ START_TEST(a_clique_is_one_client)
 {
     struct sim_machine m = machine1();
     struct sim_load l = load1(4);
-    struct sim_result r = run("mpi-sgd:members=2", &m, &l);
+    struct sim_result r = simulate("mpi-sgd:members=2", &m, &l);
     ck_assert_uint_eq(r.clients, 2);
     ck_assert_double_eq_tol(r.iteration_s, 0.020 + 4.1e-3 + 20.2e-3 + 4.1e-3, CLOSE);
     ck_assert_double_eq_tol(r.samples_s, 256 / r.iteration_s, 1e-6);
     l.jitter = 0.3; /* a clique waits for its slowest */
-    double apart = run("mpi-asgd:members=1", &m, &l).iteration_s;
+    double apart = simulate("mpi-asgd:members=1", &m, &l).iteration_s;
     l.workers = 64;
-    ck_assert_double_gt(run("mpi-asgd:members=64", &m, &l).iteration_s, 1.3 * apart);
+    ck_assert_double_gt(simulate("mpi-asgd:members=64", &m, &l).iteration_s, 1.3 * apart);
 }
 END_TEST
 
@@ -327,7 +330,7 @@ START_TEST(nothing_is_lost_or_made)
         for (uint32_t p = 1; p <= 9; p += 4) {
             struct sim_load l = load1(p);
             l.jitter = 0.3;
-            struct sim_result r = run(methods[i], &m, &l);
+            struct sim_result r = simulate(methods[i], &m, &l);
             uint64_t landed = r.pieces_applied + r.pieces_dropped, open = p > 1 ? p * 2 * m.window : 0;
             ck_assert_uint_ge(r.pieces_sent, landed);
             ck_assert_uint_ge(landed, r.pieces_answered);
@@ -347,10 +350,10 @@ START_TEST(equal_seeds_give_equal_runs)
     struct sim_load l = load1(16);
     l.jitter = 0.4;
     m.link.server_beta_s = 1e-11;
-    struct sim_result a = run("async-sgd", &m, &l), b = run("async-sgd", &m, &l);
+    struct sim_result a = simulate("async-sgd", &m, &l), b = simulate("async-sgd", &m, &l);
     ck_assert_mem_eq(&a, &b, sizeof a);
     l.seed = 2;
-    b = run("async-sgd", &m, &l);
+    b = simulate("async-sgd", &m, &l);
     ck_assert_double_ne(a.iteration_s, b.iteration_s);
     ck_assert_double_eq_tol(a.iteration_s, b.iteration_s, 0.1 * a.iteration_s);
 }

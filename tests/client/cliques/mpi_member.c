@@ -262,7 +262,7 @@ static bool is_of_silence(const char *mode)
     return found;
 }
 
-static void run(struct psc_clique *q, const char *mode, const char *arg)
+static void run_mode(struct psc_clique *q, const char *mode, const char *arg)
 {
     if (strcmp(mode, "sums") == 0)
         mode_sums(q);
@@ -301,7 +301,7 @@ int main(int argc, char **argv)
     if (rc != PSC_OK)
         say("%d %s", rc, psc_clique_error(q));
     else
-        run(q, mode, arg);
+        run_mode(q, mode, arg);
     psc_clique_close(q);
     MPI_Finalize();
     return 0;

@@ -500,7 +500,7 @@ static void *be_hostile(void *arg)
     }
     close(ring.link[0].next);
     close(ring.link[0].prev);
-    for (int i = 0; i < PSC_BEAT_WAYS; i++)
+    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
         close(ring.beat.peer[i].fd);
     psc_beat_finish(&ring.beat);
     close(m.listen_fd);

@@ -235,7 +235,7 @@ static void check_close(const char *what, const float *values, const double *wan
                          want[i]);
 }
 
-static void step(int row, struct psc *c, int w)
+static void step_worker(int row, struct psc *c, int w)
 {
     uint64_t t = psc_clock(c);
     gradient(x[w], 100 * t + (uint64_t)w);
@@ -259,7 +259,7 @@ START_TEST(steps_follow_their_equations)
         c[w] = join(w);
     for (int t = 0; t < STEPS; t++)
         for (int w = 0; w < WORKERS; w++) {
-            step(_i, c[w], w);
+            step_worker(_i, c[w], w);
             assert_ok(c[w], psc_point(c[w], found));
             check_close("own x", found, sim.w[w].x, 2 * t + 2);
         }
@@ -285,7 +285,7 @@ START_TEST(pull_into_x_starts_over_from_the_center)
         c[w] = join(w);
     for (int t = 0; t < 5; t++) /* the last are on the way to the next exchange */
         for (int w = 0; w < WORKERS; w++)
-            step(row, c[w], w);
+            step_worker(row, c[w], w);
     assert_ok(c[0], psc_pull(c[0], NULL, x[0]));
     for (int i = 0; i < N; i++) {
         sim.w[0].lambda[i] += is_param(i) ? sim.center[i] - sim.w[0].x[i] : 0; /* x - lambda stays */
@@ -295,7 +295,7 @@ START_TEST(pull_into_x_starts_over_from_the_center)
     check_close("x", x[0], sim.w[0].at, 10);
     for (int t = 5; t < STEPS; t++)
         for (int w = 0; w < WORKERS; w++)
-            step(row, c[w], w);
+            step_worker(row, c[w], w);
     assert_ok(c[0], psc_pull(c[0], NULL, found));
     check_close("center", found, sim.center, 2 * STEPS);
     for (int w = 0; w < WORKERS; w++)

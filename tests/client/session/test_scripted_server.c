@@ -245,7 +245,7 @@ static void on_data(struct fake *f)
     zmq_msg_close(&id);
 }
 
-static void *run(void *arg)
+static void *server_thread(void *arg)
 {
     struct fake *f = arg;
     while (!atomic_load(&f->stop)) {
@@ -277,7 +277,7 @@ static void fake_open(struct fake *f, const struct script *script)
     f->context = zmq_ctx_new();
     f->control = bind_router(f, f->url, sizeof f->url);
     f->lane = bind_router(f, f->lane_url, sizeof f->lane_url);
-    ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
+    ck_assert_int_eq(pthread_create(&f->thread, NULL, server_thread, f), 0);
 }
 
 static void fake_close(struct fake *f)

@@ -216,7 +216,7 @@ START_TEST(a_period_takes_the_same_bytes_in_parts)
 }
 END_TEST
 
-static void run(struct psc *c, uint64_t until, bool compare)
+static void run_until(struct psc *c, uint64_t until, bool compare)
 {
     for (uint64_t t; (t = psc_clock(c)) < until;) {
         gradient(t);
@@ -237,18 +237,18 @@ START_TEST(a_state_has_the_place_in_the_cycle)
     const struct row *row = &rows[_i < 7 ? 2 : _i < 14 ? 3 : 7]; /* period 7, 7 and 6 */
     start_psd(row);
     struct psc *c = join();
-    run(c, 20, false);
+    run_until(c, 20, false);
     psc_close(c);
     daemon_remove(&psd);
 
     start_psd(row);
     c = join();
-    run(c, (uint64_t)(_i % 7) + 3, true);
+    run_until(c, (uint64_t)(_i % 7) + 3, true);
     assert_ok(c, psc_save(c, path, x, NULL, 0));
     psc_close(c);
     c = rig_join(&psd, rig_model, RIG_TENSORS, x);
     assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
-    run(c, 20, true);
+    run_until(c, 20, true);
     psc_close(c);
 }
 END_TEST

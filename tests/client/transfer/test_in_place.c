@@ -153,7 +153,7 @@ static void close_lane(struct fake *f)
     f->port = NULL;
 }
 
-static void *run(void *arg)
+static void *writer_thread(void *arg)
 {
     struct fake *f = arg;
     struct ps_message m;
@@ -181,7 +181,7 @@ static void fake_open(struct fake *f)
     zmq_getsockopt(f->control, ZMQ_LAST_ENDPOINT, f->url, &size);
     snprintf(f->lane_url, sizeof f->lane_url, "shm:///tmp/psd-test-in-place-%d", (int)getpid());
     open_lane(f);
-    ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
+    ck_assert_int_eq(pthread_create(&f->thread, NULL, writer_thread, f), 0);
 }
 
 /* From then on what it had is this thread's to look at. */

@@ -30,7 +30,7 @@ static void gradient(const float *at, int worker, uint64_t t)
         g[i] = 0.5f * at[i] + dice_float(&dice);
 }
 
-static void step(struct psc *c, int overlap, int worker)
+static void step_overlapped(struct psc *c, int overlap, int worker)
 {
     uint64_t t = psc_clock(c);
     gradient(x[worker], worker, t);
@@ -97,7 +97,7 @@ START_TEST(elastic_overlap_changes_no_bit_for_one_worker)
         start_elastic(_i, overlap);
         struct psc *c = join(0);
         for (int t = 0; t < STEPS; t++)
-            step(c, overlap, 0);
+            step_overlapped(c, overlap, 0);
         psc_close(c);
         daemon_remove(&psd);
     }
@@ -118,12 +118,12 @@ START_TEST(elastic_overlap_changes_no_bit_for_two_workers_in_lockstep)
     for (int w = 0; w < 2; w++)
         c[w] = join(w);
     for (int w = 0; w < 2; w++) {
-        step(c[w], 0, w);
-        step(c[w], 0, w);
+        step_overlapped(c[w], 0, w);
+        step_overlapped(c[w], 0, w);
     }
     for (int t = 2; t < STEPS; t++)
         for (int w = 0; w < 2; w++)
-            step(c[w], 0, w);
+            step_overlapped(c[w], 0, w);
     psc_close(c[0]);
     psc_close(c[1]);
     daemon_remove(&psd);
@@ -132,7 +132,7 @@ START_TEST(elastic_overlap_changes_no_bit_for_two_workers_in_lockstep)
         c[w] = join(w);
     for (int t = 0; t < STEPS; t++)
         for (int w = 0; w < 2; w++) {
-            step(c[w], 1, w);
+            step_overlapped(c[w], 1, w);
             assert_ok(c[w], psc_wait(c[w], PSC_ALL));
         }
     psc_close(c[0]);
@@ -147,7 +147,7 @@ START_TEST(exchange_travels_while_the_caller_computes)
     roll_start();
     start_elastic(0, 1);
     struct psc *c = join(0);
-    step(c, 1, 0); /* exchanges 0, and starts 1 */
+    step_overlapped(c, 1, 0); /* exchanges 0, and starts 1 */
     ck_assert(daemon_reaches(&psd, "/status", "center.version", 2, UNIT_HANG_S));
     ck_assert_uint_eq(psc_clock(c), 1);
     psc_close(c);
@@ -160,11 +160,11 @@ START_TEST(buffers_may_change_while_they_travel)
     roll_start();
     start_elastic(0, 1);
     struct psc *c = join(0);
-    step(c, 1, 0);
+    step_overlapped(c, 1, 0);
     assert_ok(c, psc_wait(c, PSC_ALL));
     for (int i = 2500; i < 3200; i++) /* bn.mean; it and the center's are still the offer's */
         x[0][i] = start[i] + 1;
-    step(c, 1, 0);
+    step_overlapped(c, 1, 0);
     for (int i = 2500; i < 3200; i++)
         ck_assert_double_le(fabs((double)x[0][i] - ((double)start[i] + 0.7)), 8 * 0x1p-22);
     psc_close(c);
@@ -221,7 +221,7 @@ START_TEST(diverged_worker_is_told_and_may_start_over)
     roll_start();
     start_elastic(_i, 1);
     struct psc *c = join(0);
-    step(c, 1, 0);
+    step_overlapped(c, 1, 0);
     assert_ok(c, psc_wait(c, PSC_ALL));
     gradient(x[0], 0, 1);
     g[5] = INFINITY;
@@ -250,14 +250,14 @@ START_TEST(gradient_that_is_not_finite_is_refused_at_once)
     roll_start();
     start_sgd();
     struct psc *c = join(0);
-    step(c, 1, 0);
+    step_overlapped(c, 1, 0);
     gradient(x[0], 0, 1);
     g[2600] = NAN; /* a buffer's is not read */
     assert_ok(c, psc_step(c, x[0], g, 1));
     g[3300] = NAN;
     assert_fails(c, psc_step(c, x[0], g, 1), PSC_EVALUE, "the message[3300], in tensor 'bn.scale'");
     ck_assert_uint_eq(psc_clock(c), 2);
-    step(c, 1, 0);
+    step_overlapped(c, 1, 0);
     psc_close(c);
 }
 END_TEST
@@ -270,7 +270,7 @@ START_TEST(pull_into_x_starts_over)
     start_elastic(_i, 1);
     struct psc *c = join(0);
     for (int t = 0; t < 4; t++)
-        step(c, 1, 0);
+        step_overlapped(c, 1, 0);
     assert_ok(c, psc_init(c, NULL, zeros));
     assert_ok(c, psc_pull(c, NULL, x[0]));
     ck_assert_mem_eq(x[0], zeros, sizeof zeros);
@@ -290,7 +290,7 @@ START_TEST(restart_of_psd_changes_nothing)
         start_elastic_at(RIG_SAME_ADDRESS, _i, overlap);
         struct psc *c = join(0);
         for (int t = 0; t < STEPS; t++) {
-            step(c, overlap, 0);
+            step_overlapped(c, overlap, 0);
             if (overlap && t == STEPS / 2) {
                 assert_ok(c, psc_wait(c, PSC_ALL));
                 ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));

@@ -66,7 +66,7 @@ static struct psc *join(void)
     return c;
 }
 
-static void tell(struct psc *c, uint32_t period)
+static void send_period(struct psc *c, uint32_t period)
 {
     pthread_mutex_lock(&c->shared.lock);
     c->shared.period = period;
@@ -88,7 +88,7 @@ static uint32_t period(const struct psc *c)
 }
 
 /* Whether it exchanged. */
-static bool step(struct psc *c)
+static bool step_once(struct psc *c)
 {
     uint64_t before = exchanges(c);
     struct dice dice = {1000 * psc_clock(c)};
@@ -102,7 +102,7 @@ static bool step(struct psc *c)
 static unsigned steps(struct psc *c)
 {
     unsigned n = 1;
-    while (!step(c))
+    while (!step_once(c))
         n++;
     return n;
 }
@@ -112,24 +112,24 @@ START_TEST(a_new_period_begins_with_an_exchange)
     start_psd(dynamic);
     struct psc *c = join();
     ck_assert_uint_eq(period(c), PERIOD); /* nobody has said anything */
-    step(c);
-    step(c);
-    tell(c, 2); /* what is under way has the steps that were planned */
+    step_once(c);
+    step_once(c);
+    send_period(c, 2); /* what is under way has the steps that were planned */
     ck_assert_uint_eq(steps(c), PERIOD - 2);
     ck_assert_uint_eq(period(c), 2);
     ck_assert_uint_eq(steps(c), 2);
-    step(c);
-    tell(c, 5);
+    step_once(c);
+    send_period(c, 5);
     ck_assert_uint_eq(steps(c), 1);
     ck_assert_uint_eq(steps(c), 5);
-    tell(c, 1000); /* no more than the method's */
+    send_period(c, 1000); /* no more than the method's */
     ck_assert_uint_eq(steps(c), 5);
     ck_assert_uint_eq(steps(c), PERIOD);
-    tell(c, 1);
+    send_period(c, 1);
     ck_assert_uint_eq(steps(c), PERIOD);
     ck_assert_uint_eq(steps(c), 1);
     ck_assert_uint_eq(steps(c), 1);
-    tell(c, 0);
+    send_period(c, 0);
     ck_assert_uint_eq(steps(c), 1);
     ck_assert_uint_eq(steps(c), PERIOD);
     psc_close(c);
@@ -140,7 +140,7 @@ START_TEST(a_fixed_period_heeds_nobody)
 {
     start_psd(fixed);
     struct psc *c = join();
-    tell(c, 2);
+    send_period(c, 2);
     ck_assert_uint_eq(steps(c), PERIOD);
     ck_assert_uint_eq(steps(c), PERIOD);
     ck_assert_uint_eq(period(c), PERIOD);
@@ -154,11 +154,11 @@ static uint32_t word_at(uint64_t t)
     return t < 5 ? 4 : t < 12 ? 3 : 5;
 }
 
-static void run(struct psc *c, uint64_t until, bool compare)
+static void run_until(struct psc *c, uint64_t until, bool compare)
 {
     for (uint64_t t; (t = psc_clock(c)) < until;) {
-        tell(c, word_at(t));
-        step(c);
+        send_period(c, word_at(t));
+        step_once(c);
         if (!compare)
             memcpy(straight[t], x, sizeof x);
         else if (memcmp(straight[t], x, sizeof x) != 0)
@@ -172,18 +172,18 @@ START_TEST(a_state_has_the_plan)
     enum { STEPS = 22 };
     start_psd(dynamic);
     struct psc *c = join();
-    run(c, STEPS, false);
+    run_until(c, STEPS, false);
     psc_close(c);
     daemon_remove(&psd);
 
     start_psd(dynamic);
     c = join();
-    run(c, (uint64_t)_i, true);
+    run_until(c, (uint64_t)_i, true);
     assert_ok(c, psc_save(c, path, x, NULL, 0));
     psc_close(c);
     c = join();
     assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
-    run(c, STEPS, true);
+    run_until(c, STEPS, true);
     psc_close(c);
 }
 END_TEST
@@ -210,7 +210,7 @@ START_TEST(a_state_of_the_version_before_goes_on)
     start_psd(dynamic);
     struct psc *c = join();
     for (int i = 0; i < PERIOD + 2; i++)
-        step(c);
+        step_once(c);
     assert_ok(c, psc_save(c, path, x, NULL, 0));
     psc_close(c);
     make_old(0);
@@ -268,7 +268,7 @@ START_TEST(psd_is_told_the_speed)
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
     ck_assert(isnan(daemon_number(&psd, "/workers", "workers.0.steps_per_s")));
     for (int i = 0; i < 20; i++)
-        step(c);
+        step_once(c);
     ck_assert(daemon_reaches(&psd, "/workers", "workers.0.steps_per_s", 1e-3, test_slow_s(60)));
     ck_assert(daemon_reaches(&psd, "/workers", "workers.0.period", PERIOD, test_slow_s(60)));
     psc_close(c);

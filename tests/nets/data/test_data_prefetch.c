@@ -91,7 +91,7 @@ static struct cnn_stream *create(enum cnn_split split, uint32_t prefetch, uint32
     return s;
 }
 
-static void take(struct cnn_stream *s, struct batch *b)
+static void take_batch(struct cnn_stream *s, struct batch *b)
 {
     memset(b, 0, sizeof *b);
     b->n = cnn_stream_next(s, b->images, b->labels);
@@ -103,14 +103,14 @@ static void read_plain(enum cnn_split split, struct batch batches[N_BATCHES])
 {
     struct cnn_stream *s = create(split, 0, 0);
     for (int i = 0; i < N_BATCHES; i++)
-        take(s, &batches[i]);
+        take_batch(s, &batches[i]);
     cnn_stream_destroy(s);
 }
 
 static void expect_same(struct cnn_stream *s, const struct batch *expected)
 {
     struct batch b;
-    take(s, &b);
+    take_batch(s, &b);
     ck_assert_int_eq(b.n, expected->n);
     ck_assert_mem_eq(b.images, expected->images, sizeof b.images);
     ck_assert_mem_eq(b.labels, expected->labels, sizeof b.labels);
@@ -195,9 +195,9 @@ START_TEST(the_seam_of_two_epochs)
     struct batch a, b;
     struct cnn_stream *s = create(CNN_TRAIN, 2, 2);
     ck_assert_int_eq(cnn_stream_seek(s, &(struct cnn_position){0, N_TRAIN}, NULL), 0);
-    take(s, &a);
+    take_batch(s, &a);
     ck_assert_int_eq(cnn_stream_seek(s, &(struct cnn_position){1, 0}, NULL), 0);
-    take(s, &b);
+    take_batch(s, &b);
     ck_assert_mem_eq(&a, &b, sizeof a);
     ck_assert_float_eq(a.images[1] * 255, 1); /* the epoch */
     cnn_stream_destroy(s);
@@ -217,7 +217,7 @@ START_TEST(an_error_travels_to_the_reader)
     for (int i = 0; i < 20; i++)
         expect_same(s, &plain[i]);
     for (int i = 0; i < 3; i++) {
-        take(s, &b);
+        take_batch(s, &b);
         ck_assert_int_eq(b.n, -EIO);
         ck_assert_msg(strstr(cnn_stream_error(s), "of epoch 1 is bad") != NULL, "%s", cnn_stream_error(s));
         ck_assert_mem_eq(&b.after, &plain[19].after, sizeof b.after);
@@ -238,7 +238,7 @@ START_TEST(a_stream_stops_from_any_state)
         struct cnn_stream *s =
             create(round % 2 == 0 ? CNN_TRAIN : CNN_TEST, ways[_i].prefetch, ways[_i].threads);
         for (int i = 0; i < round % 10; i++)
-            take(s, &b);
+            take_batch(s, &b);
         if (round % 3 == 0)
             ck_assert_int_eq(cnn_stream_seek(s, &(struct cnn_position){0, 3}, NULL), 0);
         if (round % 4 == 0)
@@ -249,7 +249,7 @@ START_TEST(a_stream_stops_from_any_state)
     bad = (struct cnn_image_id){.epoch = 0, .index = 50};
     struct cnn_stream *s = create(CNN_TRAIN, ways[_i].prefetch, ways[_i].threads);
     do
-        take(s, &b);
+        take_batch(s, &b);
     while (b.n > 0);
     cnn_stream_destroy(s);
 }
@@ -292,7 +292,7 @@ START_TEST(the_queue_is_bounded_and_sleeps)
     struct cnn_stream *s = create(CNN_TRAIN, DEPTH, 3);
     expect_made(DEPTH * BATCH);
     for (unsigned i = 1; i < 4; i++) {
-        take(s, &b);
+        take_batch(s, &b);
         expect_made((DEPTH + i) * BATCH);
     }
     ck_assert(falls_asleep());
@@ -350,7 +350,7 @@ START_TEST(lent_batches_stay_until_the_next)
     struct cnn_stream *made = create(CNN_TRAIN, 0, 0), *ahead;
     struct cnn_batch lent;
     for (int k = 0; k < 12; k++)
-        take(made, &expected[k]);
+        take_batch(made, &expected[k]);
     ck_assert_int_eq(cnn_stream_seek(made, &(struct cnn_position){0, 0}, NULL), 0);
     ck_assert_int_eq(cnn_stream_lend(made, &lent), BATCH);
     check_lent(&lent, &expected[0]);
@@ -374,7 +374,7 @@ START_TEST(several_threads_make_one_batch)
     expected = plain[0];
     n_meeting = BATCH;
     struct cnn_stream *s = create(CNN_TRAIN, 1, BATCH);
-    take(s, &got);
+    take_batch(s, &got);
     n_meeting = 0;
     pthread_cond_broadcast(&met);
     ck_assert_int_eq(got.n, BATCH);

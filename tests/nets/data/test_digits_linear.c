@@ -39,7 +39,7 @@ static void softmax(float out[N_OUT])
         out[o] /= sum;
 }
 
-static void step(struct linear *m, const float *images, const uint16_t *labels, float rate)
+static void sgd_step(struct linear *m, const float *images, const uint16_t *labels, float rate)
 {
     static float error[BATCH][N_OUT];
     for (int n = 0; n < BATCH; n++) {
@@ -98,7 +98,7 @@ START_TEST(linear_model_gets_85_to_95_percent)
         0);
     for (int t = 0; t < STEPS; t++) {
         cnn_stream_next(s, images, labels);
-        step(m, images, labels, 0.02f / (1 + 8.0f * (float)t / STEPS));
+        sgd_step(m, images, labels, 0.02f / (1 + 8.0f * (float)t / STEPS));
     }
     double accuracy = test_accuracy(m, data);
     printf("softmax regression, %d images of digits: test accuracy %.4f\n", STEPS * BATCH, accuracy);

@@ -29,7 +29,7 @@ static int parse(const char *line, struct cnn_worker_args *args, struct ps_error
     return cnn_worker_args_parse(argc, argv, args, err);
 }
 
-static int run(const char *line)
+static int run_worker(const char *line)
 {
     struct cnn_worker_args args;
     struct ps_error err = {""};
@@ -45,7 +45,7 @@ static int run(const char *line)
 START_TEST(training_takes_the_steps_asked_for)
 {
     double begin = ps_now_s();
-    ck_assert_int_eq(run(TRAIN " --rank 3"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN " --rank 3"), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 40);
     ck_assert_int_eq(fake_seen.kind, PSC_WORKER);
     ck_assert_int_eq(fake_seen.rank, 3);
@@ -59,7 +59,7 @@ END_TEST
 START_TEST(a_gradient_takes_as_long_as_it_is_told_to)
 {
     double begin = ps_now_s();
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 5 --step-ms 30"),
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 5 --step-ms 30"),
                      CNN_EXIT_OK);
     ck_assert_double_ge(ps_now_s() - begin, 5 * 0.03);
     ck_assert_uint_eq(fake_seen.steps, 5);
@@ -68,7 +68,8 @@ END_TEST
 
 START_TEST(an_epoch_is_the_training_set)
 {
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
+                     CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 15); /* 60,000 / 4096, up */
 }
 END_TEST
@@ -77,7 +78,7 @@ START_TEST(a_drain_ends_training_well)
 {
     fake_plan.step = PSC_DRAINED;
     fake_plan.step_from = 7;
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 7);
 }
 END_TEST
@@ -85,7 +86,7 @@ END_TEST
 START_TEST(a_drain_before_the_first_step)
 {
     fake_plan.begin = PSC_DRAINED;
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 0);
 }
 END_TEST
@@ -93,7 +94,8 @@ END_TEST
 START_TEST(a_signal_ends_training_well)
 {
     fake_plan.raise_at = 3;
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 32 --epochs 100000"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 32 --epochs 100000"),
+                     CNN_EXIT_OK);
     ck_assert_uint_ge(fake_seen.steps, 3);
 }
 END_TEST
@@ -116,7 +118,7 @@ START_TEST(failures_have_their_exit_status)
     fake_plan.begin = failures[_i].begin;
     fake_plan.step = failures[_i].step;
     fake_plan.step_from = failures[_i].step != 0 ? 5 : 0;
-    ck_assert_int_eq(run(TRAIN), failures[_i].exit);
+    ck_assert_int_eq(run_worker(TRAIN), failures[_i].exit);
     ck_assert_uint_eq(fake_seen.steps, failures[_i].step != 0 ? 5 : 0);
 }
 END_TEST
@@ -125,7 +127,7 @@ START_TEST(ten_refused_vectors_in_a_row_are_a_divergence)
 {
     fake_plan.step = PSC_EVALUE;
     fake_plan.step_from = 4;
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_DIVERGED);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_DIVERGED);
     ck_assert_uint_eq(fake_seen.steps, 13);
     ck_assert_uint_eq(fake_seen.pulls, 9);
 }
@@ -136,7 +138,7 @@ END_TEST
 START_TEST(a_loss_that_is_not_finite_takes_the_center)
 {
     fake_plan.rate = NAN;
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 40);
     ck_assert_uint_eq(fake_seen.pulls, 39);
 }
@@ -148,32 +150,32 @@ START_TEST(training_goes_on_from_its_state)
     char dir[] = "/tmp/psd-test-worker-XXXXXX", path[64], line[256];
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/state", dir);
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
     float straight = fake_seen.x_sum;
 
     setup();
     fake_plan.ask_at = 7;
     snprintf(line, sizeof line, "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 15 --state %s",
              path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.loads, 0); /* there is none yet */
     ck_assert_uint_eq(fake_seen.saves, 2); /* once asked for, once at the end */
     ck_assert_uint_eq(fake_seen.waits, 1);
 
     setup();
     snprintf(line, sizeof line, TRAIN " --state %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.loads, 1);
     ck_assert_uint_eq(fake_seen.steps, 25);
     ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
 
     setup();
     snprintf(line, sizeof line, TRAIN " --seed 2 --state %s", path); /* another order of the images */
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
     setup();
     fake_plan.load = PSC_EDAMAGED;
     snprintf(line, sizeof line, TRAIN " --state %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_DATA);
     ck_assert_uint_eq(fake_seen.saves, 0);
     unlink(path);
     rmdir(dir);
@@ -185,23 +187,23 @@ START_TEST(a_pull_that_fails_while_starting_over)
     fake_plan.rate = NAN;
     fake_plan.pull = PSC_EGONE;
     fake_plan.pull_from = 2;
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_SERVER);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_SERVER);
 }
 END_TEST
 
 START_TEST(data_and_net_must_fit_and_exist)
 {
-    ck_assert_int_eq(run(TRAIN " --data mnist:/nonexistent"), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker(TRAIN " --data mnist:/nonexistent"), CNN_EXIT_DATA);
     fake_seen.closes = 0;
-    ck_assert_int_eq(run(TRAIN " --data imagenet"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --data imagenet"), CNN_EXIT_USAGE);
     fake_seen.closes = 0;
-    ck_assert_int_eq(run(TRAIN " --backend abacus"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --backend abacus"), CNN_EXIT_USAGE);
 }
 END_TEST
 
 START_TEST(a_state_that_could_not_be_saved_is_refused_before)
 {
-    ck_assert_int_eq(run(TRAIN " --state no/such/folder/w0.state"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --state no/such/folder/w0.state"), CNN_EXIT_USAGE);
     ck_assert_uint_eq(fake_seen.steps, 0);
 }
 END_TEST
@@ -218,7 +220,7 @@ START_TEST(what_cannot_be_trained_is_refused_before)
 {
     char line[256];
     snprintf(line, sizeof line, "--server tcp://127.0.0.1:1 --steps 3 %s", unfit[_i]);
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
     ck_assert_uint_eq(fake_seen.steps, 0);
 }
 END_TEST
@@ -230,15 +232,15 @@ START_TEST(cifar10_trains_and_is_evaluated)
     cifar_make_dir(dir);
     snprintf(line, sizeof line,
              "--server tcp://127.0.0.1:1 --net cifar7 --batch 8 --epochs 2 --data cifar10:%s", dir);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 5); /* 2 x 20 images / 8 */
     fake_seen.closes = 0;
     snprintf(line, sizeof line,
              "--server tcp://127.0.0.1:1 --net cifar7 --evaluate --once --batch 3 --data cifar10:%s", dir);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     fake_seen.closes = 0;
     snprintf(line, sizeof line, TRAIN " --data cifar10:%s", dir);
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE); /* one channel */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE); /* one channel */
     cifar_remove_dir(dir);
 }
 END_TEST
@@ -252,7 +254,7 @@ START_TEST(prefetch_changes_no_bit)
         char line[256];
         fake_seen.closes = 0;
         snprintf(line, sizeof line, TRAIN " --prefetch %s", ways[i]);
-        ck_assert_int_eq(run(line), CNN_EXIT_OK);
+        ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
         if (i == 0)
             first = fake_seen.x_sum;
         ck_assert(first != 0);
@@ -300,7 +302,7 @@ START_TEST(the_first_point_comes_from_a_file)
     close(mkstemp(path));
     snprintf(line, sizeof line, TRAIN " --init %s", path);
     write_first_point(path, "fc1.weight", 10);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_float_eq(fake_seen.x_first, 0.625f);
     ck_assert_uint_eq(fake_seen.steps, 40);
     unlink(path);
@@ -313,21 +315,21 @@ START_TEST(a_first_point_that_does_not_fit_is_refused_before)
     char path[] = "/tmp/psd-test-init-XXXXXX", line[256];
     close(mkstemp(path));
     snprintf(line, sizeof line, TRAIN " --init %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_DATA); /* empty */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_DATA); /* empty */
     write_first_point(path, "fc1.weight", 11);
     setup();
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
     write_first_point(path, "conv1.weight", 10);
     setup();
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
     write_first_point(path, "fc1.weight", 10);
     ck_assert_int_eq(truncate(path, 31000), 0);
     setup();
-    ck_assert_int_eq(run(line), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_DATA);
     setup();
-    ck_assert_int_eq(run(TRAIN " --init /tmp"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --init /tmp"), CNN_EXIT_USAGE);
     setup();
-    ck_assert_int_eq(run(TRAIN " --init /no/such/file"), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker(TRAIN " --init /no/such/file"), CNN_EXIT_DATA);
     ck_assert_uint_eq(fake_seen.n_tensors, 0);
     unlink(path);
 }
@@ -335,51 +337,54 @@ END_TEST
 
 START_TEST(gradients_are_cut_down_and_added_up)
 {
-    ck_assert_int_eq(run(TRAIN), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
     ck_assert_double_gt(fake_seen.g_norm, 0.5);
     ck_assert_uint_eq(fake_seen.n_samples, 32);
     setup();
-    ck_assert_int_eq(run(TRAIN " --clip-norm 0.25"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN " --clip-norm 0.25"), CNN_EXIT_OK);
     ck_assert_double_eq_tol(fake_seen.g_norm, 0.25, 1e-6);
     /* The same images in fewer steps: an epoch has as many. */
     setup();
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 1024 --accumulate 4 --epochs 1"),
-                     CNN_EXIT_OK);
+    ck_assert_int_eq(
+        run_worker("--server tcp://127.0.0.1:1 --net linear --batch 1024 --accumulate 4 --epochs 1"),
+        CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 15);
     ck_assert_uint_eq(fake_seen.n_samples, 4096);
     float added = fake_seen.x_sum;
     setup();
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
+                     CNN_EXIT_OK);
     ck_assert_float_eq_tol(fake_seen.x_sum, added, 1e-3f); /* 7850 floats, each within 1e-7 */
 }
 END_TEST
 
 START_TEST(rates_are_the_manifests)
 {
-    ck_assert_int_eq(run(TRAIN " --rates *.bias=2.5"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN " --rates *.bias=2.5"), CNN_EXIT_OK);
     ck_assert_double_eq(fake_seen.rates, 3.5);
     setup();
-    ck_assert_int_eq(run(TRAIN " --rates *=4 --freeze fc1.bias"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN " --rates *=4 --freeze fc1.bias"), CNN_EXIT_OK);
     ck_assert_double_eq(fake_seen.rates, 4); /* what is frozen has none */
     setup();
-    ck_assert_int_eq(run(TRAIN " --rates conv1.*=2"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --rates conv1.*=2"), CNN_EXIT_USAGE);
     setup();
-    ck_assert_int_eq(run(TRAIN " --rates fc1.bias=0"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --rates fc1.bias=0"), CNN_EXIT_USAGE);
     ck_assert_uint_eq(fake_seen.n_tensors, 0);
 }
 END_TEST
 
 START_TEST(frozen_tensors_are_the_manifests)
 {
-    ck_assert_int_eq(run(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(TRAIN " --freeze *.bias"), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.n_frozen, 1);
     setup();
-    ck_assert_int_eq(run(EVALUATE " --once --freeze fc1.bias"), CNN_EXIT_OK); /* the manifest is the job's */
+    ck_assert_int_eq(run_worker(EVALUATE " --once --freeze fc1.bias"),
+                     CNN_EXIT_OK); /* the manifest is the job's */
     ck_assert_uint_eq(fake_seen.n_frozen, 1);
     setup();
-    ck_assert_int_eq(run(TRAIN " --freeze conv1.*"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(TRAIN " --freeze conv1.*"), CNN_EXIT_USAGE);
     setup();
-    ck_assert_int_eq(run(TRAIN " --freeze *"), CNN_EXIT_USAGE); /* nothing is left */
+    ck_assert_int_eq(run_worker(TRAIN " --freeze *"), CNN_EXIT_USAGE); /* nothing is left */
     ck_assert_uint_eq(fake_seen.n_tensors, 0);
 }
 END_TEST
@@ -392,7 +397,7 @@ static int run_into(const char *path, const char *line)
     ck_assert_ptr_nonnull(f);
     fflush(stdout);
     dup2(fileno(f), STDOUT_FILENO);
-    int rc = run(line);
+    int rc = run_worker(line);
     fflush(stdout);
     dup2(kept, STDOUT_FILENO);
     close(kept);
@@ -407,7 +412,7 @@ START_TEST(predictions_are_lines_that_sum_to_one)
 {
     char path[] = "/tmp/psd-test-predict-XXXXXX", confusion[80], line[256], text[600];
     unsigned n = 0, correct = 0, index, label, predicted, counts[10][10] = {{0}};
-    ck_assert_int_eq(run("--server tcp://127.0.0.1:1 --net linear --evaluate --once"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --evaluate --once"), CNN_EXIT_OK);
     double accuracy = fake_seen.test_accuracy;
     setup();
     close(mkstemp(path));
@@ -462,7 +467,7 @@ START_TEST(predicting_with_a_first_point)
     close(mkstemp(path));
     write_first_point(path, "fc1.weight", 10);
     snprintf(line, sizeof line, "--predict --net linear --init %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_USAGE); /* the bias */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE); /* the bias */
     write_all_of_linear(path);
     setup();
     ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
@@ -531,7 +536,7 @@ START_TEST(evaluating_once)
     double accuracy = NAN;
     close(mkstemp(path));
     snprintf(line, sizeof line, EVALUATE " --once --batch 300 --history %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_int_eq(fake_seen.kind, PSC_OBSERVER);
     ck_assert_uint_eq(fake_seen.pulls, 1);
     ck_assert_int_eq(count_lines(path, &accuracy), 1);
@@ -548,11 +553,11 @@ START_TEST(evaluating_the_average)
     close(mkstemp(path));
     fake_plan.averaging = "mean";
     snprintf(line, sizeof line, EVALUATE " --once --history %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.averages, 1);
     fake_seen.closes = 0;
     snprintf(line, sizeof line, EVALUATE " --once --center --history %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.averages, 1);
     ck_assert_uint_eq(fake_seen.pulls, 1);
     FILE *f = fopen(path, "r");
@@ -573,7 +578,7 @@ START_TEST(the_training_loss_stands_beside_the_test_loss)
         setup();
         snprintf(line, sizeof line, EVALUATE " --once --batch %d --train-sample 500 --history %s",
                  i == 0 ? 64 : 200, path);
-        ck_assert_int_eq(run(line), CNN_EXIT_OK);
+        ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     }
     FILE *f = fopen(path, "r");
     for (int i = 0; i < 2; i++) {
@@ -589,7 +594,7 @@ START_TEST(the_training_loss_stands_beside_the_test_loss)
     ck_assert_double_eq_tol(fake_seen.loss, loss[1], 1e-6);
     unlink(path);
     setup();
-    ck_assert_int_eq(run(EVALUATE " --once --train-sample 60001"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker(EVALUATE " --once --train-sample 60001"), CNN_EXIT_USAGE);
 }
 END_TEST
 
@@ -601,7 +606,7 @@ START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
     fake_plan.pull = PSC_DRAINED;
     fake_plan.pull_from = 3;
     snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.pulls, 4); /* the third tells of the drain, the fourth sees the last center */
     ck_assert_uint_eq(fake_seen.reports, 3);
     ck_assert_int_eq(count_lines(path, &accuracy), 3);
@@ -619,7 +624,7 @@ START_TEST(evaluating_ends_when_a_drained_server_is_gone)
     fake_plan.pull_from = 2;
     fake_plan.error = "the server has gone";
     snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.pulls, 2);
     ck_assert_int_eq(count_lines(path, &accuracy), 1);
     unlink(path);
@@ -638,7 +643,7 @@ START_TEST(training_alone)
              "--method msgd --momentum 0.7 --learning-rate 0.2 --weight-decay 0.5 --schedule step:0.3:900 "
              "--warmup 7 --history %s " ALONE,
              path);
-    ck_assert_int_eq(run(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 40);
     ck_assert_int_eq(count_lines(path, &accuracy), 1);
     ck_assert_uint_eq(fake_seen.points, 1); /* x, not what Nesterov looks at */
@@ -657,12 +662,12 @@ END_TEST
 
 START_TEST(schedules_reach_the_library)
 {
-    ck_assert_int_eq(run("--method sgd --schedule cosine:500:0.1 " ALONE), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--method sgd --schedule cosine:500:0.1 " ALONE), CNN_EXIT_OK);
     ck_assert_str_eq(fake_seen.local.schedule, "cosine");
     ck_assert_uint_eq(fake_seen.local.total_steps, 500);
     ck_assert_double_eq(fake_seen.local.floor, 0.1);
     setup();
-    ck_assert_int_eq(run("--method sgd --schedule multi-step:0.2:30:60 " ALONE), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--method sgd --schedule multi-step:0.2:30:60 " ALONE), CNN_EXIT_OK);
     ck_assert_str_eq(fake_seen.local.schedule, "multi-step");
     ck_assert_double_eq(fake_seen.local.gamma, 0.2);
     ck_assert_uint_eq(fake_seen.local.n_milestones, 2);
@@ -673,7 +678,7 @@ END_TEST
 START_TEST(training_alone_evaluates_the_average)
 {
     fake_plan.averaging = "mean";
-    ck_assert_int_eq(run("--method asgd " ALONE), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--method asgd " ALONE), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.averages, 1);
     ck_assert_uint_eq(fake_seen.points, 0);
 }
@@ -683,7 +688,7 @@ END_TEST
 START_TEST(divergence_ends_training_alone)
 {
     fake_plan.rate = NAN;
-    ck_assert_int_eq(run("--method sgd " ALONE), CNN_EXIT_DIVERGED);
+    ck_assert_int_eq(run_worker("--method sgd " ALONE), CNN_EXIT_DIVERGED);
     ck_assert_uint_eq(fake_seen.steps, 1);
     ck_assert_uint_eq(fake_seen.pulls, 0);
 }
@@ -693,7 +698,7 @@ START_TEST(evaluating_without_a_server)
 {
     fake_plan.pull = PSC_EGONE;
     fake_plan.pull_from = 1;
-    ck_assert_int_eq(run(EVALUATE), CNN_EXIT_SERVER);
+    ck_assert_int_eq(run_worker(EVALUATE), CNN_EXIT_SERVER);
 }
 END_TEST
 

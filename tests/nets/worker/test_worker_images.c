@@ -15,7 +15,7 @@ static void setup(void)
 }
 
 /* The command line with what every one has in common. */
-static int run(const char *rest)
+static int run_worker(const char *rest)
 {
     static char line[1024];
     struct cnn_worker_args args;
@@ -46,15 +46,15 @@ START_TEST(training_goes_on_with_the_same_pixels)
 {
     char rest[256];
     write_set();
-    ck_assert_int_eq(run("--steps 8 --view resized-crop:jitter=0.4"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--steps 8 --view resized-crop:jitter=0.4"), CNN_EXIT_OK);
     float straight = fake_seen.x_sum;
     setup();
     snprintf(rest, sizeof rest, "--view resized-crop:jitter=0.4 --data-threads 3 --steps 3 --state %s/state",
              image_folder());
-    ck_assert_int_eq(run(rest), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(rest), CNN_EXIT_OK);
     setup();
     snprintf(rest, sizeof rest, "--view resized-crop:jitter=0.4 --steps 8 --state %s/state", image_folder());
-    ck_assert_int_eq(run(rest), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker(rest), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 5);
     ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
 }
@@ -63,7 +63,7 @@ END_TEST
 START_TEST(the_test_set_is_run)
 {
     write_set();
-    ck_assert_int_eq(run("--evaluate --once"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--evaluate --once"), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.reports, 1);
 }
 END_TEST
@@ -72,12 +72,12 @@ START_TEST(more_damage_than_allowed_is_status_5)
 {
     write_set();
     write_file("train/a/11.jpg", "text", 4);
-    ck_assert_int_eq(run("--steps 8"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--steps 8"), CNN_EXIT_OK);
     setup();
-    ck_assert_int_eq(run("--steps 8 --max-damaged 0"), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker("--steps 8 --max-damaged 0"), CNN_EXIT_DATA);
     setup();
     image_folder_remove();
-    ck_assert_int_eq(run("--steps 8"), CNN_EXIT_DATA); /* and no images at all */
+    ck_assert_int_eq(run_worker("--steps 8"), CNN_EXIT_DATA); /* and no images at all */
     ck_assert_uint_eq(fake_seen.steps, 0);
 }
 END_TEST
@@ -85,8 +85,8 @@ END_TEST
 START_TEST(a_view_must_fit)
 {
     write_set();
-    ck_assert_int_eq(run("--steps 8 --view crop:side=31"), CNN_EXIT_USAGE);
-    ck_assert_int_eq(run("--steps 8 --view round"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker("--steps 8 --view crop:side=31"), CNN_EXIT_USAGE);
+    ck_assert_int_eq(run_worker("--steps 8 --view round"), CNN_EXIT_USAGE);
 }
 END_TEST
 

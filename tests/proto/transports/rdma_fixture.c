@@ -42,7 +42,7 @@ static void answer(struct rig_port *p, struct ps_message *m)
     atomic_fetch_add(&p->unreachable, rc == -EHOSTUNREACH);
 }
 
-static void take(struct rig_port *p, struct ps_message *m)
+static void take_message(struct rig_port *p, struct ps_message *m)
 {
     atomic_fetch_add(&p->served, 1);
     if (m->head[16] == RIG_STOP)
@@ -61,7 +61,7 @@ void rig_port_serve(struct rig_port *p)
     struct ps_message m;
     while (!atomic_load(&p->stop)) {
         while (rdma->port_recv(p->port, &m) == 0)
-            take(p, &m);
+            take_message(p, &m);
         if (atomic_exchange(&p->release, false))
             while (p->n_parked > 0)
                 answer(p, &p->parked[--p->n_parked]);

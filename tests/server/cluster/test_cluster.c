@@ -37,7 +37,7 @@ static void set_silence(uint32_t seconds)
     p.head.cfg.limits.silence_s = p.other.cfg.limits.silence_s = seconds;
 }
 
-static void tell(enum psd_lane_message_kind kind, uint32_t client)
+static void send_event(enum psd_lane_message_kind kind, uint32_t client)
 {
     psd_tell_lane(&p.head, p.head.lanes[1], &(struct psd_lane_message){.kind = kind, .client = client});
 }
@@ -53,11 +53,11 @@ static void assert_told(enum psd_lane_message_kind kind, uint32_t client)
 START_TEST(a_lost_order_is_said_again)
 {
     p.lose_orders = 1;
-    tell(PSD_COMMAND_END, 3);
-    tell(PSD_COMMAND_END, 4);
+    send_event(PSD_COMMAND_END, 3);
+    send_event(PSD_COMMAND_END, 4);
     assert_told(PSD_COMMAND_END, 3);
     assert_told(PSD_COMMAND_END, 4);
-    tell(PSD_COMMAND_HOLD, 0);
+    send_event(PSD_COMMAND_HOLD, 0);
     assert_told(PSD_COMMAND_HOLD, 0);
     ck_assert_uint_eq(server()->n_lost, 0);
 }
@@ -87,7 +87,7 @@ START_TEST(everything_arrives_once_and_in_order)
                p.head.lanes_filled, N)
     {
         if (n_told < N && dice_below(&p.dice, 2) == 0)
-            tell(PSD_COMMAND_END, n_told++ % PAIR_CLIENTS);
+            send_event(PSD_COMMAND_END, n_told++ % PAIR_CLIENTS);
         if (n_said < N && dice_below(&p.dice, 2) == 0)
             n_said++, pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         if (dice_below(&p.dice, 200) == 0)
@@ -107,11 +107,11 @@ END_TEST
 
 START_TEST(a_cut_connection_costs_no_place)
 {
-    tell(PSD_COMMAND_END, 1);
+    send_event(PSD_COMMAND_END, 1);
     assert_told(PSD_COMMAND_END, 1);
     for (uint32_t i = 2; i < 6; i++) {
         pair_cut(&p);
-        tell(PSD_COMMAND_END, i);
+        send_event(PSD_COMMAND_END, i);
         pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         assert_told(PSD_COMMAND_END, i);
         PAIR_WHILE(&p, p.head.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
@@ -132,7 +132,7 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         pair_stand(&p, false);
         PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "it is not back");
         for (uint32_t i = 0; i < 20; i++) {
-            tell(PSD_COMMAND_HOLD, i % PAIR_CLIENTS);
+            send_event(PSD_COMMAND_HOLD, i % PAIR_CLIENTS);
             pair_pass_ms(&p, 300);
         }
         struct psd_lane_message msg;
@@ -186,7 +186,7 @@ START_TEST(a_server_that_stands_still_silences_nobody)
 {
     PAIR_WHILE(&p, is_held("a", PS__TO_CLIENT__WHAT_WELCOME), "a Welcome waits for nothing");
     pair_stand(&p, true);
-    tell(PSD_COMMAND_END, 1);
+    send_event(PSD_COMMAND_END, 1);
     pair_pass_ms(&p, 1000);
     for (int i = 0; i < 1000; i++) {
         ck_assert(!is_held("a", PS__TO_CLIENT__WHAT_ALIVE)); /* a heart that beats is answered */

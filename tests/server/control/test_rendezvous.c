@@ -78,7 +78,7 @@ static Ps__Meet meet_of(uint32_t i, const char *clique, uint32_t members, int ra
     return m;
 }
 
-static void take(uint32_t i, const Ps__Meet *m, uint64_t now_ms)
+static void take_request(uint32_t i, const Ps__Meet *m, uint64_t now_ms)
 {
     struct psd_peer peer = {.id = (const unsigned char *)&i, .id_bytes = sizeof i, .address = "host"};
     psd_rendezvous_take(&table, &peer, m, now_ms);
@@ -87,7 +87,7 @@ static void take(uint32_t i, const Ps__Meet *m, uint64_t now_ms)
 static void say(uint32_t i, const char *clique, uint32_t members, int rank, uint64_t now_ms)
 {
     Ps__Meet m = meet_of(i, clique, members, rank);
-    take(i, &m, now_ms);
+    take_request(i, &m, now_ms);
 }
 
 START_TEST(all_are_told_of_all_when_the_last_has_come)
@@ -125,9 +125,9 @@ END_TEST
 START_TEST(who_asks_again_counts_once_and_is_answered_again)
 {
     Ps__Meet m = meet_of(0, "x", 2, -1);
-    take(0, &m, 0);
-    take(0, &m, 1000);
-    take(7, &m, 2000); /* a new connection of the same member */
+    take_request(0, &m, 0);
+    take_request(0, &m, 1000);
+    take_request(7, &m, 2000); /* a new connection of the same member */
     ck_assert_uint_eq(told[0].mets, 0);
     say(1, "x", 2, -1, 2500);
     ck_assert_uint_eq(told[0].mets, 0);
@@ -162,18 +162,18 @@ START_TEST(members_that_disagree_are_named_both)
     ck_assert_str_eq(told[2].sentence, "clique 'x': rank 1 is taken by a0; a2 wants it too");
     Ps__Meet m = meet_of(9, "x", 3, 2);
     m.links = 2;
-    take(9, &m, 0);
+    take_request(9, &m, 0);
     ck_assert_str_eq(told[9].sentence, "clique 'x': a0 says links: 0, a9 says 2");
     m = meet_of(10, "x", 3, 2);
     m.segment_bytes = 4096;
-    take(10, &m, 0);
+    take_request(10, &m, 0);
     ck_assert_str_eq(told[10].sentence, "clique 'x': a0 says segment_bytes: 0, a10 says 4096");
     m = meet_of(3, "x", 3, 2);
     m.address = (char *)(uintptr_t) "a0";
-    take(3, &m, 0);
+    take_request(3, &m, 0);
     ck_assert_ptr_nonnull(strstr(told[3].sentence, "give one address, a0"));
     m = meet_of(4, "x", 3, 2);
-    take(0, &m, 0); /* from the connection of member 0 */
+    take_request(0, &m, 0); /* from the connection of member 0 */
     ck_assert_ptr_nonnull(strstr(told[0].sentence, "one connection can be one member only"));
     /* Nobody of these took a place. */
     say(5, "x", 3, 0, 0);
@@ -217,15 +217,15 @@ START_TEST(who_is_silent_or_leaves_is_forgotten)
 {
     Ps__Meet m = meet_of(0, "x", 3, 0);
     m.wait_ms = 60000;
-    take(0, &m, 0);
+    take_request(0, &m, 0);
     m = meet_of(1, "x", 3, 1);
     m.wait_ms = 60000;
-    take(1, &m, 0);
-    take(1, &m, PSD_MEETING_SILENCE_MS);
+    take_request(1, &m, 0);
+    take_request(1, &m, PSD_MEETING_SILENCE_MS);
     psd_rendezvous_tick(&table, PSD_MEETING_SILENCE_MS + 1); /* 0 is gone, and its rank free */
     ck_assert_uint_eq(table.n_places, 1);
     m.leave = true;
-    take(1, &m, PSD_MEETING_SILENCE_MS + 2);
+    take_request(1, &m, PSD_MEETING_SILENCE_MS + 2);
     ck_assert_uint_eq(table.n, 0);
     for (uint32_t i = 2; i < 5; i++)
         say(i, "x", 3, (int)i - 2, PSD_MEETING_SILENCE_MS + 3);
@@ -295,7 +295,7 @@ START_TEST(what_cannot_be_is_refused)
         default:
             m.wait_ms = UINT32_MAX;
         }
-        take(i, &m, 0);
+        take_request(i, &m, 0);
         ck_assert_msg(told[i].refusals == 1 && told[i].code == PS__CODE__MALFORMED, "case %u", i);
     }
     ck_assert_uint_eq(table.n, 0);

@@ -188,7 +188,7 @@ static int run_line(const char *line, char *text, size_t size)
 }
 
 /* Runs psctl with these arguments; its exit status. What it wrote, to either stream, is in text. */
-static int run(const char *arguments, char *text, size_t size)
+static int run_psctl(const char *arguments, char *text, size_t size)
 {
     char line[512];
     snprintf(line, sizeof line, "%s %s 2>&1", PSCTL, arguments);
@@ -203,7 +203,7 @@ static int run_with(struct script *script, const char *arguments, char *text, si
     char patient[400];
     snprintf(patient, sizeof patient, "--timeout 600 %s", arguments);
     start(&s, script);
-    int status = run(patient, text, size);
+    int status = run_psctl(patient, text, size);
     stop(&s);
     return status;
 }
@@ -259,7 +259,7 @@ START_TEST(a_socket_is_reached_by_a_path_of_any_length)
     ck_assert_int_eq(run_with(&script, arguments, text, sizeof text), 0);
     assert_has(text, "psd 0.1.0  pid 7  ready");
     *strstr(arguments, "././") = 'x';
-    ck_assert_int_eq(run(arguments, text, sizeof text), 6);
+    ck_assert_int_eq(run_psctl(arguments, text, sizeof text), 6);
     assert_has(text, "cannot reach psd at x/./");
     assert_has(text, "No such file or directory");
 }
@@ -704,7 +704,7 @@ static const struct {
 START_TEST(usage_is_checked)
 {
     char text[4096];
-    ck_assert_int_eq(run(usages[_i].arguments, text, sizeof text), usages[_i].status);
+    ck_assert_int_eq(run_psctl(usages[_i].arguments, text, sizeof text), usages[_i].status);
     assert_has(text, usages[_i].says);
 }
 END_TEST
@@ -714,13 +714,13 @@ START_TEST(a_socket_is_found)
 {
     char text[4096];
     setenv("PSD_SOCKET", "elsewhere.sock", 1);
-    ck_assert_int_eq(run("status", text, sizeof text), 6);
+    ck_assert_int_eq(run_psctl("status", text, sizeof text), 6);
     assert_has(text, "cannot reach psd at elsewhere.sock");
     ck_assert_int_eq(mkdir("psd-state", 0700), 0);
     ck_assert_int_eq(close(open("psd-state/psd.sock", O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
-    ck_assert_int_eq(run("status", text, sizeof text), 6);
+    ck_assert_int_eq(run_psctl("status", text, sizeof text), 6);
     assert_has(text, "cannot reach psd at psd-state/psd.sock");
-    ck_assert_int_eq(run("--socket given.sock status", text, sizeof text), 6);
+    ck_assert_int_eq(run_psctl("--socket given.sock status", text, sizeof text), 6);
     assert_has(text, "cannot reach psd at given.sock");
     unlink("psd-state/psd.sock");
     rmdir("psd-state");

@@ -172,7 +172,7 @@ static void end_exchange(struct cut_client *k)
     k->split += k->n_dropped > 0 && k->n_applied > 0;
 }
 
-static void take(struct cut_rig *c, uint32_t lane, const struct reply *r)
+static void take_reply(struct cut_rig *c, uint32_t lane, const struct reply *r)
 {
     struct cut_client *k = &c->clients[r->f.client];
     struct ps_range piece = {r->f.begin, r->f.count};
@@ -213,7 +213,7 @@ static void receive(struct cut_rig *c)
                      reply.f.kind == PS_FRAME_ERROR ? (int)m.body_bytes : 0, (const char *)m.body);
             reply.body_bytes = m.body_bytes;
             t->message_drop(&m);
-            take(c, i, &reply);
+            take_reply(c, i, &reply);
         }
 }
 

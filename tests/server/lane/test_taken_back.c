@@ -97,7 +97,7 @@ static const struct ps_transport road = {.name = "test",
                                          .message_drop = drop,
                                          .message_move = move};
 
-static void tell(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
+static void send_command(enum psd_lane_message_kind kind, uint32_t client, uint64_t a, void *p)
 {
     struct psd_lane_message said;
     psd_queue_push(lane->in, &(struct psd_lane_message){
@@ -131,12 +131,12 @@ static void open_lane(const char *admission)
     shared.alpha = 0.5f;
     ck_assert_int_eq(psd_lane_create(&opt, &lane, &err), 0);
     ck_assert_int_eq(psd_lane_add_port(lane, &road, NULL, "", &limits, &err), 0);
-    tell(PSD_COMMAND_SLICE, 0, 0, center);
+    send_command(PSD_COMMAND_SLICE, 0, 0, center);
     for (uint32_t i = 0; i < CLIENTS; i++)
-        tell(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
+        send_command(PSD_COMMAND_ADMIT, i, PSD_PHASE_ACTIVE, NULL);
     if (lane->rounds != NULL) {
-        tell(PSD_COMMAND_MEMBERS, 0, 0, &members);
-        tell(PSD_COMMAND_GO, 0, 0, NULL);
+        send_command(PSD_COMMAND_MEMBERS, 0, 0, &members);
+        send_command(PSD_COMMAND_GO, 0, 0, NULL);
     }
 }
 
