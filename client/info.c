@@ -68,7 +68,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         full.save_version = c->shared.save_version;
         if (c->rule != NULL && c->rule->collective)
             full.save_version = c->group.save_version;
-        else if (c->rule != NULL && psc_is_ahead(c))
+        else if (c->rule != NULL && psc_has_prefetch(c))
             full.save_version = c->save_version;
         full.reconnects = c->shared.reconnects;
         full.generation = r->generation;

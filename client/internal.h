@@ -114,6 +114,7 @@ struct psc_shared {
     uint64_t revival;      /* of the last Welcome; 0: none of a run in which the session was revived */
     uint64_t save_version; /* the center's, when the server last asked to save */
     uint64_t heard;        /* answers to heartbeats, and Welcomes */
+    uint64_t beats;        /* heartbeats sent */
     uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
     uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
     uint32_t waiting_chunks;
@@ -125,7 +126,7 @@ struct psc_shared {
 struct psc_hub {
     const struct ps_transport *transport;
     struct ps_hub *hub;
-    unsigned lent; /* bitmap of the handle's buffers */
+    unsigned registered; /* bitmap of the handle's buffers */
 };
 
 struct psc_links {
@@ -164,20 +165,20 @@ struct psc_wire {
 
 /* The vectors that the library keeps beside the caller's, [n_floats] each; those that the method has no use
  * for are NULL. Those before PSC_N_SAVED are saved, in this order. */
-enum psc_kept {
-    PSC_KEPT_X,      /* the worker's own x, of an optimizer that looks ahead of it */
-    PSC_KEPT_V,      /* its velocity, of an optimizer with momentum */
-    PSC_KEPT_START,  /* what x was when it was last adopted, of rules that take x - start */
-    PSC_KEPT_LAMBDA, /* the multipliers of admm */
-    PSC_KEPT_Z,      /* what averages x, of a method without a server */
-    PSC_KEPT_AHEAD,  /* what an overlapped exchange brings, unless PSC_KEPT_X takes it */
-    PSC_KEPT_ERROR,  /* what encoding took from messages so far, with error feedback; the carriage's */
+enum psc_vector {
+    PSC_VECTOR_X,          /* the worker's own x, of an optimizer that looks ahead of it */
+    PSC_VECTOR_V,          /* its velocity, of an optimizer with momentum */
+    PSC_VECTOR_START,      /* what x was when it was last adopted, of rules that take x - start */
+    PSC_VECTOR_LAMBDA,     /* the multipliers of admm */
+    PSC_VECTOR_Z,          /* what averages x, of a method without a server */
+    PSC_VECTOR_PREFETCHED, /* what an overlapped exchange brings, unless PSC_VECTOR_X takes it */
+    PSC_VECTOR_ERROR,      /* what encoding took from messages so far, with error feedback; the carriage's */
     PSC_N_SAVED,
-    PSC_KEPT_GRADIENT = PSC_N_SAVED, /* g as it is stepped with or sent, while it is not the caller's */
-    PSC_KEPT_MESSAGE,                /* what travels, of rules that take neither x nor g */
-    PSC_N_KEPT,
+    PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g as it is stepped with or sent, while it is not the caller's */
+    PSC_VECTOR_MESSAGE,                /* what travels, of rules that take neither x nor g */
+    PSC_N_VECTORS,
 };
-#define PSC_KEPT(k) (1u << (k))
+#define PSC_VECTOR_BIT(k) (1u << (k))
 
 /* What an optimizer works on; n floats each. */
 struct psc_point {
@@ -189,13 +190,13 @@ struct psc_point {
 
 struct psc_optimizer {
     const char *name; /* as in ps_optimizers */
-    unsigned keeps;   /* of PSC_KEPT_X and PSC_KEPT_V */
+    unsigned keeps;   /* of PSC_VECTOR_X and PSC_VECTOR_V */
     /* The worker's own step, at rate eta, with momentum delta. NULL: the caller makes it,
      * psc_options.own_step.
      */
     void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
     /* Of those that keep x: at from x and v, when something else has moved x. */
-    void (*look)(const struct ps_vec *vec, const struct psc_point *p, float delta);
+    void (*lookahead)(const struct ps_vec *vec, const struct psc_point *p, float delta);
 };
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
     psc_optimizer_nesterov, psc_optimizer_external;
@@ -206,7 +207,7 @@ const struct psc_optimizer *psc_optimizer_find(const char *name);
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
 struct psc_rule {
-    unsigned keeps;      /* PSC_KEPT bits, beside the optimizer's */
+    unsigned keeps;      /* PSC_VECTOR_BIT bits, beside the optimizer's */
     bool sends_gradient; /* the message is g */
     bool overlaps;       /* an exchange may travel while the caller computes */
     bool staler;         /* and then lands a step later than without */
@@ -221,7 +222,7 @@ struct psc_rule {
     void (*take_over)(struct psc *c, float *x);
     /* What the center has not had of the worker's steps, as an addition to it, when the method changes; NULL:
      * nothing is ever owed. */
-    const float *(*owed)(struct psc *c, float *x);
+    const float *(*unsent)(struct psc *c, float *x);
     /* What an exchange that was made ahead carried is owed again: the server lost it. NULL: it never is. */
     void (*take_back)(struct psc *c);
     /* Of `collective`: waits for the sum that travels, and keeps it for the next step (it is saved then).
@@ -312,7 +313,7 @@ struct psc_transfer_state {
 };
 
 /* The exchange that a step starts for the one after it (parameters.overlap). */
-struct psc_ahead {
+struct psc_prefetch {
     uint64_t ticket; /* while started */
     bool started, landed;
     bool unwanted;        /* the caller has started over meanwhile */
@@ -380,12 +381,12 @@ struct psc {
     struct psc_async async;
 
     struct ps_hyper hyper; /* for the next step */
-    float *kept[PSC_N_KEPT];
-    bool fresh;            /* own x and v start anew from the caller's array at the next step */
+    float *vectors[PSC_N_VECTORS];
+    bool restart;          /* own x and v start anew from the caller's array at the next step */
     uint64_t save_version; /* as of the last look */
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first */
     bool stepped;          /* psc_step has been called */
-    struct psc_ahead ahead;
+    struct psc_prefetch prefetch;
     struct psc_admm admm;
     struct psc_pacing pacing;
     uint64_t clock;
@@ -402,14 +403,14 @@ struct psc_part {
 static inline struct psc_part psc_first_part(const struct ps_manifest *m, struct ps_range r)
 {
     const struct ps_segment *s = ps_manifest_segment(m, r.begin);
-    return (struct psc_part){ps_range_meet(s->range, r), s};
+    return (struct psc_part){ps_range_intersect(s->range, r), s};
 }
 
 static inline struct psc_part psc_next_part(struct psc_part p, struct ps_range r)
 {
     if (p.range.begin + p.range.count >= r.begin + r.count)
         return (struct psc_part){{0, 0}, p.segment};
-    return (struct psc_part){ps_range_meet(p.segment[1].range, r), p.segment + 1};
+    return (struct psc_part){ps_range_intersect(p.segment[1].range, r), p.segment + 1};
 }
 
 /* By the rule. */
@@ -471,7 +472,7 @@ int psc_step_prepare(struct psc *c);
 /* The exchange that was made ahead was cut: what it carried is owed again. */
 void psc_take_back(struct psc *c);
 /* Whether the server drains; tells the service thread the clock, and takes what it learnt. */
-bool psc_look(struct psc *c);
+bool psc_refresh(struct psc *c);
 
 /* client/worker/weight_decay.c: g with weight decay, at the point x where it was taken; and as the message of
  * a rule that takes it. g itself where that is the same. */

@@ -5,7 +5,7 @@
 #include "client/member/leader_messages.h"
 #include "client/worker/worker.h"
 
-static int cast(struct psc *c, float *v)
+static int broadcast(struct psc *c, float *v)
 {
     int rc = psc_broadcast(c->group.q, v, c->shard.n_floats * sizeof *v, 0);
     return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
@@ -18,9 +18,9 @@ static int give(struct psc *c, struct psc_leader_message *o, float *x)
     if (rc == PSC_OK && o->road_comes)
         rc = psc_leader_message_give_road(c);
     if (rc == PSC_OK && o->x_comes)
-        rc = cast(c, psc_own_x(c, x));
+        rc = broadcast(c, psc_own_x(c, x));
     if (rc == PSC_OK && o->v_comes)
-        rc = cast(c, c->kept[PSC_KEPT_V]);
+        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
     return rc;
 }
 
@@ -42,7 +42,7 @@ static int lead(struct psc *c, float *x, int gathered)
         o.has_stepped = c->clock > clock;
         o.road_comes = c->generation != generation;
         o.x_comes = c->pulled || o.road_comes;
-        o.v_comes = o.road_comes && c->kept[PSC_KEPT_V] != NULL;
+        o.v_comes = o.road_comes && c->vectors[PSC_VECTOR_V] != NULL;
     }
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;
@@ -59,19 +59,19 @@ static int take_method(struct psc *c)
     welcome = c->shared.welcome;
     pthread_mutex_unlock(&c->shared.lock);
     psc_take_method(c, &welcome);
-    psc_kept_drop_but(c, psc_kept_of(c));
+    psc_kept_drop_but(c, psc_vectors_of(c));
     return psc_step_prepare(c);
 }
 
 static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)
 {
     int rc = PSC_OK;
-    if (o->x_comes && (rc = cast(c, psc_own_x(c, x))) != PSC_OK)
+    if (o->x_comes && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
         return rc;
     if (o->v_comes)
-        rc = cast(c, c->kept[PSC_KEPT_V]);
+        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
     if (rc == PSC_OK && o->x_comes)
-        psc_own_look(c, x, ps_shard_whole(&c->shard));
+        psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     return rc;
 }
 
@@ -82,10 +82,10 @@ static int follow(struct psc *c, float *x, int gathered)
     struct psc_leader_message o;
     int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
-        c->fresh = c->fresh || rc == PSC_EVALUE; /* from wherever the caller goes on */
+        c->restart = c->restart || rc == PSC_EVALUE; /* from wherever the caller goes on */
         return rc;
     }
-    psc_look(c);
+    psc_refresh(c);
     if (o.road_comes && (taken = take_method(c)) != PSC_OK)
         return taken;
     psc_own_x(c, x);
@@ -135,7 +135,7 @@ int psc_group_pull(struct psc *c, float *x)
         int given = psc_leader_message_give(c, &o);
         rc = given == PSC_OK ? rc : given;
     }
-    int got = rc >= 0 ? cast(c, x) : rc;
+    int got = rc >= 0 ? broadcast(c, x) : rc;
     return got < 0 ? got : rc;
 }
 

@@ -40,29 +40,29 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
 }
 
 /* What the worker owes, into the center; its own x is the center then. */
-static int pay(struct psc *c, float *x)
+static int flush_unsent(struct psc *c, float *x)
 {
-    bool may_owe = c->stepped && c->rule->owed != NULL && psc_kept_are_there(c);
-    const float *owed = may_owe ? c->rule->owed(c, x) : NULL;
-    c->ahead.lost = false;
-    if (owed == NULL)
+    bool may_have_unsent = c->stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
+    const float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
+    c->prefetch.lost = false;
+    if (unsent == NULL)
         return PSC_OK;
-    struct psc_transfer t = psc_exchange_of(c, owed, psc_own_x(c, x), 0);
+    struct psc_transfer t = psc_exchange_of(c, unsent, psc_own_x(c, x), 0);
     t.kind = PS_FRAME_ADD;
     t.landed = psc_land_moved;
     int rc = psc_move(c, &t);
     if (rc == PSC_OK)
-        psc_own_look(c, x, ps_shard_whole(&c->shard));
+        psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     return rc;
 }
 
 /* The caller's array holds the worker's own x, not a point ahead of it. */
-static void come_back(struct psc *c, float *x)
+static void return_to_own_x(struct psc *c, float *x)
 {
     const float *own = psc_own_x(c, x);
     if (own != x)
         psc_copy_moved(c, x, own);
-    c->fresh = true;
+    c->restart = true;
 }
 
 /* Of a rule that needs all workers to begin at the center. */
@@ -73,46 +73,46 @@ static int begin_at_center(struct psc *c, float *x)
 }
 
 /* Memory and beginnings of what the new method keeps. */
-static int set_out(struct psc *c, float *x, bool same_rule)
+static int start_vectors(struct psc *c, float *x, bool same_rule)
 {
     if (c->async.runs) /* what was started by hand may use the error */
         psc_async_await(c, c->async.issued);
     if (!same_rule)
-        psc_kept_drop_but(c, PSC_KEPT(PSC_KEPT_X) | PSC_KEPT(PSC_KEPT_V));
-    psc_kept_drop_but(c, psc_kept_of(c));
+        psc_kept_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
+    psc_kept_drop_but(c, psc_vectors_of(c));
     int rc = psc_step_prepare(c);
-    if (rc == PSC_OK && !same_rule && c->kept[PSC_KEPT_LAMBDA] != NULL)
+    if (rc == PSC_OK && !same_rule && c->vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
-    if (rc == PSC_OK && c->kept[PSC_KEPT_START] != NULL)
-        memcpy(c->kept[PSC_KEPT_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+    if (rc == PSC_OK && c->vectors[PSC_VECTOR_START] != NULL)
+        memcpy(c->vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
     return rc;
 }
 
 int psc_change_method(struct psc *c, float *x)
 {
     struct psc_welcome welcome;
-    int paid, rc = psc_finish_overlapped(c);
+    int flushed, rc = psc_finish_overlapped(c);
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
-    if (c->ahead.landed && c->rule->take_over != NULL)
+    if (c->prefetch.landed && c->rule->take_over != NULL)
         c->rule->take_over(c, x);
-    c->ahead.landed = false;
-    paid = pay(c, x);
-    if (paid != PSC_OK && paid != PSC_EVALUE)
-        return paid;
+    c->prefetch.landed = false;
+    flushed = flush_unsent(c, x);
+    if (flushed != PSC_OK && flushed != PSC_EVALUE)
+        return flushed;
     pthread_mutex_lock(&c->shared.lock);
     welcome = c->shared.welcome;
     c->shared.hyper = welcome.hyper;
     pthread_mutex_unlock(&c->shared.lock);
     bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
-    if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || paid == PSC_EVALUE)
-        come_back(c, x);
+    if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
+        return_to_own_x(c, x);
     psc_take_method(c, &welcome);
     psc_pacing_restart(c);
     c->pacing.period = 0;
-    rc = set_out(c, x, same_rule);
+    rc = start_vectors(c, x, same_rule);
     if (rc == PSC_OK)
-        return paid;
+        return flushed;
     c->generation =
         welcome.generation - 1; /* not gone over yet: the next step tries again, from the beginning */
     c->rule_name[0] = 0;

@@ -286,16 +286,16 @@ static void tell_of_method(struct psc *c)
 }
 
 /* From x on. */
-static void set_out(struct psc *c, const float *x)
+static void start_vectors(struct psc *c, const float *x)
 {
-    static const enum psc_kept starts[] = {PSC_KEPT_START, PSC_KEPT_Z};
+    static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
     if (c->opt.kind != PSC_WORKER)
         return;
     c->caller_x = x;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (c->kept[starts[i]] != NULL)
-            memcpy(c->kept[starts[i]], x, c->shard.n_floats * sizeof *x);
+        if (c->vectors[starts[i]] != NULL)
+            memcpy(c->vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
     tell_of_method(c);
 }
 
@@ -396,7 +396,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc == PSC_OK)
         rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)
-        set_out(c, x);
+        start_vectors(c, x);
     return rc;
 }
 

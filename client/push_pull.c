@@ -5,7 +5,7 @@
 #include "client/worker/worker.h"
 
 /* What a call moves. */
-struct hand {
+struct value_call {
     const char *call;
     uint8_t kind; /* enum ps_frame_kind */
     const char *tensor;
@@ -35,7 +35,7 @@ static int check_average(struct psc *c, const char *call)
                : psc_fail(c, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
 }
 
-static int check(struct psc *c, const struct hand *h)
+static int check(struct psc *c, const struct value_call *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
@@ -48,7 +48,7 @@ static int check(struct psc *c, const struct hand *h)
 }
 
 /* *out: NULL for the whole vector. */
-static int find_tensor(struct psc *c, const struct hand *h, const struct ps_tensor **out)
+static int find_tensor(struct psc *c, const struct value_call *h, const struct ps_tensor **out)
 {
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
     if (h->tensor != NULL && index < 0)
@@ -58,7 +58,7 @@ static int find_tensor(struct psc *c, const struct hand *h, const struct ps_tens
 }
 
 /* The transfer that the call asks for. */
-static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
+static int make(struct psc *c, const struct value_call *h, struct psc_transfer *out)
 {
     const struct ps_tensor *t;
     int rc = check(c, h);
@@ -90,7 +90,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
         out->anew = true;
-        if (c->rule->land_anew != NULL && psc_kept_are_there(c))
+        if (c->rule->land_anew != NULL && psc_vectors_are_there(c))
             out->landed = c->rule->land_anew;
     }
     return PSC_OK;
@@ -98,7 +98,7 @@ static int make(struct psc *c, const struct hand *h, struct psc_transfer *out)
 
 /* The server has another method. A message that means the same there goes on; any other one is refused once,
  * so that the caller knows, and later calls are taken as made for the new method. */
-static int go_over(struct psc *c, const struct hand *h)
+static int follow_method(struct psc *c, const struct value_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
     int rc = psc_change_method(c, (float *)(uintptr_t)c->caller_x);
@@ -109,32 +109,32 @@ static int go_over(struct psc *c, const struct hand *h)
                     h->call, c->method_name, c->rule_name);
 }
 
-static bool is_message(const struct hand *h)
+static bool is_message(const struct value_call *h)
 {
     return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
 }
 
-static int make_in_time(struct psc *c, const struct hand *h, struct psc_transfer *out)
+static int make_in_time(struct psc *c, const struct value_call *h, struct psc_transfer *out)
 {
     int rc = make(c, h, out);
-    if (rc == PSC_OK && is_message(h) && psc_method_has_changed(c) && (rc = go_over(c, h)) == PSC_OK)
+    if (rc == PSC_OK && is_message(h) && psc_method_has_changed(c) && (rc = follow_method(c, h)) == PSC_OK)
         rc = make(c, h, out);
     return rc;
 }
 
-static int move_now(struct psc *c, const struct hand *h)
+static int move_now(struct psc *c, const struct value_call *h)
 {
     struct psc_transfer t;
     int rc = make_in_time(c, h, &t);
     if (rc == PSC_OK)
         rc = psc_move(c, &t);
-    while (rc == PSC_METHOD_CHANGED && (rc = go_over(c, h)) == PSC_OK)
+    while (rc == PSC_METHOD_CHANGED && (rc = follow_method(c, h)) == PSC_OK)
         if ((rc = make(c, h, &t)) == PSC_OK)
             rc = psc_move(c, &t);
-    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+    return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
 
-static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
+static int move_later(struct psc *c, const struct value_call *h, uint64_t *ticket)
 {
     struct psc_transfer t;
     int rc = make_in_time(c, h, &t);
@@ -148,22 +148,23 @@ static int move_later(struct psc *c, const struct hand *h, uint64_t *ticket)
 
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples)
 {
-    return move_now(c, &(struct hand){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples});
+    return move_now(
+        c, &(struct value_call){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples});
 }
 
 int psc_init(struct psc *c, const char *tensor, const float *x)
 {
-    return move_now(c, &(struct hand){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
+    return move_now(c, &(struct value_call){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
 }
 
 int psc_pull_alone(struct psc *c, float *x)
 {
-    return move_now(c, &(struct hand){"psc_pull", PS_FRAME_PULL, NULL, NULL, x, 0, .for_all = true});
+    return move_now(c, &(struct value_call){"psc_pull", PS_FRAME_PULL, NULL, NULL, x, 0, .for_all = true});
 }
 
 int psc_pull(struct psc *c, const char *tensor, float *x)
 {
-    struct hand h = {"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0};
+    struct value_call h = {"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0};
     int rc = check(c, &h);
     if (rc != PSC_OK || tensor != NULL || c->opt.kind != PSC_WORKER)
         return rc == PSC_OK ? move_now(c, &h) : rc;
@@ -171,7 +172,7 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
 }
 
 /* The worker's own, which no transport leads to. */
-static int copy_average(struct psc *c, const struct hand *h)
+static int copy_average(struct psc *c, const struct value_call *h)
 {
     const struct ps_tensor *t;
     struct ps_range scope;
@@ -180,61 +181,63 @@ static int copy_average(struct psc *c, const struct hand *h)
         return rc;
     scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
     c->error.text[0] = 0;
-    c->vec->copy(h->answer, c->kept[PSC_KEPT_Z] + scope.begin, scope.count);
+    c->vec->copy(h->answer, c->vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
     return PSC_OK;
 }
 
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
-    struct hand h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
+    struct value_call h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
     return psc_is_local(c) ? copy_average(c, &h) : move_now(c, &h);
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
 {
-    return move_now(c, &(struct hand){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
+    return move_now(c, &(struct value_call){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
 }
 
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples)
 {
-    return move_now(c, &(struct hand){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples});
+    return move_now(
+        c, &(struct value_call){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples});
 }
 
 int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples, uint64_t *ticket)
 {
     return move_later(
-        c, &(struct hand){"psc_exchange_start", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples}, ticket);
+        c, &(struct value_call){"psc_exchange_start", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples},
+        ticket);
 }
 
 int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket)
 {
-    return move_later(c, &(struct hand){"psc_init_start", PS_FRAME_SET, tensor, x, NULL, 0}, ticket);
+    return move_later(c, &(struct value_call){"psc_init_start", PS_FRAME_SET, tensor, x, NULL, 0}, ticket);
 }
 
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket)
 {
-    return move_later(c, &(struct hand){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
+    return move_later(c, &(struct value_call){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
 }
 
 int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket)
 {
-    return move_later(
-        c,
-        &(struct hand){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE},
-        ticket);
+    return move_later(c,
+                      &(struct value_call){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0,
+                                           .flags = PS_FLAG_AVERAGE},
+                      ticket);
 }
 
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
                    uint64_t *ticket)
 {
-    return move_later(c, &(struct hand){"psc_push_start", PS_FRAME_PUSH, tensor, message, NULL, n_samples},
-                      ticket);
+    return move_later(
+        c, &(struct value_call){"psc_push_start", PS_FRAME_PUSH, tensor, message, NULL, n_samples}, ticket);
 }
 
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket)
 {
     return move_later(
-        c, &(struct hand){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples},
+        c, &(struct value_call){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples},
         ticket);
 }

@@ -145,7 +145,7 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
 /* The exchange that the last step started belongs to the state: it is waited for. */
 static bool has_landed(struct psc *c)
 {
-    const struct psc_ahead *a = &c->ahead;
+    const struct psc_prefetch *a = &c->prefetch;
     if (c->rule->gather != NULL)
         c->rule->gather(c); /* what is not finite is not the state's */
     if (!a->started)
@@ -159,17 +159,17 @@ static bool has_landed(struct psc *c)
 /* Whether the vector says something that the next step reads. */
 static bool is_in_force(const struct psc *c, int k, bool landed)
 {
-    if (c->kept[k] == NULL || (psc_kept_of(c) & PSC_KEPT(k)) == 0)
+    if (c->vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
         return false;
-    if (k == PSC_KEPT_X || k == PSC_KEPT_V)
-        return !c->fresh;
-    return k != PSC_KEPT_AHEAD || landed;
+    if (k == PSC_VECTOR_X || k == PSC_VECTOR_V)
+        return !c->restart;
+    return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
-    if (c->async.runs && c->kept[PSC_KEPT_ERROR] != NULL)
+    if (c->async.runs && c->vectors[PSC_VECTOR_ERROR] != NULL)
         psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
@@ -179,10 +179,10 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
                                .period = c->pacing.period,
                                .fragment = c->pacing.fragment,
                                .fragments = psc_pacing_fragments(c),
-                               .rate = landed ? c->ahead.outcome.rate : 0};
+                               .rate = landed ? c->prefetch.outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        h.flags |= is_in_force(c, k, landed) ? PSC_KEPT(k) : 0;
+        h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
     pthread_mutex_lock(&c->shared.lock);
     h.exchanges = c->shared.counts.exchanges;
     h.center_version = c->shared.counts.center_version;
@@ -204,7 +204,7 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
-        s.vectors[1 + k] = (head.flags & PSC_KEPT(k)) != 0 ? c->kept[k] : NULL;
+        s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->vectors[k] : NULL;
     psc_state_pack(&head, s.head);
     if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
         return rc;
@@ -234,7 +234,7 @@ static int read_all(int fd, void *bytes, size_t len_bytes)
  * what travelled. */
 static int check_vectors(struct psc *c, const char *path, uint32_t flags)
 {
-    const unsigned kept = psc_kept_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
+    const unsigned kept = psc_vectors_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
     const unsigned own = c->optimizer->keeps;
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
@@ -361,7 +361,7 @@ static void take_tempo(struct psc *c, const struct psc_state_head *h)
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
     c->pacing.period = h->period;
-    c->ahead.part =
+    c->prefetch.part =
         n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
     if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
         return;
@@ -376,12 +376,12 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
     c->caller_x = x;
-    c->fresh = p->kept[PSC_KEPT_V] == NULL;
+    c->restart = p->vectors[PSC_VECTOR_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->kept[k] != NULL && c->kept[k] != NULL) /* the job may feed errors back no more */
-            memcpy(c->kept[k], p->kept[k], len_bytes);
-    c->ahead.landed = h->flags & PSC_STATE_LANDED;
-    c->ahead.outcome.rate = h->rate;
+        if (p->vectors[k] != NULL && c->vectors[k] != NULL) /* the job may feed errors back no more */
+            memcpy(c->vectors[k], p->vectors[k], len_bytes);
+    c->prefetch.landed = h->flags & PSC_STATE_LANDED;
+    c->prefetch.outcome.rate = h->rate;
     c->clock = h->clock;
     take_tempo(c, h);
     pthread_mutex_lock(&c->shared.lock);
@@ -405,11 +405,11 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        vectors[1 + k] = (const void *)p.kept[k];
+        vectors[1 + k] = (const void *)p.vectors[k];
     if ((rc = check_finite(c, "psc_load", path, vectors)) != PSC_OK)
         goto out;
-    if (p.kept[PSC_KEPT_AHEAD] != NULL && c->kept[PSC_KEPT_AHEAD] == NULL &&
-        (c->kept[PSC_KEPT_AHEAD] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
+    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->vectors[PSC_VECTOR_PREFETCHED] == NULL &&
+        (c->vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
         rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
                       c->shard.n_floats);
         goto out;

@@ -189,7 +189,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     next += vector_bytes;
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
         if ((found.flags >> k & 1) != 0) {
-            parts->kept[k] = next;
+            parts->vectors[k] = next;
             next += vector_bytes;
         }
     parts->extra = next;

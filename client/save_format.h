@@ -2,7 +2,7 @@
  *
  * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
  * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
- * psc_kept); then the caller's extra bytes; then XXH3-64 over all before it.
+ * psc_vector); then the caller's extra bytes; then XXH3-64 over all before it.
  *
  *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
  *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
@@ -49,7 +49,7 @@ struct psc_state_head {
 
 /* Into the bytes of a whole file; at any alignment. NULL: not there. */
 struct psc_state_parts {
-    const unsigned char *at, *kept[PSC_STATE_VECTORS], *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *extra;
 };
 
 /* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */

@@ -16,7 +16,7 @@ static const struct ps_tensor *first_with_rate(const struct ps_manifest *m)
 /* What is not in a message, such as frozen values, stays 0. */
 int psc_step_prepare(struct psc *c)
 {
-    unsigned keeps = psc_kept_of(c);
+    unsigned keeps = psc_vectors_of(c);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
         return psc_fail(
             c, PSC_EUNSUPPORTED,
@@ -39,10 +39,10 @@ int psc_step_prepare(struct psc *c)
                         psc_pacing_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
     if (c->pacing.fragment >= psc_pacing_fragments(c))
         psc_pacing_restart(c);
-    for (int k = 0; k < PSC_N_KEPT; k++)
-        if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL) {
-            c->fresh = c->fresh || k == PSC_KEPT_X || k == PSC_KEPT_V;
-            if (!psc_kept_make(c, (enum psc_kept)k))
+    for (int k = 0; k < PSC_N_VECTORS; k++)
+        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->vectors[k] == NULL) {
+            c->restart = c->restart || k == PSC_VECTOR_X || k == PSC_VECTOR_V;
+            if (!psc_vector_make(c, (enum psc_vector)k))
                 return psc_fail(c, PSC_ENOMEM, "no memory for the method's vectors of %llu floats",
                                 (unsigned long long)c->shard.n_floats);
         }
@@ -52,16 +52,16 @@ int psc_step_prepare(struct psc *c)
 void psc_take_back(struct psc *c)
 {
     psc_pacing_restart(c);
-    if (!c->ahead.unwanted && c->rule->take_back != NULL)
+    if (!c->prefetch.unwanted && c->rule->take_back != NULL)
         c->rule->take_back(c);
-    c->ahead.outcome.rc = PSC_OK;
-    c->ahead.unwanted = true; /* nothing has landed */
+    c->prefetch.outcome.rc = PSC_OK;
+    c->prefetch.unwanted = true; /* nothing has landed */
 }
 
 /* A vector that was not finite was not sent: the exchange is then still due, and says so itself. */
 int psc_finish_overlapped(struct psc *c)
 {
-    struct psc_ahead *a = &c->ahead;
+    struct psc_prefetch *a = &c->prefetch;
     if (!a->started)
         return PSC_OK;
     psc_async_await(c, a->ticket);
@@ -81,7 +81,7 @@ int psc_finish_overlapped(struct psc *c)
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && c->ahead.landed && c->rule->finishes)
+    if (rc == PSC_OK && c->prefetch.landed && c->rule->finishes)
         c->rule->take_over(c, x);
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
@@ -122,8 +122,8 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
         return rc;
     psc_pacing_measure(c);
     uint64_t save_version = c->save_version;
-    bool draining = psc_look(c);
-    if (psc_is_ahead(c))
+    bool draining = psc_refresh(c);
+    if (psc_has_prefetch(c))
         c->save_version =
             save_version;    /* what the next step's exchange may have brought already is told by it */
     if (c->rule->collective) /* all members stop at the same step */
@@ -154,13 +154,13 @@ int psc_point(struct psc *c, float *x)
     if (rc != PSC_OK)
         return rc;
     c->error.text[0] = 0;
-    const float *own = c->kept[PSC_KEPT_X];
+    const float *own = c->vectors[PSC_VECTOR_X];
     if (x != c->caller_x)
         memcpy(x, c->caller_x, c->shard.n_floats * sizeof *x);
-    if (own == NULL || c->fresh)
+    if (own == NULL || c->restart)
         return PSC_OK;
-    if (c->ahead.started)
-        psc_async_await(c, c->ahead.ticket);
+    if (c->prefetch.started)
+        psc_async_await(c, c->prefetch.ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)

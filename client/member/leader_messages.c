@@ -16,7 +16,7 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
     o->clock = c->clock;
     pthread_mutex_lock(&c->shared.lock);
     o->workers = c->shared.workers;
-    o->save_version = c->rule != NULL && psc_is_ahead(c) ? c->save_version : c->shared.save_version;
+    o->save_version = c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->shared.save_version;
     o->counts = c->shared.counts;
     pthread_mutex_unlock(&c->shared.lock);
     o->generation = c->generation;

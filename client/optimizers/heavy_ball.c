@@ -8,4 +8,4 @@ static void step(const struct ps_vec *vec, const struct psc_point *p, float eta,
 }
 
 const struct psc_optimizer psc_optimizer_heavy_ball = {
-    .name = "heavy-ball", .keeps = PSC_KEPT(PSC_KEPT_V), .step = step};
+    .name = "heavy-ball", .keeps = PSC_VECTOR_BIT(PSC_VECTOR_V), .step = step};

@@ -13,5 +13,8 @@ static void look(const struct ps_vec *vec, const struct psc_point *p, float delt
     vec->axpy(p->at, p->v, delta, p->n);
 }
 
-const struct psc_optimizer psc_optimizer_nesterov = {
-    .name = "nesterov", .keeps = PSC_KEPT(PSC_KEPT_X) | PSC_KEPT(PSC_KEPT_V), .step = step, .look = look};
+const struct psc_optimizer psc_optimizer_nesterov = {.name = "nesterov",
+                                                     .keeps = PSC_VECTOR_BIT(PSC_VECTOR_X) |
+                                                              PSC_VECTOR_BIT(PSC_VECTOR_V),
+                                                     .step = step,
+                                                     .lookahead = look};

@@ -32,7 +32,7 @@ static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
 static void make_message(struct psc *c, const float *x)
 {
     const struct psc_admm *a = &c->admm;
-    float *message = c->kept[PSC_KEPT_MESSAGE], *lambda = c->kept[PSC_KEPT_LAMBDA];
+    float *message = c->vectors[PSC_VECTOR_MESSAGE], *lambda = c->vectors[PSC_VECTOR_LAMBDA];
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
@@ -49,7 +49,7 @@ static void make_message(struct psc *c, const float *x)
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     const struct psc_admm *a = &c->admm;
-    float *lambda = c->kept[PSC_KEPT_LAMBDA];
+    float *lambda = c->vectors[PSC_VECTOR_LAMBDA];
     (void)rate;
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         uint64_t at = p.range.begin;
@@ -66,7 +66,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
  * as it was, or the center would stay off by the difference for good. */
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
-    float *lambda = c->kept[PSC_KEPT_LAMBDA] + r.begin;
+    float *lambda = c->vectors[PSC_VECTOR_LAMBDA] + r.begin;
     (void)rate;
     x += r.begin;
     for (uint64_t i = 0; i < r.count; i++) {
@@ -83,7 +83,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     c->admm = (struct psc_admm){g, (float)eta, (float)pull, (float)(1 / (1 + pull))};
     make_message(c, x);
     c->update_s += ps_now_s() - begin;
-    struct psc_transfer t = psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE], x, n_samples);
+    struct psc_transfer t = psc_exchange_of(c, c->vectors[PSC_VECTOR_MESSAGE], x, n_samples);
     t.landed = land;
     int rc = psc_move(c, &t);
     if (rc == PSC_OK)
@@ -91,5 +91,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc;
 }
 
-const struct psc_rule psc_rule_admm = {
-    .keeps = PSC_KEPT(PSC_KEPT_LAMBDA) | PSC_KEPT(PSC_KEPT_MESSAGE), .step = step, .land_anew = land_anew};
+const struct psc_rule psc_rule_admm = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_LAMBDA) |
+                                                PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
+                                       .step = step,
+                                       .land_anew = land_anew};

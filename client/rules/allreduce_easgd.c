@@ -10,7 +10,7 @@
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
-    float *center = c->kept[PSC_KEPT_START], *d = c->kept[PSC_KEPT_MESSAGE];
+    float *center = c->vectors[PSC_VECTOR_START], *d = c->vectors[PSC_VECTOR_MESSAGE];
     float alpha = (float)c->hyper.alpha;
     if (own != x)
         psc_copy_buffers(c, own, x);
@@ -36,7 +36,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (c->clock % c->hyper.period == 0)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->fresh = true; /* diverged: from wherever the caller goes on */
+        c->restart = true; /* diverged: from wherever the caller goes on */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);
@@ -47,16 +47,17 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 static int flush(struct psc *c, float *x)
 {
     (void)x;
-    return psc_publish_last(c, c->kept[PSC_KEPT_START]);
+    return psc_publish_last(c, c->vectors[PSC_VECTOR_START]);
 }
 
 static const float *center(struct psc *c, float *x)
 {
     (void)x;
-    return c->kept[PSC_KEPT_START];
+    return c->vectors[PSC_VECTOR_START];
 }
 
-const struct psc_rule psc_rule_vectors = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
+const struct psc_rule psc_rule_vectors = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |
+                                                   PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
                                           .collective = true,
                                           .step = step,
                                           .flush = flush,

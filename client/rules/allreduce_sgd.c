@@ -14,18 +14,18 @@ static int gather(struct psc *c)
 {
     if (!c->group.pending)
         return PSC_OK;
-    int rc = psc_gather_finish(c, c->kept[PSC_KEPT_AHEAD]);
-    c->ahead.landed = rc == PSC_OK;
+    int rc = psc_gather_finish(c, c->vectors[PSC_VECTOR_PREFETCHED]);
+    c->prefetch.landed = rc == PSC_OK;
     return rc;
 }
 
 static void apply(struct psc *c, float *x)
 {
-    const float *mean = c->kept[PSC_KEPT_AHEAD];
+    const float *mean = c->vectors[PSC_VECTOR_PREFETCHED];
     float *own = psc_own_x(c, x);
-    if (!c->ahead.landed)
+    if (!c->prefetch.landed)
         return;
-    c->ahead.landed = false;
+    c->prefetch.landed = false;
     psc_own_step(c, x, mean);
     psc_gather_buffers(c, x, mean);
     if (own != x)
@@ -45,7 +45,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         return rc;
     psc_gradient_decay(c, x, g);
     apply(c, x);
-    if ((rc = psc_gather_start(c, c->kept[PSC_KEPT_AHEAD], x, g, n_samples)) != PSC_OK)
+    if ((rc = psc_gather_start(c, c->vectors[PSC_VECTOR_PREFETCHED], x, g, n_samples)) != PSC_OK)
         return rc;
     if (!is_pipelined(c)) {
         if ((rc = gather(c)) != PSC_OK)
@@ -70,7 +70,7 @@ static const float *center(struct psc *c, float *x)
     return psc_own_x(c, x);
 }
 
-const struct psc_rule psc_rule_clique = {.keeps = PSC_KEPT(PSC_KEPT_AHEAD),
+const struct psc_rule psc_rule_clique = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED),
                                          .collective = true,
                                          .step = step,
                                          .gather = gather,

@@ -21,7 +21,7 @@ static struct ps_range part_of(const struct psc *c)
 /* Buffers travel by their values. Frozen ones are not sent. */
 static void make_message(struct psc *c, const float *x, const float *own, struct ps_range part)
 {
-    float *message = c->kept[PSC_KEPT_MESSAGE], *start = c->kept[PSC_KEPT_START];
+    float *message = c->vectors[PSC_VECTOR_MESSAGE], *start = c->vectors[PSC_VECTOR_START];
     for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
          p = psc_next_part(p, part)) {
         uint64_t at = p.range.begin;
@@ -51,27 +51,27 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     (c->hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
-    psc_land_moved(c, r, answer, rate, c->kept[PSC_KEPT_START] + c->transfer_state.scope.begin);
+    psc_land_moved(c, r, answer, rate, c->vectors[PSC_VECTOR_START] + c->transfer_state.scope.begin);
 }
 
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     psc_land_all(c, r, answer, rate, x);
-    psc_land_all(c, r, answer, rate, c->kept[PSC_KEPT_START]);
+    psc_land_all(c, r, answer, rate, c->vectors[PSC_VECTOR_START]);
 }
 
 static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
 {
     int rc = psc_move(c, t);
     if (rc == PSC_OK || rc == PSC_ABORTED)
-        psc_own_look(c, x, part);
+        psc_own_lookahead(c, x, part);
     return rc;
 }
 
 /* From now on x counts from what it is, until the answer says where that was. */
 static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own, struct ps_range part)
 {
-    float *start = c->kept[PSC_KEPT_START];
+    float *start = c->vectors[PSC_VECTOR_START];
     int rc = psc_transfer_check(c, t, &c->error);
     if (rc != PSC_OK)
         return rc;
@@ -80,9 +80,9 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
             c->vec->copy(start + p.range.begin, own + p.range.begin, p.range.count);
     t->name = NULL;
     t->landed = psc_land_moved;
-    t->target = c->kept[PSC_KEPT_AHEAD] + part.begin;
-    c->ahead.part = part;
-    psc_exchange_ahead(c, t);
+    t->target = c->vectors[PSC_VECTOR_PREFETCHED] + part.begin;
+    c->prefetch.part = part;
+    psc_prefetch_exchange(c, t);
     return PSC_OK;
 }
 
@@ -104,9 +104,9 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
  * answer's. */
 static void take_over(struct psc *c, float *x)
 {
-    float *own = psc_own_x(c, x), *start = c->kept[PSC_KEPT_START];
-    const float *answer = c->kept[PSC_KEPT_AHEAD];
-    struct ps_range part = c->ahead.part;
+    float *own = psc_own_x(c, x), *start = c->vectors[PSC_VECTOR_START];
+    const float *answer = c->vectors[PSC_VECTOR_PREFETCHED];
+    struct ps_range part = c->prefetch.part;
     double begin = ps_now_s();
     for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
          p = psc_next_part(p, part)) {
@@ -116,18 +116,18 @@ static void take_over(struct psc *c, float *x)
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(own + at, answer + at, p.range.count);
     }
-    c->ahead.landed = false;
+    c->prefetch.landed = false;
     c->pulled = true;
     c->update_s += ps_now_s() - begin;
-    psc_own_look(c, x, part);
+    psc_own_lookahead(c, x, part);
 }
 
 /* start is what x was when it was sent. */
 static void take_back(struct psc *c)
 {
-    float *start = c->kept[PSC_KEPT_START];
-    const float *message = c->kept[PSC_KEPT_MESSAGE];
-    struct ps_range part = c->ahead.part;
+    float *start = c->vectors[PSC_VECTOR_START];
+    const float *message = c->vectors[PSC_VECTOR_MESSAGE];
+    struct ps_range part = c->prefetch.part;
     for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0; p = psc_next_part(p, part))
         if (p.segment->role == PS_ROLE_PARAM)
             c->vec->axpy(start + p.range.begin, message + p.range.begin, -1, p.range.count);
@@ -138,7 +138,7 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     struct ps_range part = part_of(c);
     make_message(c, x, own, part);
     struct psc_transfer t =
-        psc_exchange_of(c, c->kept[PSC_KEPT_MESSAGE] + part.begin, own + part.begin, n_samples);
+        psc_exchange_of(c, c->vectors[PSC_VECTOR_MESSAGE] + part.begin, own + part.begin, n_samples);
     t.is_fragment = psc_pacing_fragments(c) > 1;
     t.fragment = (uint16_t)c->pacing.fragment;
     t.part = part;
@@ -153,12 +153,12 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
-    if (c->ahead.landed)
+    if (c->prefetch.landed)
         take_over(c, x);
     if (due)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->fresh = true; /* diverged: from wherever the caller goes on */
+        c->restart = true; /* diverged: from wherever the caller goes on */
     if (rc != PSC_OK && rc != PSC_ABORTED)
         return rc;
     c->clock++;
@@ -172,21 +172,22 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 }
 
 /* What the last answers have not seen, and a message that was on its way. */
-static const float *owed(struct psc *c, float *x)
+static const float *unsent(struct psc *c, float *x)
 {
-    if (c->ahead.lost)
+    if (c->prefetch.lost)
         take_back(c);
     make_message(c, x, psc_own_x(c, x), ps_shard_whole(&c->shard));
-    return c->kept[PSC_KEPT_MESSAGE];
+    return c->vectors[PSC_VECTOR_MESSAGE];
 }
 
-const struct psc_rule psc_rule_delta = {.keeps = PSC_KEPT(PSC_KEPT_START) | PSC_KEPT(PSC_KEPT_MESSAGE),
+const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |
+                                                 PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
                                         .overlaps = true,
                                         .staler = true,
                                         .steps_first = true,
                                         .finishes = true,
                                         .step = step,
                                         .take_over = take_over,
-                                        .owed = owed,
+                                        .unsent = unsent,
                                         .take_back = take_back,
                                         .land_anew = land_anew};

@@ -17,7 +17,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
 
 /* The same, but for buffers: the caller changes his while this one travels, and the move is made to what they
  * are then. Until then the center's are kept. */
-static void land_ahead(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+static void land_prefetched(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         const float *center = answer + (p.range.begin - r.begin);
@@ -45,7 +45,7 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 /* Where an exchange made ahead moves what it took. */
 static float *brought_to(const struct psc *c)
 {
-    return c->kept[PSC_KEPT_X] != NULL ? c->kept[PSC_KEPT_X] : c->kept[PSC_KEPT_AHEAD];
+    return c->vectors[PSC_VECTOR_X] != NULL ? c->vectors[PSC_VECTOR_X] : c->vectors[PSC_VECTOR_PREFETCHED];
 }
 
 /* The exchange of the next step, which travels while the caller computes. */
@@ -53,12 +53,12 @@ static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
 {
     float *own = brought_to(c);
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
-    t.landed = land_ahead;
-    if (own == c->kept[PSC_KEPT_X])
+    t.landed = land_prefetched;
+    if (own == c->vectors[PSC_VECTOR_X])
         psc_copy_buffers(c, own, x);
     else
         psc_copy_moved(c, own, x);
-    psc_exchange_ahead(c, &t);
+    psc_prefetch_exchange(c, &t);
 }
 
 /* Its answer. */
@@ -70,11 +70,11 @@ static void take_over(struct psc *c, float *x)
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
         if (s->role == PS_ROLE_BUFFER)
-            c->vec->elastic(x + at, brought + at, c->ahead.outcome.rate, s->range.count);
-        else if (s->role == PS_ROLE_PARAM && brought != c->kept[PSC_KEPT_X])
+            c->vec->elastic(x + at, brought + at, c->prefetch.outcome.rate, s->range.count);
+        else if (s->role == PS_ROLE_PARAM && brought != c->vectors[PSC_VECTOR_X])
             c->vec->copy(x + at, brought + at, s->range.count);
     }
-    c->ahead.landed = false;
+    c->prefetch.landed = false;
     c->pulled = true;
     c->update_s += ps_now_s() - begin;
 }
@@ -90,18 +90,18 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     uint64_t save_version = c->save_version;
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
-    if (c->ahead.landed)
+    if (c->prefetch.landed)
         take_over(c, x);
     else if (exchange_is_due(c))
         rc = exchange_now(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->fresh = true; /* diverged: from wherever the caller goes on */
+        c->restart = true; /* diverged: from wherever the caller goes on */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);
     c->clock++;
     /* Whoever is to save now saves what the center knows: the next exchange is not begun yet. */
-    if (c->hyper.overlap && exchange_is_due(c) && !psc_look(c) && c->save_version == save_version)
+    if (c->hyper.overlap && exchange_is_due(c) && !psc_refresh(c) && c->save_version == save_version)
         exchange_ahead(c, x, n_samples);
     return PSC_OK;
 }

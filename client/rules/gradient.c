@@ -5,10 +5,10 @@
 
 static void take_over(struct psc *c, float *x)
 {
-    psc_copy_moved(c, psc_own_x(c, x), c->kept[PSC_KEPT_AHEAD]);
-    c->ahead.landed = false;
+    psc_copy_moved(c, psc_own_x(c, x), c->vectors[PSC_VECTOR_PREFETCHED]);
+    c->prefetch.landed = false;
     c->pulled = true;
-    psc_own_look(c, x, ps_shard_whole(&c->shard));
+    psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
 /* The own step first; then the message, at the rate of the step it belongs to. */
@@ -18,17 +18,17 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     float *own = psc_own_x(c, x);
     const float *message = psc_gradient_to_send(c, x, g);
     psc_own_step(c, x, g);
-    if (c->ahead.landed)
+    if (c->prefetch.landed)
         take_over(c, x);
     struct psc_transfer t =
-        psc_exchange_of(c, message, c->hyper.overlap ? c->kept[PSC_KEPT_AHEAD] : own, n_samples);
+        psc_exchange_of(c, message, c->hyper.overlap ? c->vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
     t.landed = psc_land_moved;
     if (!c->hyper.overlap) {
         if ((rc = psc_move(c, &t)) == PSC_OK)
-            psc_own_look(c, x, ps_shard_whole(&c->shard));
+            psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
         t.name = NULL;
-        psc_exchange_ahead(c, &t);
+        psc_prefetch_exchange(c, &t);
     }
     if (rc == PSC_OK)
         c->clock++;
@@ -36,12 +36,12 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 }
 
 /* The gradient that was on its way: what plain sgd would have made of it. */
-static const float *owed(struct psc *c, float *x)
+static const float *unsent(struct psc *c, float *x)
 {
-    float *message = c->kept[PSC_KEPT_GRADIENT];
+    float *message = c->vectors[PSC_VECTOR_GRADIENT];
     float eta = (float)ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock - 1);
     (void)x;
-    if (!c->ahead.lost)
+    if (!c->prefetch.lost)
         return NULL;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)
@@ -56,4 +56,4 @@ const struct psc_rule psc_rule_gradient = {.sends_gradient = true,
                                            .finishes = true,
                                            .step = step,
                                            .take_over = take_over,
-                                           .owed = owed};
+                                           .unsent = unsent};

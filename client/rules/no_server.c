@@ -19,7 +19,7 @@ static void average_piece(void *arg, uint64_t begin, uint64_t count)
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    float *own = psc_own_x(c, x), *z = c->kept[PSC_KEPT_Z];
+    float *own = psc_own_x(c, x), *z = c->vectors[PSC_VECTOR_Z];
     (void)n_samples;
     psc_gradient_decay(c, x, g);
     if (z != NULL)

@@ -148,10 +148,11 @@ static int connect_there(struct psc_control_socket *line, const struct psc_proof
     return rc == EINVAL || rc == EPROTONOSUPPORT || rc == ENAMETOOLONG ? PSC_EINVAL : PSC_EGONE;
 }
 
-int psc_line_open(struct psc_control_socket *line, void *context, const struct psc_server_address *place,
-                  const struct psc_proof *proof, struct ps_error *err)
+int psc_control_socket_open(struct psc_control_socket *line, void *context,
+                            const struct psc_server_address *place, const struct psc_proof *proof,
+                            struct ps_error *err)
 {
-    psc_line_close(line, 0);
+    psc_control_socket_close(line, 0);
     line->place = *place;
     line->n_shaken = 0;
     int rc = choose_key(place, proof, line->key, err);
@@ -163,11 +164,11 @@ int psc_line_open(struct psc_control_socket *line, void *context, const struct p
     if (ps_watch_open(context, line->socket, &line->watch) < 0)
         line->watch = NULL; /* without descriptors for it, a refusal looks like silence */
     if ((rc = connect_there(line, proof, err)) != PSC_OK)
-        psc_line_close(line, 0);
+        psc_control_socket_close(line, 0);
     return rc;
 }
 
-void psc_line_close(struct psc_control_socket *line, int linger_ms)
+void psc_control_socket_close(struct psc_control_socket *line, int linger_ms)
 {
     if (line->socket == NULL)
         return;
@@ -177,8 +178,8 @@ void psc_line_close(struct psc_control_socket *line, int linger_ms)
     line->socket = line->watch = NULL;
 }
 
-static int judge(struct psc_control_socket *line, const struct psc_proof *proof,
-                 const struct ps_watch_event *e, struct ps_error *err)
+static int classify(struct psc_control_socket *line, const struct psc_proof *proof,
+                    const struct ps_watch_event *e, struct ps_error *err)
 {
     const char *url = line->place.url;
     bool keyed = line->key[0] != 0;
@@ -219,12 +220,13 @@ static int judge(struct psc_control_socket *line, const struct psc_proof *proof,
     }
 }
 
-int psc_line_look(struct psc_control_socket *line, const struct psc_proof *proof, struct ps_error *err)
+int psc_control_socket_poll(struct psc_control_socket *line, const struct psc_proof *proof,
+                            struct ps_error *err)
 {
     struct ps_watch_event e;
     int rc = PSC_OK;
     while (line->watch != NULL && rc != PSC_EAUTH && ps_watch_take(line->watch, &e) == 0) {
-        int found = judge(line, proof, &e, err);
+        int found = classify(line, proof, &e, err);
         if (found != PSC_OK || e.kind == PS_WATCH_SHAKEN)
             rc = found;
     }

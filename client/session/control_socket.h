@@ -42,12 +42,14 @@ struct psc_control_socket {
 
 /* Connects, closing what was open. PSC_EAUTH: one end has a key and the other has none, or none is known;
  * PSC_EINVAL: the place cannot be connected to; PSC_EGONE: not now. Each with a sentence. */
-int psc_line_open(struct psc_control_socket *line, void *context, const struct psc_server_address *place,
-                  const struct psc_proof *proof, struct ps_error *err);
-void psc_line_close(struct psc_control_socket *line, int linger_ms);
+int psc_control_socket_open(struct psc_control_socket *line, void *context,
+                            const struct psc_server_address *place, const struct psc_proof *proof,
+                            struct ps_error *err);
+void psc_control_socket_close(struct psc_control_socket *line, int linger_ms);
 /* What has become of its handshakes, which libzmq repeats by itself: PSC_OK: nothing that one need know;
  * PSC_EAUTH: the server does not let this client in, or is another; PSC_EGONE: one has failed and the next
  * may not. */
-int psc_line_look(struct psc_control_socket *line, const struct psc_proof *proof, struct ps_error *err);
+int psc_control_socket_poll(struct psc_control_socket *line, const struct psc_proof *proof,
+                            struct ps_error *err);
 
 #endif

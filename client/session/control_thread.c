@@ -114,7 +114,7 @@ static void connect_anew(struct service *v)
     struct psc_server_address place;
     struct ps_error trouble = {""};
 
-    psc_line_close(&v->line, 0);
+    psc_control_socket_close(&v->line, 0);
     int rc = psc_place_find(v->c->opt.server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
     v->found = place;
     v->sent_on = v->elsewhere[0] != 0;
@@ -124,7 +124,7 @@ static void connect_anew(struct service *v)
         v->elsewhere[0] = 0;
     }
     if (rc == PSC_OK)
-        rc = psc_line_open(&v->line, v->context, &place, &v->c->proof, &trouble);
+        rc = psc_control_socket_open(&v->line, v->context, &place, &v->c->proof, &trouble);
     note_trouble(v->c, trouble.text[0] != 0 ? &trouble : &v->unresolved);
     wait_for_welcome(v);
     if (rc == PSC_OK)
@@ -138,7 +138,7 @@ static void connect_anew(struct service *v)
 static void look_at_handshakes(struct service *v)
 {
     struct ps_error why = {""};
-    int rc = psc_line_look(&v->line, &v->c->proof, &why);
+    int rc = psc_control_socket_poll(&v->line, &v->c->proof, &why);
     if (rc == PSC_OK)
         return;
     pthread_mutex_lock(&v->c->shared.lock);
@@ -494,7 +494,7 @@ static bool obey(struct service *v)
         m.n_versions = n_versions;
         m.clock = clock;
         send_message(v, PS__TO_SERVER__WHAT_LEAVE, &m);
-        psc_line_close(&v->line, LEAVE_LINGER_MS);
+        psc_control_socket_close(&v->line, LEAVE_LINGER_MS);
     }
     return stop;
 }
@@ -513,6 +513,7 @@ static void beat(struct service *v)
     snprintf(transport, sizeof transport, "%s", s->transport);
     snprintf(why, sizeof why, "%s", s->transport_why);
     s->beat_now = false;
+    s->beats++;
     pthread_mutex_unlock(&s->lock);
     m.road = transport;
     m.road_why = why;
@@ -606,7 +607,7 @@ static void *control_thread(void *arg)
         pthread_mutex_unlock(&c->shared.lock);
         keep_time(&v, state, draining, beat_now);
     }
-    psc_line_close(&v.line, 0);
+    psc_control_socket_close(&v.line, 0);
     if (v.context != NULL)
         zmq_ctx_term(v.context);
     return NULL;

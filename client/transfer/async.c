@@ -170,8 +170,8 @@ static int outcome_of_all(struct psc *c)
     await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->ahead.started && c->ahead.outcome.rc != PSC_OK && c->ahead.outcome.rc != PSC_ABORTED)
-        out = &c->ahead.outcome;
+    else if (c->prefetch.started && c->prefetch.outcome.rc != PSC_OK && c->prefetch.outcome.rc != PSC_ABORTED)
+        out = &c->prefetch.outcome;
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
@@ -220,10 +220,10 @@ int psc_wait(struct psc *c, uint64_t ticket)
         pthread_mutex_unlock(&m->lock);
         c->exchange_s += ps_now_s() - begin;
     }
-    return rc == PSC_OK && psc_look(c) ? PSC_DRAINED : rc;
+    return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
 
-bool psc_look(struct psc *c)
+bool psc_refresh(struct psc *c)
 {
     pthread_mutex_lock(&c->shared.lock);
     bool draining = c->shared.draining;

@@ -86,7 +86,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
         for (uint32_t k = p->first; k < p->end; k++) {
             struct ps_range piece = ps_shard_piece(&ts->shard, i, ts->cover, k);
             bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
-                        ps_range_meet(piece, ts->scope).count == 0;
+                        ps_range_intersect(piece, ts->scope).count == 0;
             uint64_t bit = UINT64_C(1) << (k % 64);
             p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
             p->n_left += !idle;
@@ -263,7 +263,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
                        lane, f.begin, f.count, m->body_bytes, f.codec, want, codec->id, codec->name);
     if (is_answered(p, (uint32_t)k))
         return PSC_OK;
-    struct ps_range in = ps_range_meet(r, ts->scope);
+    struct ps_range in = ps_range_intersect(r, ts->scope);
     if ((f.flags & PS_FLAG_DROPPED) == 0)
         psc_wire_landed(c, t, lane, (uint32_t)k, r);
     if (has_body)

@@ -68,7 +68,7 @@ const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct p
 /* m + e, frozen values 0. Where that is not finite, which m alone is, e does not count. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
-    const float *m = t->send + (r.begin - c->transfer_state.scope.begin), *e = c->kept[PSC_KEPT_ERROR];
+    const float *m = t->send + (r.begin - c->transfer_state.scope.begin), *e = c->vectors[PSC_VECTOR_ERROR];
     memcpy(out, m, r.count * sizeof *out);
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         float *at = out + (p.range.begin - r.begin);
@@ -89,7 +89,7 @@ static bool needs_making(const struct psc *c, struct ps_range r)
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
         if (p.segment->role == PS_ROLE_FROZEN)
             return true;
-    return c->kept[PSC_KEPT_ERROR] != NULL;
+    return c->vectors[PSC_VECTOR_ERROR] != NULL;
 }
 
 static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
@@ -121,7 +121,7 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                      struct ps_range r)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    float *e = c->kept[PSC_KEPT_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
+    float *e = c->vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
     bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;

@@ -54,7 +54,7 @@ static void part_from_vector(struct psc *c)
 {
     struct ps_error err = {""};
     uintptr_t at = (uintptr_t)c->transfer_state.lent;
-    close_hubs(&c->transfer_state.links); /* they have lent what it was */
+    close_hubs(&c->transfer_state.links); /* they have registered what it was */
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
         bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
@@ -86,19 +86,19 @@ void psc_links_finish(struct psc *c)
 
 /* Where the worker's vectors lie; a transport that cannot use that copies, as from anywhere: but not from a
  * device, whose memory no CPU may read. */
-static int lend(struct psc *c, struct psc_hub *h, struct ps_error *err)
+static int register_buffers(struct psc *c, struct psc_hub *h, struct ps_error *err)
 {
     const struct ps_transport *t = h->transport;
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         const struct ps_buffer *b = &c->buffers[i];
-        if (b->base == NULL || (h->lent >> i & 1) != 0)
+        if (b->base == NULL || (h->registered >> i & 1) != 0)
             continue;
-        int rc = t->hub_lend != NULL ? t->hub_lend(h->hub, b, err) : -ENOTSUP;
+        int rc = t->hub_register != NULL ? t->hub_register(h->hub, b, err) : -ENOTSUP;
         if (rc == -ENOTSUP && b->kind == PS_BUFFER_DEVICE)
             return ps_fail(err, rc, "transport %s does not reach a device's memory", t->name);
         if (rc < 0 && rc != -ENOTSUP)
             return rc;
-        h->lent |= 1u << i;
+        h->registered |= 1u << i;
     }
     return 0;
 }
@@ -117,7 +117,7 @@ static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struc
         return NULL;
     }
     h->transport = t;
-    h->lent = 0;
+    h->registered = 0;
     l->n_hubs++;
     return h;
 }
@@ -132,7 +132,7 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
                                              welcome->chunk_floats * sizeof(float) + PS_MAX_SENTENCE,
                                          .window_chunks = offer->window_chunks};
     struct psc_hub *h = hub_of(c, offer->transport, err);
-    int rc = h != NULL ? lend(c, h, err) : -ENOMEM;
+    int rc = h != NULL ? register_buffers(c, h, err) : -ENOMEM;
     if (rc == 0 && offer->transport->hub_pass != NULL)
         offer->transport->hub_pass(h->hub, &welcome->pass);
     if (rc == 0 && welcome->server_key[0] != 0)

@@ -252,7 +252,7 @@ static int check_generation(struct psc *c, const struct psc_transfer *t)
 }
 
 /* The transport has changed under the transfer. */
-static int go_over(struct psc *c, struct psc_transfer *t, bool moved)
+static int pass_over_chunks(struct psc *c, struct psc_transfer *t, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     int rc = ts->swapped ? take_swap(c, t) : PSC_OK;
@@ -276,7 +276,7 @@ static int leave(struct psc *c, struct psc_transfer *t, bool moved)
         ts->counts.center_version = version;
         ts->transfer_version = 0;
     }
-    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : go_over(c, t, l->anew);
+    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : pass_over_chunks(c, t, l->anew);
 }
 
 /* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
@@ -396,7 +396,8 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
 
     pace_begin(c, &pace);
     if ((rc = look_around(c, &joined, &moved)) != PSC_OK ||
-        (moved && joined && (rc = go_over(c, t, true)) != PSC_OK) || (rc = check_generation(c, t)) != PSC_OK)
+        (moved && joined && (rc = pass_over_chunks(c, t, true)) != PSC_OK) ||
+        (rc = check_generation(c, t)) != PSC_OK)
         return rc;
     while (true) {
         bool progress = false;
@@ -458,8 +459,8 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
     ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
-    if (t->anew && c->kept[PSC_KEPT_ERROR] != NULL)
-        memset(c->kept[PSC_KEPT_ERROR], 0, c->shard.n_floats * sizeof *c->kept[PSC_KEPT_ERROR]);
+    if (t->anew && c->vectors[PSC_VECTOR_ERROR] != NULL)
+        memset(c->vectors[PSC_VECTOR_ERROR], 0, c->shard.n_floats * sizeof *c->vectors[PSC_VECTOR_ERROR]);
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
     ts->begun = ts->refused = false;

@@ -17,57 +17,57 @@ static float *own_x(struct psc *c)
     return memset(b->base, 0, bytes);
 }
 
-bool psc_kept_make(struct psc *c, enum psc_kept k)
+bool psc_vector_make(struct psc *c, enum psc_vector k)
 {
-    c->kept[k] = k == PSC_KEPT_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->kept[k]);
-    return c->kept[k] != NULL;
+    c->vectors[k] = k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->vectors[k]);
+    return c->vectors[k] != NULL;
 }
 
 void psc_kept_drop_but(struct psc *c, unsigned keeps)
 {
-    for (int k = 0; k < PSC_N_KEPT; k++) {
-        if ((keeps & PSC_KEPT(k)) != 0)
+    for (int k = 0; k < PSC_N_VECTORS; k++) {
+        if ((keeps & PSC_VECTOR_BIT(k)) != 0)
             continue;
-        if (k != PSC_KEPT_X) /* in its buffer */
-            free(c->kept[k]);
-        c->kept[k] = NULL;
+        if (k != PSC_VECTOR_X) /* in its buffer */
+            free(c->vectors[k]);
+        c->vectors[k] = NULL;
     }
 }
 
-unsigned psc_kept_of(const struct psc *c)
+unsigned psc_vectors_of(const struct psc *c)
 {
     unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
-    bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_KEPT(PSC_KEPT_X)) != 0;
+    bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
     if (psc_gradient_needs_room(c))
-        keeps |= PSC_KEPT(PSC_KEPT_GRADIENT);
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GRADIENT);
     if (c->hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
-        keeps |= PSC_KEPT(PSC_KEPT_AHEAD);
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (c->feeds_back)
-        keeps |= PSC_KEPT(PSC_KEPT_ERROR);
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
     if (c->averaging != NULL && c->averaging->rate != NULL)
-        keeps |= PSC_KEPT(PSC_KEPT_Z);
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_Z);
     return keeps;
 }
 
-bool psc_kept_are_there(const struct psc *c)
+bool psc_vectors_are_there(const struct psc *c)
 {
-    unsigned keeps = psc_kept_of(c);
-    for (int k = 0; k < PSC_N_KEPT; k++)
-        if ((keeps & PSC_KEPT(k)) != 0 && c->kept[k] == NULL)
+    unsigned keeps = psc_vectors_of(c);
+    for (int k = 0; k < PSC_N_VECTORS; k++)
+        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->vectors[k] == NULL)
             return false;
     return true;
 }
 
-bool psc_is_ahead(const struct psc *c)
+bool psc_has_prefetch(const struct psc *c)
 {
-    return c->ahead.started && c->rule->lands_in_x;
+    return c->prefetch.started && c->rule->lands_in_x;
 }
 
 void psc_start_over(struct psc *c)
 {
-    c->fresh = true;
-    c->ahead.unwanted = c->ahead.started;
-    c->ahead.landed = false;
+    c->restart = true;
+    c->prefetch.unwanted = c->prefetch.started;
+    c->prefetch.landed = false;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
@@ -136,18 +136,18 @@ void psc_copy_moved(const struct psc *c, float *to, const float *from)
 
 float *psc_own_x(struct psc *c, float *at)
 {
-    float *x = c->kept[PSC_KEPT_X], *v = c->kept[PSC_KEPT_V];
-    if (c->fresh && x != NULL)
+    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
+    if (c->restart && x != NULL)
         memcpy(x, at, c->shard.n_floats * sizeof *at);
-    if (c->fresh && v != NULL)
+    if (c->restart && v != NULL)
         memset(v, 0, c->shard.n_floats * sizeof *at);
-    c->fresh = false;
+    c->restart = false;
     return x != NULL ? x : at;
 }
 
 static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
 {
-    float *x = c->kept[PSC_KEPT_X], *v = c->kept[PSC_KEPT_V];
+    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
     uint64_t begin = r.begin;
     return (struct psc_point){
         .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
@@ -195,20 +195,20 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct own_pass *w = arg;
     struct psc *c = w->c;
-    const float *own = c->kept[PSC_KEPT_X];
+    const float *own = c->vectors[PSC_VECTOR_X];
     struct ps_range r = {w->begin + begin, count};
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         struct psc_point point = point_of(c, p.range, w->at);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->look(c->vec, &point, (float)c->hyper.momentum);
+            c->optimizer->lookahead(c->vec, &point, (float)c->hyper.momentum);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(w->at + p.range.begin, own + p.range.begin, p.range.count);
     }
 }
 
-void psc_own_look(struct psc *c, float *at, struct ps_range r)
+void psc_own_lookahead(struct psc *c, float *at, struct ps_range r)
 {
-    if (c->kept[PSC_KEPT_X] == NULL)
+    if (c->vectors[PSC_VECTOR_X] == NULL)
         return;
     double begin = ps_now_s();
     struct own_pass w = {.c = c, .at = at, .begin = r.begin};
@@ -228,8 +228,8 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                  .target = target};
 }
 
-void psc_exchange_ahead(struct psc *c, const struct psc_transfer *t)
+void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t)
 {
-    c->ahead.ticket = psc_async_put(c, t, &c->ahead.outcome);
-    c->ahead.started = true;
+    c->prefetch.ticket = psc_async_put(c, t, &c->prefetch.outcome);
+    c->prefetch.started = true;
 }

@@ -28,7 +28,7 @@ bool psc_gradient_needs_room(const struct psc *c)
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return decays(c, s) && g != c->kept[PSC_KEPT_AHEAD] ? c->kept[PSC_KEPT_GRADIENT] : g;
+    return decays(c, s) && g != c->vectors[PSC_VECTOR_PREFETCHED] ? c->vectors[PSC_VECTOR_GRADIENT] : g;
 }
 
 /* A pass over the gradient and the point where it was taken. */
@@ -42,7 +42,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct decay_pass *w = arg;
     struct psc *c = w->c;
-    float *to = c->kept[PSC_KEPT_GRADIENT];
+    float *to = c->vectors[PSC_VECTOR_GRADIENT];
     struct ps_range r = {begin, count};
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
         const struct ps_segment *s = p.segment;
@@ -67,5 +67,5 @@ const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
         return g;
     struct decay_pass w = {c, x, g, true};
     psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
-    return c->kept[PSC_KEPT_GRADIENT];
+    return c->vectors[PSC_VECTOR_GRADIENT];
 }

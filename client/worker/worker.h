@@ -6,17 +6,17 @@
 
 /* [n_floats] zeros that the library keeps; its own x lies in a buffer, which servers can reach. False: no
  * memory. */
-bool psc_kept_make(struct psc *c, enum psc_kept k);
-/* All but these (PSC_KEPT bits). */
+bool psc_vector_make(struct psc *c, enum psc_vector k);
+/* All but these (PSC_VECTOR_BIT bits). */
 void psc_kept_drop_but(struct psc *c, unsigned keeps);
-/* Which vectors the method keeps: PSC_KEPT bits. */
-unsigned psc_kept_of(const struct psc *c);
+/* Which vectors the method keeps: PSC_VECTOR_BIT bits. */
+unsigned psc_vectors_of(const struct psc *c);
 /* Whether they are there: not after a change to a method that the worker could not go over to. */
-bool psc_kept_are_there(const struct psc *c);
+bool psc_vectors_are_there(const struct psc *c);
 /* The next step begins at the caller's array, whatever the steps before it left. */
 void psc_start_over(struct psc *c);
 /* Whether the next step's exchange has begun where all of a round's workers save after the same step. */
-bool psc_is_ahead(const struct psc *c);
+bool psc_has_prefetch(const struct psc *c);
 /* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
 /* `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */
@@ -30,7 +30,7 @@ float *psc_own_x(struct psc *c, float *at);
 /* The optimizer's step with g, of parameters alone. */
 void psc_own_step(struct psc *c, float *at, const float *g);
 /* The caller's array, buffers too, from the worker's own x, after an answer was adopted there: within r. */
-void psc_own_look(struct psc *c, float *at, struct ps_range r);
+void psc_own_lookahead(struct psc *c, float *at, struct ps_range r);
 /* What a learning rate is for the segment's values. */
 static inline float psc_eta_of(const struct ps_segment *s, float eta)
 {
@@ -42,6 +42,6 @@ double psc_rate(const struct psc *c);
 struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
                                     size_t n_samples);
 /* Lets it travel until the next step. */
-void psc_exchange_ahead(struct psc *c, const struct psc_transfer *t);
+void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
 
 #endif

@@ -119,7 +119,7 @@ void cnn_stream_destroy(struct cnn_stream *s);
  * incomplete last batch is filled from the next epoch. Negative errno when an image could not be had
  * (cnn_stream_error says why), after all batches before it, and from then on. Allocates nothing. One call at
  * a time for a stream; any thread. */
-int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out);
+int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out);
 /* The same as floats of the caller's: images [batch][C][H][W], normalised, and labels [batch]. After an error
  * the arrays' contents are undefined. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);

@@ -97,7 +97,7 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 }
 
 /* A batch of which nothing is left is none. */
-int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
+int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
 {
     while (s->failed >= 0) {
         struct cnn_room room;
@@ -108,7 +108,7 @@ int cnn_stream_lend(struct cnn_stream *s, struct cnn_batch *out)
         if (n <= 0)
             return n;
         uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
-        cnn_batch_maker_lend(&s->maker, &room, left, out);
+        cnn_batch_maker_borrow(&s->maker, &room, left, out);
         if (left > 0)
             return (int)left;
     }
@@ -129,7 +129,7 @@ static void normalise(const struct cnn_batch_maker *m, const struct cnn_batch *b
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels)
 {
     struct cnn_batch lent;
-    int n = cnn_stream_lend(s, &lent);
+    int n = cnn_stream_borrow(s, &lent);
     if (n <= 0)
         return n;
     normalise(&s->maker, &lent, images);

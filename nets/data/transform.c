@@ -151,8 +151,8 @@ void cnn_room_finish(struct cnn_room *room)
     free(room->left_out);
 }
 
-void cnn_batch_maker_lend(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
-                          struct cnn_batch *out)
+void cnn_batch_maker_borrow(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
+                            struct cnn_batch *out)
 {
     *out = (struct cnn_batch){.images = room->images,
                               .pixels = CNN_PIXELS_BYTE,

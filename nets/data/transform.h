@@ -46,7 +46,7 @@ int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const 
 uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_maker *m, uint32_t n);
 
 /* What the net is lent of a room with n images. */
-void cnn_batch_maker_lend(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
-                          struct cnn_batch *out);
+void cnn_batch_maker_borrow(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
+                            struct cnn_batch *out);
 
 #endif

@@ -74,7 +74,7 @@ static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
     struct cnn_batch batch;
     struct cnn_score score;
     int n;
-    while ((n = cnn_stream_lend(s->stream, &batch)) > 0) {
+    while ((n = cnn_stream_borrow(s->stream, &batch)) > 0) {
         if (cnn_net_predict(s->job->net, x, &batch, &out, &score) != 0) {
             ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
             return CNN_EXIT_INTERNAL;

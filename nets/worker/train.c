@@ -247,7 +247,7 @@ static int compute(struct training *t, struct cnn_score *score)
     struct cnn_job *job = t->job;
     double t0 = ps_now_s();
     struct cnn_batch batch;
-    int n = cnn_stream_lend(t->stream, &batch);
+    int n = cnn_stream_borrow(t->stream, &batch);
     double t1 = ps_now_s();
     if (n < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));

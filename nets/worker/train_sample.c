@@ -40,7 +40,7 @@ static int score_batch(struct cnn_train_sample *t, const float *x, uint64_t most
 {
     struct cnn_job *job = t->job;
     struct cnn_batch batch;
-    int got = cnn_stream_lend(t->stream, &batch);
+    int got = cnn_stream_borrow(t->stream, &batch);
     if (got < 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
         return CNN_EXIT_DATA;

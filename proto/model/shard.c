@@ -75,7 +75,7 @@ struct ps_range ps_shard_chunk(const struct ps_shard *s, uint32_t lane, uint32_t
     return (struct ps_range){slice.begin + offset, left < step ? left : step};
 }
 
-struct ps_range ps_range_meet(struct ps_range a, struct ps_range b)
+struct ps_range ps_range_intersect(struct ps_range a, struct ps_range b)
 {
     uint64_t begin = a.begin > b.begin ? a.begin : b.begin;
     uint64_t a_end = a.begin + a.count, b_end = b.begin + b.count, end = a_end < b_end ? a_end : b_end;
@@ -89,7 +89,7 @@ struct ps_range ps_shard_whole(const struct ps_shard *s)
 
 uint32_t ps_shard_pieces(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t *first)
 {
-    struct ps_range slice = ps_shard_slice(s, lane), met = ps_range_meet(slice, scope);
+    struct ps_range slice = ps_shard_slice(s, lane), met = ps_range_intersect(slice, scope);
     *first = 0;
     if (met.count == 0)
         return 0;
@@ -102,7 +102,7 @@ uint32_t ps_shard_pieces(const struct ps_shard *s, uint32_t lane, struct ps_rang
 
 struct ps_range ps_shard_piece(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t k)
 {
-    return ps_range_meet(ps_shard_chunk(s, lane, k), scope);
+    return ps_range_intersect(ps_shard_chunk(s, lane, k), scope);
 }
 
 int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range scope, struct ps_range r)
@@ -119,6 +119,6 @@ uint32_t ps_shard_lanes_met(const struct ps_shard *s, struct ps_range scope)
 {
     uint32_t met = 0;
     for (uint32_t lane = 0; lane < s->n_lanes; lane++)
-        met += ps_range_meet(ps_shard_slice(s, lane), scope).count > 0;
+        met += ps_range_intersect(ps_shard_slice(s, lane), scope).count > 0;
     return met;
 }

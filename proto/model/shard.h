@@ -51,6 +51,6 @@ int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range s
 uint32_t ps_shard_lanes_met(const struct ps_shard *s, struct ps_range scope);
 
 /* What both ranges hold; count 0 when nothing. */
-struct ps_range ps_range_meet(struct ps_range a, struct ps_range b);
+struct ps_range ps_range_intersect(struct ps_range a, struct ps_range b);
 
 #endif

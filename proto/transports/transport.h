@@ -94,7 +94,7 @@ struct ps_transport {
      * place. It stays as it is until the hub is destroyed. -ENOTSUP: this kind is copied from, like any other
      * memory, but for a device's, which is not to be copied from and cannot travel here; -ENOSPC:
      * PS_MAX_BUFFERS are lent; NULL: the transport copies, or needs not know. */
-    int (*hub_lend)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
+    int (*hub_register)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
     /* Where lane `lane` is to listen when the control socket does at control_url: for port_open. shm:
      * control_url is shm://PATH, the stem of the sockets at which clients are attached; rdma: the control

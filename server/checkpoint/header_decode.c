@@ -333,7 +333,7 @@ static int decode_model(const struct decoder *d, uint64_t max_floats)
 /* Whether entry p is what a part has of the tensor. */
 static bool is_piece(const struct piece *p, const struct ps_tensor *t, struct ps_range part)
 {
-    struct ps_range all = ps_tensor_range(t), have = ps_range_meet(all, part);
+    struct ps_range all = ps_tensor_range(t), have = ps_range_intersect(all, part);
     uint64_t first = have.begin - all.begin;
     char name[PS_MAX_NAME_BYTES + 50];
     if (have.count == all.count)
@@ -355,7 +355,7 @@ static int check_pieces(const struct decoder *d, const struct piece *pieces, siz
         return damaged(d, "%s", why.text);
     s->range = ps_shard_part(&cut, s->part);
     for (size_t i = 0; i < m->n_tensors; i++) {
-        if (ps_range_meet(ps_tensor_range(&m->tensors[i]), s->range).count == 0)
+        if (ps_range_intersect(ps_tensor_range(&m->tensors[i]), s->range).count == 0)
             continue;
         if (k == n || !is_piece(&pieces[k], &m->tensors[i], s->range))
             return damaged(d, "part %u of %u holds values of tensor '%.60s'; found is '%.60s'", s->part,

@@ -81,7 +81,7 @@ static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t fi
  * under NAME[FIRST:END], or nothing. */
 static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct ps_tensor *t)
 {
-    struct ps_range all = ps_tensor_range(t), have = ps_range_meet(all, s->range);
+    struct ps_range all = ps_tensor_range(t), have = ps_range_intersect(all, s->range);
     uint64_t at = have.begin - s->range.begin, first = have.begin - all.begin;
     char name[PS_MAX_NAME_BYTES + 50];
     if (have.count == 0)

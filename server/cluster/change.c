@@ -156,7 +156,7 @@ void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
         return;
     }
     d->cfg = changed; /* of the center that ends here */
-    psd_follower_begin_again(d, true, UINT64_MAX);
+    psd_follower_restart(d, true, UINT64_MAX);
 }
 
 /* Nothing else begins here: what has, and what of it is whole. */

@@ -113,7 +113,7 @@ void psd_cluster_close(struct psd *d);
 bool psd_cluster_is_complete(const struct psd *d);
 void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
 /* A note for one lane, or with NULL for all of the other servers'. */
-void psd_cluster_tell(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
+void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
 /* The others' snapshots. */
 void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
 /* Takes the message over when it has to wait; else false. */

@@ -131,7 +131,7 @@ static void send_news(struct psd *d, const Ps__Note *msg, uint64_t number, bool 
     f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
-void psd_follower_begin_again(struct psd *d, bool resume, uint64_t version)
+void psd_follower_restart(struct psd *d, bool resume, uint64_t version)
 {
     d->again = (struct psd_restart_request){true, resume, version};
     uv_stop(&d->loop);
@@ -180,10 +180,10 @@ static void on_place(struct psd *d, const Ps__Place *m)
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
-        psd_follower_begin_again(d, false, UINT64_MAX);
+        psd_follower_restart(d, false, UINT64_MAX);
     } else {
         ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
-        psd_follower_begin_again(d, true, m->version);
+        psd_follower_restart(d, true, m->version);
     }
 }
 

@@ -171,7 +171,7 @@ static void forget_counters(struct psd *d, uint32_t client)
     }
 }
 
-void psd_cluster_tell(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
+void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
     if (!psd_has_cluster(d) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
         return; /* those have Orders of their own */

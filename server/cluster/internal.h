@@ -30,7 +30,7 @@ void psd_follower_report_exchanges(struct psd *d, const struct psd_lane *lane);
 
 /* follower.c. nonce: of the head that asks for a credential; NULL: it has not asked. */
 void psd_follower_enlist(struct psd *d, const ProtobufCBinaryData *nonce);
-void psd_follower_begin_again(struct psd *d, bool resume, uint64_t version);
+void psd_follower_restart(struct psd *d, bool resume, uint64_t version);
 /* The head hears of it, now or when the transport is there again. */
 void psd_follower_report(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
 

@@ -95,7 +95,7 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
         used[i] = whole_lanes ? s->client % d->n_lanes : i;
         lanes[i] = d->lanes[used[i]]->ports[0].url;
     }
-    psd_transports_tell(d, s, used, n_lanes, &told, &w);
+    psd_transports_publish(d, s, used, n_lanes, &told, &w);
     fill_method(d, &method, &schedule);
     w.client = s->client;
     w.incarnation = s->incarnation;

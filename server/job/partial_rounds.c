@@ -259,7 +259,7 @@ void psd_partial_rounds_reset(struct psd *d)
 }
 
 /* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
-static void judge(struct psd *d, uint32_t client)
+static void classify_late(struct psd *d, uint32_t client)
 {
     struct psd_partial_rounds *k = &d->partial_rounds;
     struct psd_partial_client *c = &k->clients[client];
@@ -300,7 +300,7 @@ void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const 
     c->seen = msg->b < c->seen ? msg->b : c->seen;
     c->n_landed += msg->kind == PSD_LANE_LANDED;
     if (++c->n_lanes == d->center->lanes_moving)
-        judge(d, msg->client);
+        classify_late(d, msg->client);
 }
 
 void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_t round)

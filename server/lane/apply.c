@@ -56,7 +56,7 @@ static uint32_t parts_of(const struct psd_lane *lane, const struct ps_frame *f)
     uint32_t parts = 0;
     struct ps_range tensor = ps_tensor_range(&c->manifest->tensors[f->code]);
     for (uint32_t i = 0; i < c->shard.n_parts; i++)
-        parts |= ps_range_meet(tensor, ps_shard_part(&c->shard, i)).count > 0 ? 1u << i : 0;
+        parts |= ps_range_intersect(tensor, ps_shard_part(&c->shard, i)).count > 0 ? 1u << i : 0;
     return parts;
 }
 
@@ -224,7 +224,7 @@ static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segmen
                              float *m)
 {
     const struct psd_center *center = lane->center;
-    struct ps_range part = ps_range_meet(s->range, piece);
+    struct ps_range part = ps_range_intersect(s->range, piece);
     struct psd_run r = {.role = (uint8_t)s->role,
                         .rate_ppm = s->rate_ppm,
                         .at = part.begin,

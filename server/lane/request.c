@@ -81,7 +81,7 @@ static void overwrite_average(struct psd_lane *lane, const struct ps_frame *f)
     const struct ps_segment *s = ps_manifest_segment(center->manifest, piece.begin);
 
     for (uint64_t done = 0; center->z != NULL && done < piece.count; s++) {
-        struct ps_range part = ps_range_meet(s->range, piece);
+        struct ps_range part = ps_range_intersect(s->range, piece);
         if (f->kind == PS_FRAME_OFFER || s->role == PS_ROLE_FROZEN)
             lane->vec->copy(center->z + part.begin, center->x + part.begin, part.count);
         done += part.count;

@@ -137,8 +137,8 @@ uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *to
     return n;
 }
 
-void psd_transports_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
-                         uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w)
+void psd_transports_publish(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
+                            uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w)
 {
     uint32_t n = 0;
     for (uint32_t k = 1; k < d->transports.n && s->may_attach; k++)

@@ -39,8 +39,8 @@ struct psd_transports_told {
 };
 /* lanes: the indices of the n_lanes lanes that the client uses. Of several servers, those transports that all
  * have. */
-void psd_transports_tell(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
-                         uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w);
+void psd_transports_publish(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
+                            uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w);
 /* The transports to this psd's own lanes but the listener's, for the head: as many as are returned. */
 uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *told,
                              Ps__Road **list[static 1]);

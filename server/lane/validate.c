@@ -167,7 +167,7 @@ static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
     }
     *scope = ps_tensor_range(&center->manifest->tensors[f->code]);
     a->n_pieces = ps_shard_pieces(&center->shard, lane->row, *scope, &first);
-    a->n_lanes = ps_shard_lanes_met(&center->shard, ps_range_meet(*scope, center->own));
+    a->n_lanes = ps_shard_lanes_met(&center->shard, ps_range_intersect(*scope, center->own));
     return 0;
 }
 

@@ -129,16 +129,16 @@ START_TEST(looking_ahead_is_what_the_step_does)
     for (const struct ps_optimizer_info *info = ps_optimizers; info->name != NULL; info++) {
         const struct psc_optimizer *o = psc_optimizer_find(info->name);
         float at[N], x[N], v[N] = {0}, g[N], again[N];
-        ck_assert((o->look != NULL) == ((o->keeps & PSC_KEPT(PSC_KEPT_X)) != 0));
+        ck_assert((o->lookahead != NULL) == ((o->keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0));
         ck_assert((o->step == NULL) == info->callers);
-        if (o->look == NULL)
+        if (o->lookahead == NULL)
             continue;
         for (int i = 0; i < N; i++) {
             at[i] = x[i] = dice_float(&dice);
             g[i] = dice_float(&dice);
         }
         o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0.7f);
-        o->look(ps_vec_best(), &(struct psc_point){.at = again, .x = x, .v = v, .n = N}, 0.7f);
+        o->lookahead(ps_vec_best(), &(struct psc_point){.at = again, .x = x, .v = v, .n = N}, 0.7f);
         ck_assert_mem_eq(at, again, sizeof at);
     }
 }

@@ -31,7 +31,7 @@ static void check(const uint8_t *bytes, size_t len)
     const uint64_t vector_bytes = h.n_floats * sizeof(float);
     at = expect(parts.at, true, at, vector_bytes);
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
-        at = expect(parts.kept[k], h.flags >> k & 1, at, vector_bytes);
+        at = expect(parts.vectors[k], h.flags >> k & 1, at, vector_bytes);
     at = expect(parts.extra, true, at, h.extra_bytes);
     promise(at + CHECKSUM_BYTES == bytes + len);
     psc_state_pack(&h, again);

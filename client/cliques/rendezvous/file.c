@@ -101,7 +101,7 @@ static bool still_leads(void *arg)
 
 static int lead(struct post *p, struct ps_error *err)
 {
-    int rc = psc_lead(p->m, p->nonce, still_leads, p, err);
+    int rc = psc_meeting_lead(p->m, p->nonce, still_leads, p, err);
     if (rc != -ESTALE && is_own(p))
         unlink(p->path);
     return rc;

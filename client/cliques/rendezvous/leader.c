@@ -229,8 +229,8 @@ static int conclude(struct leader *l, struct ps_error *err)
     return ps_fail(err, agreed ? -ETIMEDOUT : -EPROTO, "%s", l->verdict.text);
 }
 
-int psc_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(void *arg), void *arg,
-             struct ps_error *err)
+int psc_meeting_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(void *arg), void *arg,
+                     struct ps_error *err)
 {
     struct leader l = {.m = m, .nonce = nonce, .n = 1, .guests = calloc(m->members, sizeof *l.guests)};
     if (l.guests == NULL)

@@ -38,7 +38,7 @@ static int connect_there(struct call *c, struct ps_error *err)
         return 0;
     if (c->line.socket != NULL && psc_place_is(&place, &c->line.place))
         return 0;
-    switch (psc_line_open(&c->line, c->context, &place, c->proof, &c->trouble)) {
+    switch (psc_control_socket_open(&c->line, c->context, &place, c->proof, &c->trouble)) {
     case PSC_OK:
     case PSC_EGONE:
         return 0;
@@ -136,7 +136,7 @@ static int look(struct call *c, struct ps_error *err)
     zmq_poll(items, c->line.socket != NULL ? 2 : 1, psc_ms_until(c->m->deadline_s, LOOK_MS));
     if (items[0].revents != 0)
         return ps_fail(err, -ECANCELED, "the meeting was given up");
-    if (psc_line_look(&c->line, c->proof, &c->trouble) == PSC_EAUTH)
+    if (psc_control_socket_poll(&c->line, c->proof, &c->trouble) == PSC_EAUTH)
         return ps_fail(err, -EACCES, "%s", c->trouble.text);
     return c->line.socket != NULL ? hear(c, err) : -EAGAIN;
 }
@@ -175,7 +175,7 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
     rc = ask(&c, err);
     if (c.line.socket != NULL && (rc == -ECANCELED || rc == -ETIMEDOUT))
         say_meet(&c, true);
-    psc_line_close(&c.line, rc == -ECANCELED || rc == -ETIMEDOUT ? LEAVE_LINGER_MS : 0);
+    psc_control_socket_close(&c.line, rc == -ECANCELED || rc == -ETIMEDOUT ? LEAVE_LINGER_MS : 0);
     zmq_ctx_term(c.context);
     return rc;
 }

@@ -39,7 +39,7 @@ static void send_error(struct psc_ring *r)
 {
     unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     double deadline = ps_now_s() + news_s;
-    psc_beat_tell(&r->beat, r->err);
+    psc_beat_send_error(&r->beat, r->err);
     psc_head_pack(
         &(struct psc_head){
             .type = PSC_HEAD_NEWS, .rank = (int32_t)r->rank, .seq = r->seq, .bytes = PSC_NEWS_BYTES},

@@ -35,7 +35,7 @@ static bool keep_news(struct psc_beat *b, const struct ps_error *news)
     return first;
 }
 
-void psc_beat_tell(struct psc_beat *b, const struct ps_error *news)
+void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news)
 {
     if (b->runs && keep_news(b, news))
         eventfd_write(b->wake_fd, 1);

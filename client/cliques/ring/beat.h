@@ -69,7 +69,7 @@ void psc_beat_be_here(struct psc_beat *b, bool waits);
 /* Something of it has come that the thread has not read yet: this process stood still itself. */
 bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction);
 /* What broke the clique goes to both neighbours, and no beat after it. The first sentence stays. */
-void psc_beat_tell(struct psc_beat *b, const struct ps_error *news);
+void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news);
 /* The sentence, where there is one. */
 void psc_beat_take_news(struct psc_beat *b, struct ps_error *out);
 

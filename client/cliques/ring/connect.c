@@ -54,7 +54,7 @@ static int call_next(struct psc_ring *r, const char *next, double deadline_s, st
 }
 
 /* What is wrong with a hello, in a sentence; "": nothing. */
-static void judge(struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
+static void classify(struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
 {
     why->text[0] = 0;
     if (h->kind == PSC_HELLO_JOIN || h->nonce != r->job) {
@@ -83,7 +83,7 @@ static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, do
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
                            r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));
-        judge(r, &h, &why);
+        classify(r, &h, &why);
         if (why.text[0] != 0) {
             psc_turn_away(fd, h.nonce == r->job ? PSC_REPLY_REFUSED : PSC_REPLY_AGAIN, why.text);
             if (h.kind != PSC_HELLO_JOIN && h.nonce == r->job) /* one of us, and not as we are */

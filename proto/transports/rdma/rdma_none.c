@@ -42,7 +42,7 @@ static void hub_pass(struct ps_hub *hub, const struct ps_pass *pass)
     (void)pass;
 }
 
-static int hub_lend(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err)
+static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err)
 {
     (void)hub;
     (void)buffer;
@@ -99,7 +99,7 @@ const struct ps_transport ps_transport_rdma = {
     .hub_secure = hub_secure,
     .hub_context = hub_context,
     .hub_pass = hub_pass,
-    .hub_lend = hub_lend,
+    .hub_register = hub_register,
     .lane_url = ps_rdma_lane_url,
     .port_open = port_open,
     .port_close = port_close,

@@ -57,7 +57,7 @@ static void hub_pass(struct ps_hub *hub, const struct ps_pass *pass)
     hub->pass = *pass;
 }
 
-static int hub_lend(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err)
+static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err)
 {
     if (buffer->kind != PS_BUFFER_SHARED)
         return ps_fail(err, -ENOTSUP,
@@ -149,7 +149,7 @@ const struct ps_transport ps_transport_shm = {
     .hub_secure = hub_secure,
     .hub_context = hub_context,
     .hub_pass = hub_pass,
-    .hub_lend = hub_lend,
+    .hub_register = hub_register,
     .lane_url = lane_url,
     .port_open = ps_shm_port_open,
     .port_close = ps_shm_port_close,

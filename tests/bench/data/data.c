@@ -139,7 +139,7 @@ static int draw(const struct way *way)
 {
     struct cnn_batch batch;
     if (way->stream != NULL)
-        return cnn_stream_lend(way->stream, &batch);
+        return cnn_stream_borrow(way->stream, &batch);
     bench_jpegs_decode(way->jpegs);
     return 1;
 }

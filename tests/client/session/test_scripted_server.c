@@ -60,7 +60,7 @@ static void send_control(struct fake *f, zmq_msg_t *id, int what, void *message)
 
 /* The first Hello begins the session. The second comes to the server's next run, and its Welcome is lost: the
  * third's names that run, and so does the fourth's, to a client that knows. False: no Welcome. */
-static bool come_back(struct fake *f, zmq_msg_t *id, Ps__Welcome *w)
+static bool restart_server(struct fake *f, zmq_msg_t *id, Ps__Welcome *w)
 {
     f->life++;
     f->answered = 0;
@@ -112,7 +112,7 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     Ps__Error error = PS__ERROR__INIT;
     char *lanes[] = {f->lane_url};
     atomic_fetch_add(&f->hellos, 1);
-    if (f->script.restarts && !come_back(f, id, &w))
+    if (f->script.restarts && !restart_server(f, id, &w))
         return;
     if (f->script.garbage) {
         zmq_msg_send(id, f->control, ZMQ_SNDMORE);

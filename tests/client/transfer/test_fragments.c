@@ -287,7 +287,7 @@ END_TEST
  * the first, and what was on its way is owed again. */
 START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
 {
-    static float owed[N];
+    static float unsent[N];
     static const char *const settings[2][24] = {
         {RIG_SAME_ADDRESS, "method=diloco", "optimizer=sgd", RIG_CUT, "fragments=4", "period=8",
          "learning_rate=1", "warmup_steps=0", "checkpoint.every_s=0"},
@@ -307,7 +307,7 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
     struct ps_range r = ps_fragment(&c->shard, c->manifest, 4, 2);
     gradient(29);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
-        owed[i] = x[i] - (role_of((int)i) == PSC_PARAM ? g[i] : 0) - c->kept[PSC_KEPT_START][i];
+        unsent[i] = x[i] - (role_of((int)i) == PSC_PARAM ? g[i] : 0) - c->vectors[PSC_VECTOR_START][i];
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
     rig_meet_again(c);
     assert_ok(c, psc_step(c, x, g, 1));
@@ -320,7 +320,7 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
     ck_assert_uint_eq(c->pacing.since, (uint64_t)_i);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
         if (role_of((int)i) == PSC_PARAM)
-            ck_assert_double_eq_tol(x[i] - c->kept[PSC_KEPT_START][i], owed[i], 1e-4);
+            ck_assert_double_eq_tol(x[i] - c->vectors[PSC_VECTOR_START][i], unsent[i], 1e-4);
     for (uint64_t t = psc_clock(c); t < 60; t++) {
         gradient(t);
         assert_ok(c, psc_step(c, x, g, 1));

@@ -332,7 +332,7 @@ static void die(struct fake *f, struct ps_message *m, const struct ps_frame *fra
 }
 
 /* Hangs up on whoever comes, as often as it is told to; then the lane is there again. */
-static void come_back(struct fake *f)
+static void restart_server(struct fake *f)
 {
     int fd = atomic_load(&f->stage) == 1 ? accept(f->stand_in.fd, NULL, NULL) : -1;
     if (fd < 0)
@@ -349,7 +349,7 @@ static void come_back(struct fake *f)
 /* A restart of psd is waited for, whatever transport is asked for. */
 START_TEST(lanes_that_come_back_are_waited_for)
 {
-    struct fake f = {.on_exchange = die, .on_turn = come_back};
+    struct fake f = {.on_exchange = die, .on_turn = restart_server};
     struct psc *c = NULL;
     float *x;
     fake_open(&f);

@@ -37,14 +37,14 @@ static void start_psd(const char *const *settings)
     snprintf(path, sizeof path, "%s/worker.state", psd.dir);
 }
 
-/* The answer to the beat that tells psd of the transport has come, and the next beat is an hour away: psd
- * says no more of the period. */
+/* Every heartbeat has been answered, and the next one is an hour away: psd says no more of the period. */
 static void await_silence(struct psc *c)
 {
     double end_s = test_now_s() + TEST_HANG_S;
     for (bool answered = false; !answered; test_nap_s(1e-3)) {
         pthread_mutex_lock(&c->shared.lock);
-        answered = !c->shared.beat_now && c->shared.heard > c->shared.epoch;
+        answered = !c->shared.beat_now && c->shared.beats > 0 &&
+                   c->shared.heard - c->shared.epoch == c->shared.beats;
         c->shared.period = 0;
         pthread_mutex_unlock(&c->shared.lock);
         ck_assert(test_now_s() < end_s);

@@ -77,7 +77,7 @@ static void read_views(const struct cnn_data *data, uint8_t out[BYTES])
     struct cnn_stream_options opt = {
         .seed = 5, .batch = N, .height = VIEW, .width = VIEW, .prefetch = 1, .threads = 2};
     ck_assert_int_eq(cnn_stream_create(data, &opt, &s, NULL), 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), N);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), N);
     memcpy(out, b.images, BYTES);
     cnn_stream_destroy(s);
 }

@@ -87,7 +87,7 @@ START_TEST(folders_are_classes_in_the_order_of_their_names)
     ck_assert_uint_eq(info.n_train, 4);
     ck_assert_uint_eq(info.n_test, 2);
     struct cnn_stream *s = stream_of(data, CNN_TRAIN, 4, 16, 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), 4);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), 4);
     ck_assert(b.is_hwc && b.pixels == CNN_PIXELS_BYTE);
     for (int i = 0; i < 4; i++)
         ck_assert(is_near((const uint8_t *)b.images + i * 16 * 16 * 3, b.labels[i] == 0   ? blue
@@ -108,9 +108,9 @@ START_TEST(without_test_folders_every_tenth_image_is_held_out)
     ck_assert_uint_eq(info.n_train, 46);
     ck_assert_uint_eq(info.n_test, 4);
     struct cnn_stream *s = stream_of(data, CNN_TEST, 10, 16, 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), 4);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), 4);
     ck_assert(b.labels[0] == 0 && b.labels[1] == 0 && b.labels[2] == 1 && b.labels[3] == 1);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), 0);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), 0);
     cnn_stream_destroy(s);
     cnn_data_close(data);
 }
@@ -214,7 +214,7 @@ START_TEST(crops_lie_anywhere_and_half_are_mirrored)
     struct cnn_data *data = open_well("crop:side=60", 0);
     struct cnn_stream *s = stream_of(data, CNN_TRAIN, BATCH, VIEW, 2);
     for (int k = 0; k < BATCHES; k++) {
-        ck_assert_int_eq(cnn_stream_lend(s, &b), BATCH);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), BATCH);
         for (int i = 0; i < BATCH; i++) {
             bool mirrored;
             uint32_t left, top;
@@ -245,7 +245,7 @@ START_TEST(test_images_are_the_middle)
         struct cnn_batch b;
         struct cnn_data *data = open_well(views[i], 0);
         struct cnn_stream *s = stream_of(data, CNN_TEST, 1, VIEW, 0);
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 1);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 1);
         read_cut(b.images, &mirrored, &left, &top);
         ck_assert(!mirrored && left == (MAP_W - VIEW) / 2 && top == (MAP_H - VIEW) / 2);
         cnn_stream_destroy(s);
@@ -262,7 +262,7 @@ START_TEST(flip_no_mirrors_nothing)
     write_maps();
     struct cnn_data *data = open_well("crop:side=60,flip=no", 0);
     struct cnn_stream *s = stream_of(data, CNN_TRAIN, 64, VIEW, 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), 64);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), 64);
     for (int i = 0; i < 64; i++) {
         read_cut((const uint8_t *)b.images + i * VIEW * VIEW * 3, &mirrored, &left, &top);
         ck_assert(!mirrored);
@@ -286,7 +286,7 @@ START_TEST(scaling_keeps_places)
         snprintf(view, sizeof view, "centre:side=%u", side);
         struct cnn_data *data = open_well(view, 0);
         struct cnn_stream *s = stream_of(data, CNN_TEST, 1, n, 0);
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 1);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 1);
         const uint8_t *p = b.images;
         for (uint32_t y = 0; y < n; y++)
             for (uint32_t x = 0; x < n; x++, p += 3) {
@@ -313,7 +313,7 @@ START_TEST(resized_crops_have_their_shapes_and_areas)
     write_maps();
     struct cnn_data *data = open_well("resized-crop:flip=no", 0);
     struct cnn_stream *s = stream_of(data, CNN_TRAIN, BATCH, VIEW, 2);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), BATCH);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), BATCH);
     for (int i = 0; i < BATCH; i++) {
         const uint8_t *first = (const uint8_t *)b.images + i * VIEW * VIEW * 3;
         const uint8_t *last = first + 3 * (VIEW * VIEW - 1);
@@ -338,8 +338,8 @@ START_TEST(jitter_changes_colours_and_stays_in_range)
     write_classes(10);
     struct cnn_data *a = open_well("crop", 0), *b = open_well("crop:jitter=0.4", 0);
     struct cnn_stream *of_a = stream_of(a, CNN_TRAIN, 16, 16, 0), *of_b = stream_of(b, CNN_TRAIN, 16, 16, 0);
-    ck_assert_int_eq(cnn_stream_lend(of_a, &plain), 16);
-    ck_assert_int_eq(cnn_stream_lend(of_b, &jittered), 16);
+    ck_assert_int_eq(cnn_stream_borrow(of_a, &plain), 16);
+    ck_assert_int_eq(cnn_stream_borrow(of_b, &jittered), 16);
     for (int i = 0; i < 16; i++) {
         const uint8_t *p = (const uint8_t *)plain.images + i * 768,
                       *q = (const uint8_t *)jittered.images + i * 768;
@@ -394,7 +394,7 @@ static void read_batches(const struct cnn_data *data, uint32_t threads, uint32_t
     if (from > 0)
         ck_assert_int_eq(cnn_stream_seek(s, &at, NULL), 0);
     for (uint32_t k = from; k < 20; k++) {
-        ck_assert_int_eq(cnn_stream_lend(s, &b), BATCH);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), BATCH);
         memcpy(out + k * BYTES, b.images, BYTES);
     }
     cnn_stream_destroy(s);
@@ -449,7 +449,7 @@ START_TEST(kinds_of_files_that_are_read)
     }
     struct cnn_data *data = open_well(NULL, 0);
     struct cnn_stream *s = stream_of(data, CNN_TEST, ROWS(rows), 16, 2);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), ROWS(rows));
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), ROWS(rows));
     for (size_t i = 0; i < ROWS(rows) * 16 * 16; i++) {
         const uint8_t *p = (const uint8_t *)b.images + 3 * i;
         /* 16 bits without a word of their scale are taken as sRGB, as 8 bits are; libpng wrote them linear */
@@ -519,14 +519,14 @@ START_TEST(a_damaged_file_is_named_and_left_out)
     struct cnn_data *strict = open_well(NULL, 0), *lenient = open_well(NULL, 1);
     change_meanwhile(_i, name);
     struct cnn_stream *s = stream_of(strict, CNN_TRAIN, 3, 16, 2);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), -EBADMSG);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), -EBADMSG);
     assert_says(cnn_stream_error(s), part);
     assert_says(cnn_stream_error(s), name);
     assert_says(cnn_stream_error(s), "more than 0 images cannot be read");
     cnn_stream_destroy(s);
     s = stream_of(lenient, CNN_TRAIN, 3, 16, 2);
     for (int epoch = 0; epoch < 3; epoch++) { /* told of, and counted, once */
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 3);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 3);
         for (int i = 0; i < 3; i++)
             ck_assert(b.labels[i] == 1 && is_near((const uint8_t *)b.images + i * 768, green));
     }
@@ -554,19 +554,19 @@ START_TEST(damaged_test_images_are_left_out)
     for (uint32_t threads = 0; threads < 3; threads++) {
         struct cnn_data *data = open_well(NULL, 4);
         struct cnn_stream *s = stream_of(data, CNN_TEST, 3, 16, threads);
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 2);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 2);
         ck_assert_uint_eq(b.n, 2);
         ck_assert(b.labels[0] == 0 && b.labels[1] == 0);
         ck_assert(is_near((const uint8_t *)b.images + 768, red));
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 3); /* images 6 to 8 */
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 3); /* images 6 to 8 */
         ck_assert(b.labels[0] == 1 && is_near(b.images, blue));
-        ck_assert_int_eq(cnn_stream_lend(s, &b), 0);
+        ck_assert_int_eq(cnn_stream_borrow(s, &b), 0);
         cnn_stream_destroy(s);
         cnn_data_close(data);
     }
     struct cnn_data *data = open_well(NULL, 3);
     struct cnn_stream *s = stream_of(data, CNN_TEST, 9, 16, 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), -EBADMSG);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), -EBADMSG);
     assert_says(cnn_stream_error(s), "more than 3 images cannot be read; the last is val/a/5.png");
     cnn_stream_destroy(s);
     cnn_data_close(data);
@@ -580,7 +580,7 @@ START_TEST(a_set_of_which_nothing_can_be_read)
     write_file("b/1.jpg", "text", 4);
     struct cnn_data *data = open_well(NULL, 100);
     struct cnn_stream *s = stream_of(data, CNN_TRAIN, 2, 16, 1);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), -EBADMSG);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), -EBADMSG);
     assert_says(cnn_stream_error(s), "none of the 2 training images of images can be read");
     cnn_stream_destroy(s);
     cnn_data_close(data);

@@ -352,13 +352,13 @@ START_TEST(lent_batches_stay_until_the_next)
     for (int k = 0; k < 12; k++)
         take_batch(made, &expected[k]);
     ck_assert_int_eq(cnn_stream_seek(made, &(struct cnn_position){0, 0}, NULL), 0);
-    ck_assert_int_eq(cnn_stream_lend(made, &lent), BATCH);
+    ck_assert_int_eq(cnn_stream_borrow(made, &lent), BATCH);
     check_lent(&lent, &expected[0]);
     cnn_stream_destroy(made);
     atomic_store(&n_made, 0);
     ahead = create(CNN_TRAIN, ways[_i].prefetch, ways[_i].threads);
     for (int k = 0; k < 12; k++) {
-        ck_assert_int_eq(cnn_stream_lend(ahead, &lent), BATCH);
+        ck_assert_int_eq(cnn_stream_borrow(ahead, &lent), BATCH);
         check_when_full(ways[_i].prefetch, k, &expected[k], &lent);
     }
     cnn_stream_destroy(ahead);

@@ -244,7 +244,7 @@ static void expect_split(const struct cnn_data *data, enum cnn_split split, uint
                                      .prefetch = 1,
                                      .sampling = {.kind = CNN_SAMPLING_BUFFER, .buffer = 1}};
     ck_assert_int_eq(cnn_stream_create(data, &opt, &s, NULL), 0);
-    ck_assert_int_eq(cnn_stream_lend(s, &b), (int)n);
+    ck_assert_int_eq(cnn_stream_borrow(s, &b), (int)n);
     uint32_t start = 0; /* a buffer of one is the set's order, from anywhere on */
     while (start < n && ((const uint8_t *)b.images)[start * 192] != shades[0])
         start++;

@@ -197,11 +197,11 @@ END_TEST
 
 START_TEST(ranges_meet_where_both_are)
 {
-    struct ps_range r = ps_range_meet((struct ps_range){10, 5}, (struct ps_range){12, 10});
+    struct ps_range r = ps_range_intersect((struct ps_range){10, 5}, (struct ps_range){12, 10});
     ck_assert_uint_eq(r.begin, 12);
     ck_assert_uint_eq(r.count, 3);
-    ck_assert_uint_eq(ps_range_meet((struct ps_range){10, 5}, (struct ps_range){15, 5}).count, 0);
-    ck_assert_uint_eq(ps_range_meet((struct ps_range){20, 5}, (struct ps_range){1, 5}).count, 0);
+    ck_assert_uint_eq(ps_range_intersect((struct ps_range){10, 5}, (struct ps_range){15, 5}).count, 0);
+    ck_assert_uint_eq(ps_range_intersect((struct ps_range){20, 5}, (struct ps_range){1, 5}).count, 0);
 }
 END_TEST
 

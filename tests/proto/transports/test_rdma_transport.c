@@ -26,9 +26,9 @@ START_TEST(lent_buffers_are_sent_from)
     rig_port_open(&p, NULL, &rig_limits);
     rig_port_start(&p);
     rig_client_hub(&c, 9);
-    ck_assert_int_eq(rdma->hub_lend(c.hub, &device, &err), -ENOTSUP);
-    ck_assert_int_eq(rdma->hub_lend(c.hub, &shared, &err), 0);
-    ck_assert_int_eq(rdma->hub_lend(c.hub, &host, &err), 0);
+    ck_assert_int_eq(rdma->hub_register(c.hub, &device, &err), -ENOTSUP);
+    ck_assert_int_eq(rdma->hub_register(c.hub, &shared, &err), 0);
+    ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), 0);
     ck_assert_int_eq(rig_client_link(&c, p.url, &rig_limits, &err), 0);
     ck_assert_uint_eq(c.link->lent.n, 2);
     unsigned char *bases[] = {shared.base, host.base};
@@ -51,8 +51,8 @@ START_TEST(lent_buffers_are_sent_from)
     ck_assert(!ps_rdma_lent_covers(&c.link->lent, bases[1] - 1, 10, &lkey));
     ck_assert(ps_rdma_lent_covers(&c.link->lent, bases[1] + BYTES - 10, 10, &lkey));
     for (int i = 1; i < PS_MAX_BUFFERS - 1; i++)
-        ck_assert_int_eq(rdma->hub_lend(c.hub, &host, &err), 0);
-    ck_assert_int_eq(rdma->hub_lend(c.hub, &host, &err), -ENOSPC);
+        ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), 0);
+    ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), -ENOSPC);
     rig_client_close(&c);
     rig_port_close(&p);
     ps_buffer_free(&shared);

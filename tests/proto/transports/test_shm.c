@@ -84,7 +84,7 @@ START_TEST(memory_of_its_own_is_not_lent)
     struct ps_error err;
     struct ps_hub *hub;
     ck_assert_int_eq(shm()->hub_create(1, &hub), 0);
-    ck_assert_int_eq(shm()->hub_lend(hub, &b, &err), -ENOTSUP);
+    ck_assert_int_eq(shm()->hub_register(hub, &b, &err), -ENOTSUP);
     shm()->hub_destroy(hub);
 }
 END_TEST
@@ -218,7 +218,7 @@ START_TEST(nothing_is_left_behind)
             ck_assert_int_eq(shm()->hub_create(1, &c.hub), 0);
             c.t = shm();
             shm()->hub_pass(c.hub, &pass);
-            ck_assert_int_eq(shm()->hub_lend(c.hub, &b, &err), 0);
+            ck_assert_int_eq(shm()->hub_register(c.hub, &b, &err), 0);
             ck_assert_int_eq(rig_link_open(c.hub, shm(), s.url, &rig_limits, &c.link, &err),
                              i % 4 == 3 ? -EACCES : 0);
             if (i % 4 == 1)
@@ -257,7 +257,7 @@ static void lender_attach(struct lender *l)
     ck_assert_int_eq(ps_buffer_alloc(VECTOR_BYTES, &l->b, &err), 0);
     ck_assert_int_eq(shm()->hub_create(1, &l->c.hub), 0);
     shm()->hub_pass(l->c.hub, &pass);
-    ck_assert_int_eq(shm()->hub_lend(l->c.hub, &l->b, &err), 0);
+    ck_assert_int_eq(shm()->hub_register(l->c.hub, &l->b, &err), 0);
     ck_assert_msg(rig_link_open(l->c.hub, shm(), l->s.url, &rig_limits, &l->c.link, &err) == 0, "%s",
                   err.text);
 }

@@ -458,7 +458,7 @@ static void client_run(struct tally *tally)
     assert_quick(ps_buffer_alloc((size_t)WINDOW * CHUNK_BYTES, &b, &err) == 0);
     assert_quick(c.t->hub_create(1, &c.hub) == 0);
     c.t->hub_pass(c.hub, &pass);
-    assert_quick(c.t->hub_lend(c.hub, &b, &err) == 0);
+    assert_quick(c.t->hub_register(c.hub, &b, &err) == 0);
     assert_quick(rig_link_open(c.hub, c.t, tally->url, &rig_limits, &c.link, &err) == 0);
     for (uint64_t n = 0;; n++) {
         uint64_t *x = (uint64_t *)b.base + n % WINDOW * VALUES;

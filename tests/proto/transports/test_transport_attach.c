@@ -237,7 +237,7 @@ static void lend(struct rig_client *c, struct rig_server *s, const struct ps_buf
     c->t = s->t;
     ck_assert_int_eq(s->t->hub_create(1, &c->hub), 0);
     s->t->hub_pass(c->hub, &pass);
-    ck_assert_msg(s->t->hub_lend(c->hub, b, &err) == 0, "%s", err.text);
+    ck_assert_msg(s->t->hub_register(c->hub, b, &err) == 0, "%s", err.text);
     ck_assert_msg(rig_link_open(c->hub, s->t, s->url, &rig_limits, &c->link, &err) == 0, "%s", err.text);
 }
 
@@ -379,7 +379,7 @@ START_TEST(a_hub_takes_so_many_buffers)
     t->hub_pass(c.hub, &pass);
     for (int i = 0; i <= PS_MAX_BUFFERS; i++) {
         ck_assert_int_eq(ps_buffer_alloc(1000 * (size_t)(i + 1), &b[i], &err), 0);
-        ck_assert_int_eq(t->hub_lend(c.hub, &b[i], &err), i < PS_MAX_BUFFERS ? 0 : -ENOSPC);
+        ck_assert_int_eq(t->hub_register(c.hub, &b[i], &err), i < PS_MAX_BUFFERS ? 0 : -ENOSPC);
     }
     assert_says(err.text, "4 buffers");
     ck_assert_msg(rig_link_open(c.hub, t, s.url, &rig_limits, &c.link, &err) == 0, "%s", err.text);

@@ -56,7 +56,7 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
                                   .saved = saved,
                                   .save_others = psd_cluster_save,
                                   .others_saved = psd_cluster_has_saved,
-                                  .command_remote = psd_cluster_tell,
+                                  .command_remote = psd_cluster_notify,
                                   .complete = complete};
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
     ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);

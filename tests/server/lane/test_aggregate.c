@@ -99,7 +99,7 @@ static struct ps_range params_around(struct rig *r, uint64_t at)
         for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
             struct ps_range c = ps_shard_chunk(&r->center->shard, lane, k);
             if (at >= c.begin && at < c.begin + c.count)
-                return ps_range_meet(c, (struct ps_range){0, N_PARAMS});
+                return ps_range_intersect(c, (struct ps_range){0, N_PARAMS});
         }
     return (struct ps_range){0, 0};
 }

@@ -150,7 +150,7 @@ START_TEST(disjoint_integer_updates_are_all_there)
             float want = 0;
             for (uint32_t c = 0; k < 0; c++) { /* body[i] counts from its piece's begin */
                 struct ps_range chunk = ps_shard_chunk(&r.center->shard, 0, c);
-                struct ps_range piece = ps_range_meet(chunk, scope);
+                struct ps_range piece = ps_range_intersect(chunk, scope);
                 if (scope.begin + i >= piece.begin && scope.begin + i < piece.begin + piece.count)
                     k = (int64_t)(scope.begin + i - piece.begin);
             }
