@@ -28,6 +28,12 @@ struct script {
     bool strange_once; /* after Begun comes what is no control message */
 };
 
+/* What a ROUTER calls a connection. */
+struct name {
+    unsigned char bytes[64];
+    size_t n;
+};
+
 struct fake {
     struct script script;
     void *context, *control, *lane;
@@ -39,15 +45,28 @@ struct fake {
     bool seen[3][16];              /* by seq, chunk: what landed */
     float center[N];
     /* Of a server that restarts. */
-    int life;               /* Hellos so far */
-    bool gone;              /* says and hears nothing until the next Hello */
-    int answered;           /* chunks of the exchange in this life */
-    bool has_answer[16];    /* by chunk, since it came back: the client knows */
-    int asked_again;        /* chunks that came once more though the client has their answer */
-    unsigned char name[64]; /* of the connection that said Hello last */
-    size_t name_bytes;
-    float saved[N]; /* the checkpoint: the center as it was offered */
+    int life;                    /* Hellos so far */
+    bool gone;                   /* says and hears nothing until the next Hello */
+    int answered;                /* chunks of the exchange in this life */
+    bool has_answer[16];         /* by chunk, since it came back: the client knows */
+    int asked_again;             /* chunks that came once more though the client has their answer */
+    struct name control_name;    /* of the connection that said Hello last */
+    float saved[N];              /* the checkpoint: the center as it was offered */
+    struct name link, dead_link; /* data connections: the newest; that of the run before */
 };
+
+static struct name name_of(zmq_msg_t *id)
+{
+    struct name name = {.n = zmq_msg_size(id)};
+    ck_assert_uint_le(name.n, sizeof name.bytes);
+    memcpy(name.bytes, zmq_msg_data(id), name.n);
+    return name;
+}
+
+static bool is_same(const struct name *a, const struct name *b)
+{
+    return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
+}
 
 static void send_control(struct fake *f, zmq_msg_t *id, int what, void *message)
 {
@@ -65,8 +84,8 @@ static bool restart_server(struct fake *f, zmq_msg_t *id, Ps__Welcome *w)
     f->life++;
     f->answered = 0;
     f->gone = f->life == 2;
-    f->name_bytes = zmq_msg_size(id) < sizeof f->name ? zmq_msg_size(id) : sizeof f->name;
-    memcpy(f->name, zmq_msg_data(id), f->name_bytes);
+    f->control_name = name_of(id);
+    f->dead_link = f->link;
     w->revival = f->life > 2 ? 77 : 0;
     return !f->gone;
 }
@@ -81,7 +100,7 @@ static void forget_client(struct fake *f)
     m.what_case = PS__TO_CLIENT__WHAT_ERROR;
     m.error = &error;
     f->gone = true;
-    zmq_send(f->control, f->name, f->name_bytes, ZMQ_SNDMORE);
+    zmq_send(f->control, f->control_name.bytes, f->control_name.n, ZMQ_SNDMORE);
     ps_control_send(f->control, &m.base);
 }
 
@@ -206,7 +225,9 @@ static void on_data(struct fake *f)
     int head_bytes = zmq_recv(f->lane, head, sizeof head, 0);
     zmq_recv(f->lane, body, sizeof body, 0);
     int n = atomic_fetch_add(&f->requests, 1) + 1;
-    if (ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
+    f->link = name_of(&id);
+    bool late = is_same(&f->link, &f->dead_link); /* a server that was restarted would not get it */
+    if (!late && ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
         bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
         if (f->gone || (f->script.restarts && exchange && !on_life(f, &frame))) {
             zmq_msg_close(&id);
