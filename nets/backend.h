@@ -38,6 +38,8 @@ struct cnn_backend {
     /* Whether this machine can run it at one of its precisions: 0, or -ENOTSUP with a sentence that says what
      * is missing. A row that cannot run is not the default. NULL: always. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);
+    /* Bytes that a net may take when nobody sets a limit; NULL: what the machine has to give. */
+    uint64_t (*memory_limit)(void);
     /* Bytes of one number of a value or gradient in the arena. */
     size_t (*value_bytes)(enum cnn_precision precision);
     /* Fills needs [n_layers], zeroed before, and about how many bytes create will allocate outside of the
@@ -84,6 +86,6 @@ static inline void cnn_tell_ready(const struct cnn_gradient_call *call, const st
         call->ready->call(call->ready->arg, l->weight_at, n);
 }
 
-extern const struct cnn_backend cnn_backend_ref, cnn_backend_onednn;
+extern const struct cnn_backend cnn_backend_ref, cnn_backend_onednn, cnn_backend_cuda;
 
 #endif

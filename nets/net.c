@@ -9,12 +9,14 @@
 
 #define MAX_BATCH 65536
 
-/* Fastest first: the first row is the default. */
+/* Fastest first: the first row that can run is the default. ref always can; what stands behind it runs where
+ * it is asked for by name. */
 static const struct cnn_backend *const backends[] = {
 #ifdef CNN_HAVE_ONEDNN
     &cnn_backend_onednn,
 #endif
     &cnn_backend_ref,
+    &cnn_backend_cuda,
 };
 static const size_t n_backends = sizeof backends / sizeof backends[0];
 
@@ -146,7 +148,8 @@ static int check_limit(const struct cnn_net *net, const struct cnn_setup *setup,
     const double mib = 1024 * 1024;
     char fits[64] = "no batch would fit";
 
-    limit = limit > 0 ? limit : cnn_machine_bytes();
+    if (limit == 0)
+        limit = net->backend->memory_limit != NULL ? net->backend->memory_limit() : cnn_machine_bytes();
     if (total_of(&sizes) <= limit)
         return 0;
     uint32_t batch = batch_that_fits(net->backend, *setup, limit);

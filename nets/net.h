@@ -136,7 +136,8 @@ enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
 struct cnn_net_options {
     const struct cnn_model *model;
-    const char *backend; /* "ref", "onednn"; NULL: the fastest that was built and that this machine can run */
+    const char *backend; /* "ref", "onednn", "cuda"; NULL: the fastest but cuda that was built and that this
+                            machine can run */
     uint32_t batch;      /* images a call, fixed */
     uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Nobody is pinned */
     enum cnn_precision precision;
@@ -282,7 +283,8 @@ void cnn_threads_sleep(char **argv);
 double cnn_net_library_s(const struct cnn_net *net);
 
 const char *cnn_net_backend(const struct cnn_net *net);
-/* Names of the backends in this build, fastest first; NULL past the last. */
+/* Names of the backends in this build, fastest first, and behind "ref" those that are never the default; NULL
+ * past the last. */
 const char *cnn_backend_name(size_t index);
 /* Whether this machine can run it: 0, or -ENOTSUP with a sentence that says what is missing. */
 int cnn_backend_probe(size_t index, struct ps_error *err);

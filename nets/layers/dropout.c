@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "nets/philox.h"
-
 static int plan(struct cnn_layer *l, struct ps_error *err)
 {
     if (!(l->spec->rate >= 0 && l->spec->rate < 1))
@@ -17,21 +15,26 @@ static int plan(struct cnn_layer *l, struct ps_error *err)
 }
 
 /* The data streams draw from the plain seed; this key keeps the two apart. */
-static struct cnn_philox_key key_of(uint64_t seed)
+struct cnn_philox_key cnn_dropout_key(uint64_t seed)
 {
     const struct cnn_philox_block name = {{0x64726f70, 0x6f757400, 0, 0}}; /* "dropout" */
     struct cnn_philox_block b = cnn_philox(name, cnn_philox_key_of(seed));
     return (struct cnn_philox_key){{b.v[0], b.v[1]}};
 }
 
+uint64_t cnn_dropout_dropped_below(const struct cnn_layer *l)
+{
+    return (uint64_t)ceil((double)l->spec->rate * 0x1p32);
+}
+
 /* Word e % 4 of block (e / 4, layer, step) decides element e. */
 void cnn_dropout_mask(const struct cnn_layer *l, const struct cnn_draw *draw, size_t from, size_t n,
                       uint8_t *keep)
 {
-    struct cnn_philox_key key = key_of(draw->seed);
+    struct cnn_philox_key key = cnn_dropout_key(draw->seed);
     struct cnn_philox_block at = {
         {0, (uint32_t)l->index, (uint32_t)draw->step, (uint32_t)(draw->step >> 32)}};
-    uint64_t dropped_below = (uint64_t)ceil((double)l->spec->rate * 0x1p32);
+    uint64_t dropped_below = cnn_dropout_dropped_below(l);
     size_t e = from, end = from + n;
 
     while (e < end) {

@@ -2,6 +2,7 @@
 #ifndef CNN_LAYER_H
 #define CNN_LAYER_H
 
+#include "nets/philox.h"
 #include "nets/plan.h"
 
 struct cnn_layer_type {
@@ -54,6 +55,10 @@ struct cnn_clip cnn_window_clip(const struct cnn_layer *l, uint32_t oy, uint32_t
  * is. */
 void cnn_lrn_neighbours(const struct cnn_layer *l, uint32_t c, bool reversed, uint32_t *from, uint32_t *to);
 
+/* Of the generator that a net's dropout draws from. */
+struct cnn_philox_key cnn_dropout_key(uint64_t seed);
+/* An element is dropped when its word is below this. */
+uint64_t cnn_dropout_dropped_below(const struct cnn_layer *l);
 /* keep[i], i in [0, n): whether element from + i of the batch's input, counted as [N][C][H][W], is kept. */
 void cnn_dropout_mask(const struct cnn_layer *l, const struct cnn_draw *draw, size_t from, size_t n,
                       uint8_t *keep);

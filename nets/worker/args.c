@@ -39,7 +39,7 @@ static const struct row rows[] = {
      "train by sgd, msgd, asgd, mvasgd, d-sync or pipe-sgd, without a server"},
     {"net", TEXT, AT(net), 0, 0, "NET",
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
-    {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref or onednn (the fastest that was built)"},
+    {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref, onednn or cuda (onednn where it was built)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
      "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
      "(digits)"},

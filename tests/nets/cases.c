@@ -345,6 +345,16 @@ const struct cnn_model *const cases[] = {&conv_padded,
 const struct cnn_model *const whole_models[] = {&cnn_model_mlp, &cnn_model_cifar7, &cnn_model_resnet8,
                                                 &cnn_model_alexnet_cifar, NULL};
 
+const char *tested_backend(size_t index)
+{
+    const char *asked = getenv("TEST_BACKEND");
+    const char *const one[] = {asked, "ref", NULL};
+
+    if (asked != NULL)
+        return one[index];
+    return index > 0 && strcmp(cnn_backend_name(index - 1), "ref") == 0 ? NULL : cnn_backend_name(index);
+}
+
 bool scores_as_it_trains(const struct cnn_model *model)
 {
     for (size_t i = 0; i < model->n_layers; i++)

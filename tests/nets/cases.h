@@ -14,6 +14,11 @@ extern const struct cnn_model *const cases[];        /* ends with NULL; lenet an
 extern const struct cnn_model *const wide_cases[];   /* slow on ref; ends with NULL */
 extern const struct cnn_model *const whole_models[]; /* the larger ones people train; ends with NULL */
 
+/* The backends that suites are about, ref last; NULL past the last: those that may be the default here, or
+ * that of TEST_BACKEND and ref. cuda is not asked for otherwise: it may not run, and a CUDA program must not
+ * fork. */
+const char *tested_backend(size_t index);
+
 /* Whether a score is the loss a gradient reports: no dropout, no batch statistics, one loss. */
 bool scores_as_it_trains(const struct cnn_model *model);
 

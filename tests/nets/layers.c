@@ -91,9 +91,9 @@ static void check_lrn(const char *backend, uint32_t channels, uint32_t size, dou
 
 START_TEST(lrn_is_its_equation)
 {
-    check_lrn(cnn_backend_name((size_t)_i), 20, 5, 0.75);
-    check_lrn(cnn_backend_name((size_t)_i), 3, 5, 0.75);
-    check_lrn(cnn_backend_name((size_t)_i), 17, 3, 0.4);
+    check_lrn(tested_backend((size_t)_i), 20, 5, 0.75);
+    check_lrn(tested_backend((size_t)_i), 3, 5, 0.75);
+    check_lrn(tested_backend((size_t)_i), 17, 3, 0.4);
 }
 END_TEST
 
@@ -105,7 +105,7 @@ START_TEST(avgpool_counts_its_padding)
     const struct cnn_layer_spec avg = {.kind = CNN_AVGPOOL, .name = "p", .kernel = 3, .stride = 2, .pad = 1};
     struct probe p;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &avg, (struct cnn_shape){2, 4, 4}, 1);
+    probe_create(&p, tested_backend((size_t)_i), &avg, (struct cnn_shape){2, 4, 4}, 1);
     for (size_t at = 0; at < 18; at++) {
         int top = (int)(at % 9 / 3) * 2 - 1, left = (int)(at % 3) * 2 - 1;
         double sum = 0;
@@ -143,7 +143,7 @@ START_TEST(batchnorm_keeps_running_statistics)
     struct cnn_score score;
     double mean, variance;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &norm, (struct cnn_shape){channels, 2, 3}, batch);
+    probe_create(&p, tested_backend((size_t)_i), &norm, (struct cnn_shape){channels, 2, 3}, batch);
     struct bed *b = &p.bed;
     const struct cnn_param *running_mean = param_named(b, "n.running_mean");
     const struct cnn_param *running_variance = param_named(b, "n.running_variance");
@@ -179,7 +179,7 @@ START_TEST(batchnorm_scores_by_running_statistics)
     const struct cnn_layer_spec norm = {.kind = CNN_BATCHNORM, .name = "n", .epsilon = 0.01f};
     struct probe p;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &norm, (struct cnn_shape){3, 2, 2}, 1);
+    probe_create(&p, tested_backend((size_t)_i), &norm, (struct cnn_shape){3, 2, 2}, 1);
     const float *x = p.bed.x; /* scale, shift, mean and variance, 3 of each */
     for (size_t at = 0; at < 12; at++) {
         size_t c = at / 4;
@@ -197,7 +197,7 @@ START_TEST(concat_keeps_the_order_of_its_inputs)
     const struct cnn_layer_spec concat = {.kind = CNN_CONCAT, .name = "c", .inputs = {"images", "images"}};
     struct probe p;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &concat, (struct cnn_shape){3, 2, 2}, 1);
+    probe_create(&p, tested_backend((size_t)_i), &concat, (struct cnn_shape){3, 2, 2}, 1);
     for (size_t at = 0; at < 24; at++)
         ck_assert_double_eq_tol(probe_value(&p, at, false), (double)p.bed.images[at % 12], TOLERANCE);
     probe_destroy(&p);
@@ -214,7 +214,7 @@ START_TEST(dropout_is_inverted_and_off_when_scoring)
     uint8_t keep[27];
     struct probe p;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &drop, (struct cnn_shape){3, 3, 3}, 1);
+    probe_create(&p, tested_backend((size_t)_i), &drop, (struct cnn_shape){3, 3, 3}, 1);
     cnn_dropout_mask(&layer, &draw, 0, 27, keep);
     for (size_t at = 0; at < 27; at++) {
         double pixel = (double)p.bed.images[at];
@@ -232,7 +232,7 @@ START_TEST(dropout_can_be_repeated)
     struct cnn_score score;
     struct probe p;
 
-    probe_create(&p, cnn_backend_name((size_t)_i), &drop, (struct cnn_shape){3, 8, 8}, 4);
+    probe_create(&p, tested_backend((size_t)_i), &drop, (struct cnn_shape){3, 8, 8}, 4);
     struct bed *b = &p.bed;
     float *first = malloc(b->n_floats * sizeof *first);
     cnn_net_seed(p.net, 5, 0);
@@ -311,8 +311,7 @@ START_TEST(groups_are_convolutions_side_by_side)
     for (size_t o = 0; o < 8; o++)
         memcpy(d.x + o * all + o / 4 * some, g.x + o * some, some * sizeof *d.x);
     memcpy(d.x + 8 * all, g.x + 8 * some, (g.n_floats - 8 * some) * sizeof *d.x);
-    struct cnn_net *a = net_of(&grouped, cnn_backend_name((size_t)_i), 2, 1),
-                   *b = net_of(&dense, "ref", 2, 1);
+    struct cnn_net *a = net_of(&grouped, tested_backend((size_t)_i), 2, 1), *b = net_of(&dense, "ref", 2, 1);
     ck_assert_int_eq(cnn_net_gradient(a, g.x, g.images, g.labels, g.g, &score), 0);
     ck_assert_int_eq(cnn_net_gradient(b, d.x, g.images, g.labels, d.g, &expected), 0);
     ck_assert_double_eq_tol(score.loss, expected.loss, TOLERANCE);
@@ -338,7 +337,7 @@ START_TEST(a_residual_net_learns)
     while (strcmp((*m)->name, "small_residual") != 0)
         m++;
     bed_create(&b, *m, 8);
-    struct cnn_net *net = net_of(*m, cnn_backend_name((size_t)_i), 8, 1);
+    struct cnn_net *net = net_of(*m, tested_backend((size_t)_i), 8, 1);
     for (int step = 0; step < 300; step++) {
         ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
         cnn_net_update_buffers(net, b.x);

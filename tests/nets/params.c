@@ -530,11 +530,26 @@ START_TEST(fillers_are_as_published)
 }
 END_TEST
 
+/* This program has no run path to the module, whether it was built or not. */
+START_TEST(cuda_without_its_module_says_so)
+{
+    struct cnn_net_options opt = {.model = cnn_model_find("linear"), .backend = "cuda", .batch = 1};
+    struct cnn_net *net = NULL;
+    struct ps_error err = {""};
+
+    ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -ENOTSUP);
+    ck_assert_msg(
+        strncmp(err.text, "backend 'cuda' needs libpsnets-cuda.so, which psd builds where CUDA", 66) == 0,
+        "%s", err.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nets-params");
     TCase *t = tcase_create("params");
 
+    tcase_add_test(t, cuda_without_its_module_says_so);
     tcase_add_test(t, lenet_is_caffes);
     tcase_add_test(t, linear_is_one_matrix);
     tcase_add_test(t, flops_count_three_passes);

@@ -123,9 +123,9 @@ static void assert_near(const struct bed *b, const char *backend, const float *e
 /* Of every backend that this machine can run. */
 static void check_backends(struct bed *b, double loss, const float *expected, double tolerance)
 {
-    for (size_t k = 0; cnn_backend_name(k) != NULL; k++) {
-        const char *backend = cnn_backend_name(k);
-        if (strcmp(backend, "ref") == 0 || cnn_backend_probe(k, NULL) != 0)
+    for (size_t k = 0; tested_backend(k) != NULL; k++) {
+        const char *backend = tested_backend(k);
+        if (strcmp(backend, "ref") == 0)
             continue;
         double found = gradient(backend, b, b->x, b->g);
         ck_assert_msg(fabs(found - loss) <= 1e-4 * loss, "%s, %s: loss %.9g, expected %.9g", backend,

@@ -141,8 +141,8 @@ int main(void)
 {
     Suite *s = suite_create("gradient");
     TCase *t = tcase_create("gradient");
-    int n_backends = 0;
-    while (cnn_backend_name((size_t)n_backends) != NULL)
+    int n_backends = 1; /* ref is the last that may be a default */
+    while (strcmp(cnn_backend_name((size_t)n_backends - 1), "ref") != 0)
         n_backends++;
     tcase_add_test(t, a_longer_gradient_is_cut_to_the_norm);
     tcase_add_test(t, a_shorter_one_keeps_its_bits);

@@ -1,0 +1,289 @@
+/* conv.c: convolutions by cuDNN, and by kernels of our own where it has nothing for a shape. Which of the
+ * two, and by which algorithm, is chosen when the net is made, for each of the three products by itself.
+ *
+ * cuDNN's classic calls know one pad a side: where the two ends differ, the input is laid into zeros first.
+ */
+#include "nets/cuda/cuda.h"
+
+#include <errno.h>
+
+/* How one product is computed. */
+struct product {
+    bool is_own; /* by kernels.cuh */
+    int algorithm;
+    size_t workspace;
+};
+
+struct conv {
+    cudnnTensorDescriptor_t in, out;
+    cudnnFilterDescriptor_t weight;
+    cudnnConvolutionDescriptor_t conv;
+    struct product forward, back_data, back_weights;
+    struct cnn_cuda_window window; /* as it is run: over the padded input, where there is one */
+    struct cnn_cuda_window pad;    /* input -> padded input */
+    bool is_padded, is_turned;     /* is_turned: weights lie otherwise than in x */
+    float *weights;                /* in cuDNN's order; NULL: those of x */
+};
+
+static bool pads_differ(const struct cnn_layer *l)
+{
+    return l->window.pad[0] != l->window.pad_end[0] || l->window.pad[1] != l->window.pad_end[1];
+}
+
+static size_t padded_bytes(const struct cnn_layer *l, uint32_t batch)
+{
+    const struct cnn_window *w = &l->window;
+    size_t h = (size_t)l->in.h + w->pad[0] + w->pad_end[0],
+           wide = (size_t)l->in.w + w->pad[1] + w->pad_end[1];
+    return pads_differ(l) ? batch * h * wide * l->in.c * sizeof(float) : 0;
+}
+
+/* The padded input is kept for the weights' gradient; its own gradient is made padded, too. */
+static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
+{
+    size_t padded = padded_bytes(l, setup->batch);
+
+    if (padded == 0) {
+        out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
+        return;
+    }
+    out->kept_bytes = padded;
+    out->back_work_bytes = l->wants_din ? padded : 0;
+}
+
+static void set_windows(const struct cnn_layer *l, uint32_t batch, struct conv *c)
+{
+    c->window = c->pad = cnn_cuda_window_of(l, batch);
+    c->is_padded = pads_differ(l);
+    if (!c->is_padded)
+        return;
+    c->pad.out = c->pad.in;
+    c->pad.out.h += l->window.pad[0] + l->window.pad_end[0];
+    c->pad.out.w += l->window.pad[1] + l->window.pad_end[1];
+    c->window.in = c->pad.out;
+    for (int d = 0; d < 2; d++)
+        c->window.pad[d] = c->window.pad_end[d] = 0;
+}
+
+static cudnnStatus_t describe_tensor(cudnnTensorDescriptor_t *t, struct cnn_cuda_shape s)
+{
+    cudnnStatus_t st = cudnnCreateTensorDescriptor(t);
+    return st != CUDNN_STATUS_SUCCESS ? st
+                                      : cudnnSetTensor4dDescriptor(*t, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT,
+                                                                   (int)s.n, (int)s.c, (int)s.h, (int)s.w);
+}
+
+static cudnnStatus_t describe(struct conv *c)
+{
+    const struct cnn_cuda_window *w = &c->window;
+    cudnnStatus_t st = describe_tensor(&c->in, w->in);
+
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = describe_tensor(&c->out, w->out);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnCreateFilterDescriptor(&c->weight);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnSetFilter4dDescriptor(c->weight, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, (int)w->out.c,
+                                        (int)(w->in.c / w->groups), w->kernel[0], w->kernel[1]);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnCreateConvolutionDescriptor(&c->conv);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnSetConvolution2dDescriptor(c->conv, w->pad[0], w->pad[1], w->stride[0], w->stride[1],
+                                             w->dilation[0], w->dilation[1], CUDNN_CROSS_CORRELATION,
+                                             CUDNN_DATA_FLOAT);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnSetConvolutionGroupCount(c->conv, (int)w->groups);
+    return st == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionMathType(c->conv, CUDNN_FMA_MATH) : st;
+}
+
+/* The first of what the library names, best first, that it has, that sums in one order, in float32 proper and
+ * with no more workspace than there is. st: of the call that named them. */
+#define TAKE_BEST(into, st, found, n)                                                                        \
+    do {                                                                                                     \
+        (into) = (struct product){.is_own = true};                                                           \
+        for (int i_ = (n); (st) == CUDNN_STATUS_SUCCESS && i_-- > 0;)                                        \
+            if ((found)[i_].status == CUDNN_STATUS_SUCCESS && (found)[i_].memory <= CNN_CUDA_WORKSPACE &&    \
+                (found)[i_].determinism == CUDNN_DETERMINISTIC && (found)[i_].mathType == CUDNN_FMA_MATH)    \
+                (into) = (struct product){false, (int)(found)[i_].algo, (found)[i_].memory};                 \
+    } while (0)
+#define MOST_ALGORITHMS 16
+
+static void choose_forward(struct cnn_cuda *d, struct conv *c)
+{
+    cudnnConvolutionFwdAlgoPerf_t found[MOST_ALGORITHMS];
+    int n = 0;
+    cudnnStatus_t st = cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out,
+                                                              MOST_ALGORITHMS, &n, found);
+    TAKE_BEST(c->forward, st, found, n);
+}
+
+static void choose_back_data(struct cnn_cuda *d, struct conv *c)
+{
+    cudnnConvolutionBwdDataAlgoPerf_t found[MOST_ALGORITHMS];
+    int n = 0;
+    cudnnStatus_t st = cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
+                                                                   MOST_ALGORITHMS, &n, found);
+    TAKE_BEST(c->back_data, st, found, n);
+}
+
+static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
+{
+    cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_ALGORITHMS];
+    int n = 0;
+    cudnnStatus_t st = cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv,
+                                                                     c->weight, MOST_ALGORITHMS, &n, found);
+    TAKE_BEST(c->back_weights, st, found, n);
+}
+
+static void use_workspace(struct cnn_cuda *d, const struct product *p)
+{
+    if (p->workspace > d->workspace_bytes)
+        d->workspace_bytes = p->workspace;
+}
+
+static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const struct cnn_layer *p = l->plan;
+
+    set_windows(p, d->batch, c);
+    int rc = cnn_cuda_check_dnn(describe(c), ": describing it", l, err);
+    if (rc < 0)
+        return rc;
+    choose_forward(d, c);
+    use_workspace(d, &c->forward);
+    if (p->wants_din) {
+        choose_back_data(d, c);
+        use_workspace(d, &c->back_data);
+    }
+    if (p->trains) {
+        choose_back_weights(d, c);
+        use_workspace(d, &c->back_weights);
+    }
+    c->is_turned = p->weight_shape[1] > 1 && p->weight_shape[2] * p->weight_shape[3] > 1;
+    return c->is_turned ? cnn_cuda_alloc(d, p->n_weights * sizeof(float), &c->weights, err) : 0;
+}
+
+static void destroy(struct cnn_cuda_layer *l)
+{
+    struct conv *c = l->state;
+
+    if (c->in != NULL)
+        cudnnDestroyTensorDescriptor(c->in);
+    if (c->out != NULL)
+        cudnnDestroyTensorDescriptor(c->out);
+    if (c->weight != NULL)
+        cudnnDestroyFilterDescriptor(c->weight);
+    if (c->conv != NULL)
+        cudnnDestroyConvolutionDescriptor(c->conv);
+}
+
+static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, const float *weights,
+                       struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const float one = 1, zero = 0;
+
+    if (c->forward.is_own)
+        return cnn_cuda_check(cu_conv(d->compute, c->window, in, weights, l->out), ": forward", l, err);
+    return cnn_cuda_check_dnn(cudnnConvolutionForward(d->dnn, &one, c->in, in, c->weight, weights, c->conv,
+                                                      (cudnnConvolutionFwdAlgo_t)c->forward.algorithm,
+                                                      d->workspace, c->forward.workspace, &zero, c->out,
+                                                      l->out),
+                              ": forward", l, err);
+}
+
+static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *weights, float *din,
+                         struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const float one = 1, zero = 0;
+
+    if (c->back_data.is_own)
+        return cnn_cuda_check(cu_conv_back_data(d->compute, c->window, weights, l->dout, din), ": backward",
+                              l, err);
+    return cnn_cuda_check_dnn(
+        cudnnConvolutionBackwardData(d->dnn, &one, c->weight, weights, c->out, l->dout, c->conv,
+                                     (cudnnConvolutionBwdDataAlgo_t)c->back_data.algorithm, d->workspace,
+                                     c->back_data.workspace, &zero, c->in, din),
+        ": backward", l, err);
+}
+
+static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, float *dweights,
+                            struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const float one = 1, zero = 0;
+
+    if (c->back_weights.is_own)
+        return cnn_cuda_check(cu_conv_back_weights(d->compute, c->window, in, l->dout, dweights),
+                              ": backward", l, err);
+    return cnn_cuda_check_dnn(
+        cudnnConvolutionBackwardFilter(d->dnn, &one, c->in, in, c->out, l->dout, c->conv,
+                                       (cudnnConvolutionBwdFilterAlgo_t)c->back_weights.algorithm,
+                                       d->workspace, c->back_weights.workspace, &zero, c->weight, dweights),
+        ": backward", l, err);
+}
+
+/* The weights as the products read them. */
+static const float *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    const struct conv *c = l->state;
+    return c->is_turned ? c->weights : d->x + l->plan->weight_at;
+}
+
+static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const struct cnn_layer *p = l->plan;
+    const uint32_t deep = (uint32_t)p->weight_shape[1],
+                   taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
+    cudaError_t e = cudaSuccess;
+
+    if (c->is_turned)
+        e = cu_turn(d->compute, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
+    if (e == cudaSuccess && c->is_padded)
+        e = cu_pad(d->compute, c->pad, l->in[0], l->kept);
+    int rc = cnn_cuda_check(e, ": forward", l, err);
+    if (rc == 0)
+        rc = run_forward(d, l, c->is_padded ? l->kept : l->in[0], weights_of(d, l), err);
+    if (rc < 0 || p->n_biases == 0)
+        return rc;
+    return cnn_cuda_check(cu_bias(d->compute, cnn_cuda_count(d, p->out), p->out.c, d->x + p->bias_at, l->out),
+                          ": forward", l, err);
+}
+
+static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct conv *c = l->state;
+    const struct cnn_layer *p = l->plan;
+    const uint32_t deep = (uint32_t)p->weight_shape[1],
+                   taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
+    float *dweights = c->is_turned ? d->turned : d->g + p->weight_at;
+    int rc = run_back_weights(d, l, c->is_padded ? l->kept : l->in[0], dweights, err);
+    cudaError_t e = cudaSuccess;
+
+    if (rc < 0)
+        return rc;
+    if (c->is_turned)
+        e = cu_turn(d->compute, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
+    if (e == cudaSuccess && p->n_biases > 0)
+        e = cu_bias_back(d->compute, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout, d->part,
+                         d->g + p->bias_at);
+    return cnn_cuda_check(e, ": backward", l, err);
+}
+
+static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct conv *c = l->state;
+    int rc = l->plan->trains ? back_weights(d, l, err) : 0;
+
+    if (rc < 0 || l->din[0] == NULL)
+        return rc;
+    rc = run_back_data(d, l, weights_of(d, l), c->is_padded ? l->back_work : l->din[0], err);
+    if (rc < 0 || !c->is_padded)
+        return rc;
+    return cnn_cuda_check(cu_crop(d->compute, c->pad, l->back_work, l->din[0]), ": backward", l, err);
+}
+
+const struct cnn_cuda_kind cnn_cuda_conv = {sizeof(struct conv), needs, create, destroy, forward, backward};

@@ -1,0 +1,499 @@
+/* cuda.c: makes a net's part on the device, and puts its steps into the stream. */
+#include "nets/cuda/cuda.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nets/cuda/module.h"
+
+static const struct cnn_cuda_kind *const kinds[] = {
+    [CNN_CONV] = &cnn_cuda_conv,
+    [CNN_MAXPOOL] = &cnn_cuda_maxpool,
+    [CNN_RELU] = &cnn_cuda_activation,
+    [CNN_FC] = &cnn_cuda_fc,
+    [CNN_AVGPOOL] = &cnn_cuda_avgpool,
+    [CNN_GLOBAL_AVGPOOL] = &cnn_cuda_avgpool,
+    [CNN_DROPOUT] = &cnn_cuda_dropout,
+    [CNN_LRN] = &cnn_cuda_lrn,
+    [CNN_BATCHNORM] = &cnn_cuda_batchnorm,
+    [CNN_CONCAT] = &cnn_cuda_concat,
+    [CNN_ADD] = &cnn_cuda_add,
+    [CNN_GLOBAL_MAXPOOL] = &cnn_cuda_maxpool,
+    [CNN_LEAKY_RELU] = &cnn_cuda_activation,
+    [CNN_RELU6] = &cnn_cuda_activation,
+    [CNN_SIGMOID] = &cnn_cuda_activation,
+    [CNN_TANH] = &cnn_cuda_activation,
+};
+
+static int probe(enum cnn_precision precision, struct ps_error *err)
+{
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+
+    (void)precision;
+    if (e != cudaSuccess || n == 0)
+        return ps_fail(err, -ENOTSUP, "backend 'cuda': no CUDA device: %s",
+                       e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
+    return 0;
+}
+
+static uint64_t memory_limit(void)
+{
+    size_t left = 0, all = 0;
+    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
+static size_t value_bytes(enum cnn_precision precision)
+{
+    (void)precision;
+    return sizeof(float);
+}
+
+/* What is needed beside the arena, worked out from the plan alone. */
+struct sizes {
+    size_t largest_conv, turned, part, stats, losses, state;
+};
+
+static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch)
+{
+    struct sizes s = {0};
+
+    for (size_t i = 0; i < p->n_layers; i++) {
+        const struct cnn_layer *l = &p->layers[i];
+        uint64_t rows = (uint64_t)batch * l->out.h * l->out.w;
+        size_t part = (size_t)cnn_cuda_slices(rows, l->out.c) * 2 * l->out.c * sizeof(double);
+        s.losses += cnn_is_loss(l);
+        s.stats += 2 * l->n_buffers;
+        if (l->weight_dims > 0 && part > s.part)
+            s.part = part;
+        if (l->spec->kind == CNN_BATCHNORM)
+            s.state += 5 * l->in.c * sizeof(float);
+        if (l->spec->kind != CNN_CONV)
+            continue;
+        s.turned += l->n_weights * sizeof(float);
+        if (l->n_weights > s.largest_conv)
+            s.largest_conv = l->n_weights;
+    }
+    return s;
+}
+
+static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
+                 struct ps_error *err)
+{
+    const struct cnn_plan *p = setup->plan;
+    struct sizes s = sizes_of(p, setup->batch);
+
+    (void)err;
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (!cnn_is_loss(&p->layers[i]))
+            kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
+    *own_bytes = s.turned + s.largest_conv * sizeof(float) + s.part + s.stats * sizeof(double) + s.state +
+                 cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
+                 (s.losses * sizeof(struct cnn_cuda_row) + sizeof(uint16_t)) * setup->batch +
+                 p->model->channels * 256 * sizeof(float);
+    if (s.turned > 0)
+        *own_bytes += CNN_CUDA_WORKSPACE;
+    return 0;
+}
+
+static void wait_for_all(struct cnn_cuda *d)
+{
+    if (d->compute != NULL)
+        cudaStreamSynchronize(d->compute);
+    if (d->down != NULL)
+        cudaStreamSynchronize(d->down);
+}
+
+static void destroy(void *state)
+{
+    struct cnn_cuda *d = state;
+
+    wait_for_all(d);
+    for (size_t i = 0; d->layers != NULL && i < d->plan->n_layers; i++) {
+        struct cnn_cuda_layer *l = &d->layers[i];
+        if (l->state != NULL && l->kind->destroy != NULL)
+            l->kind->destroy(l);
+        free(l->state);
+    }
+    for (size_t i = 0; i < d->n_buckets; i++) {
+        if (d->buckets[i].ready != NULL)
+            cudaEventDestroy(d->buckets[i].ready);
+        if (d->buckets[i].arrived != NULL)
+            cudaEventDestroy(d->buckets[i].arrived);
+    }
+    if (d->dnn != NULL)
+        cudnnDestroy(d->dnn);
+    if (d->blas != NULL)
+        cublasDestroy(d->blas);
+    for (size_t i = 0; i < d->n_blocks; i++)
+        d->blocks[i].is_pinned ? cudaFreeHost(d->blocks[i].at) : cudaFree(d->blocks[i].at);
+    if (d->down != NULL)
+        cudaStreamDestroy(d->down);
+    if (d->compute != NULL)
+        cudaStreamDestroy(d->compute);
+    free(d->blocks);
+    free(d->buckets);
+    free(d->layers);
+    free(d->z);
+    free(d);
+}
+
+static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
+{
+    int rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->compute, cudaStreamNonBlocking), "making a stream",
+                            NULL, err);
+    if (rc == 0)
+        rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->down, cudaStreamNonBlocking), "making a stream",
+                            NULL, err);
+    if (rc == 0)
+        rc = cnn_cuda_check_dnn(cudnnCreate(&d->dnn), "starting", NULL, err);
+    if (rc == 0)
+        rc = cnn_cuda_check_dnn(cudnnSetStream(d->dnn, d->compute), "starting", NULL, err);
+    if (rc == 0)
+        rc = cnn_cuda_check_blas(cublasCreate(&d->blas), "starting", NULL, err);
+    if (rc == 0)
+        rc = cnn_cuda_check_blas(cublasSetStream(d->blas, d->compute), "starting", NULL, err);
+    return rc == 0
+               ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, CUBLAS_PEDANTIC_MATH), "starting", NULL, err)
+               : rc;
+}
+
+static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, struct ps_error *err)
+{
+    const struct cnn_plan *p = d->plan;
+    struct sizes s = sizes_of(p, d->batch);
+    size_t vector = p->n_floats * sizeof(float), labels = d->batch * sizeof(uint16_t);
+    size_t images = cnn_shape_count(cnn_image_shape(p)) * d->batch * sizeof(float);
+    size_t rows = s.losses * d->batch * sizeof(struct cnn_cuda_row),
+           table = p->model->channels * 256 * sizeof(float);
+    const struct {
+        void *device, *host; /* where the pointer goes; NULL: there is none */
+        size_t bytes;
+    } all[] = {
+        {&d->arena, NULL, memory->arena_bytes},
+        {&d->x, &d->host.x, vector},
+        {&d->g, &d->host.g, vector},
+        {&d->turned, NULL, s.largest_conv * sizeof(float)},
+        {&d->part, NULL, s.part},
+        {&d->stats, &d->host.stats, s.stats * sizeof(double)},
+        {&d->images, &d->host.images, images},
+        {&d->value_of, &d->host.value_of, table},
+        {&d->labels, &d->host.labels, labels},
+        {&d->step, &d->host.step, sizeof *d->step},
+        {&d->rows, &d->host.rows, rows},
+        {NULL, &d->host.logits, (size_t)d->batch * p->model->classes * sizeof(float)},
+    };
+    int rc = 0;
+
+    d->n_losses = s.losses;
+    d->n_stats = s.stats;
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
+        if (all[i].device != NULL)
+            rc = cnn_cuda_alloc(d, all[i].bytes, all[i].device, err);
+        if (rc == 0 && all[i].host != NULL)
+            rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
+    }
+    d->own_bytes = 0; /* counted from here on: the arena, x and g are counted by others */
+    /* Buffers and what is frozen have no gradient; nobody writes there again. */
+    return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
+                   : rc;
+}
+
+static void bind_places(struct cnn_cuda *d, const struct cnn_memory *memory)
+{
+    d->seen = cnn_place(d->arena, memory->value_at[0]);
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        struct cnn_cuda_layer *l = &d->layers[i];
+        const struct cnn_layer_places *at = &memory->layers[i];
+        l->plan = &d->plan->layers[i];
+        l->kind = cnn_is_loss(l->plan) ? NULL : kinds[l->plan->spec->kind];
+        l->out = cnn_place(d->arena, memory->value_at[i + 1]);
+        l->dout = cnn_place(d->arena, memory->gradient_at[i + 1]);
+        l->kept = cnn_place(d->arena, at->kept_at);
+        l->work = cnn_place(d->arena, at->work_at);
+        l->back_work = cnn_place(d->arena, at->back_work_at);
+        for (uint32_t k = 0; k < l->plan->n_inputs; k++) {
+            l->in[k] = cnn_place(d->arena, memory->value_at[l->plan->inputs[k].value]);
+            l->din[k] = cnn_place(d->arena, at->din_at[k]);
+            l->sum[k] = cnn_place(d->arena, at->sum_at[k]);
+        }
+    }
+}
+
+static int create_layers(struct cnn_cuda *d, struct ps_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
+        struct cnn_cuda_layer *l = &d->layers[i];
+        if (l->kind == NULL)
+            continue;
+        if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
+            return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+        rc = l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
+    }
+    if (rc == 0)
+        rc = cnn_cuda_alloc(d, d->workspace_bytes, &d->workspace, err);
+    if (rc == 0)
+        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "starting", NULL, err);
+    return rc;
+}
+
+static int create(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
+                  struct ps_error *err)
+{
+    struct cnn_cuda *d = calloc(1, sizeof *d);
+    int rc;
+
+    if (d == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for the cuda backend");
+    d->plan = setup->plan;
+    d->batch = setup->batch;
+    d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
+    d->z = calloc(2 * (size_t)d->plan->model->classes, sizeof *d->z);
+    if (d->layers == NULL || d->z == NULL)
+        rc = ps_fail(err, -ENOMEM, "no memory for the cuda backend");
+    else
+        rc = create_libraries(d, err);
+    if (rc == 0)
+        rc = create_memory(d, memory, err);
+    if (rc == 0) {
+        bind_places(d, memory);
+        rc = create_layers(d, err);
+    }
+    if (rc == 0)
+        rc = cnn_cuda_cut_buckets(d, err);
+    if (rc < 0)
+        destroy(d);
+    else
+        *state = d;
+    return rc;
+}
+
+static size_t own_bytes(const void *state)
+{
+    return ((const struct cnn_cuda *)state)->own_bytes;
+}
+
+static int forward(struct cnn_cuda *d, struct ps_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
+        struct cnn_cuda_layer *l = &d->layers[i];
+        if (l->kind != NULL && (d->is_training || l->plan->is_scored))
+            rc = l->kind->forward(d, l, err);
+    }
+    return rc;
+}
+
+/* Loss number `number` of the model. wants_gradient: of its logits. */
+static int run_loss(struct cnn_cuda *d, const struct cnn_cuda_layer *l, size_t number, bool wants_gradient,
+                    struct ps_error *err)
+{
+    const struct cnn_cuda_loss p = {d->plan->model->classes, l->sum[0] != NULL,
+                                    wants_gradient ? d->label_smoothing : 0, cnn_loss_weight(l->plan) / d->n};
+    return cnn_cuda_check(cu_loss(d->compute, p, d->n, l->in[0], d->labels, wants_gradient ? l->din[0] : NULL,
+                                  d->rows + number * d->batch),
+                          ": loss", l, err);
+}
+
+static int add_parts(struct cnn_cuda *d, const struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    int rc = 0;
+
+    for (uint32_t k = 0; k < l->plan->n_inputs && rc == 0; k++)
+        if (l->sum[k] != NULL)
+            rc = cnn_cuda_check(cu_add(d->compute, cnn_cuda_count(d, l->plan->inputs[k].shape), l->sum[k],
+                                       l->din[k], l->sum[k]),
+                                ": backward", l, err);
+    return rc;
+}
+
+/* *loss: losses that lie before layer b->end; then before b->first. */
+static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, size_t *loss,
+                       struct ps_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = b->end; i-- > b->first && rc == 0;) {
+        struct cnn_cuda_layer *l = &d->layers[i];
+        if (l->kind == NULL)
+            rc = run_loss(d, l, --*loss, true, err);
+        else if (cnn_goes_back(l->plan)) {
+            rc = l->kind->backward(d, l, err);
+            if (rc == 0)
+                rc = add_parts(d, l, err);
+        }
+    }
+    return rc;
+}
+
+/* Rows of losses and statistics, behind everything. */
+static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
+{
+    cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
+                                    cudaMemcpyDeviceToHost, d->compute);
+    if (e == cudaSuccess && d->is_training && d->n_stats > 0)
+        e = cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats, cudaMemcpyDeviceToHost,
+                            d->compute);
+    return cnn_cuda_check(e, "fetching the loss", NULL, err);
+}
+
+/* The weighted mean of a loss's rows, summed in the order of the images. */
+static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_layer *l, size_t number,
+                                 uint32_t n)
+{
+    const struct cnn_cuda_row *rows = d->host.rows + number * d->batch;
+    struct cnn_score s = {0};
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        sum += rows[i].loss;
+        s.n_correct += rows[i].rank == 0;
+        s.n_correct_5 += rows[i].rank < 5;
+    }
+    s.loss = cnn_loss_weight(l) * (sum / n);
+    return s;
+}
+
+static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
+{
+    size_t loss = d->n_losses;
+    int rc = cnn_cuda_send_step(d, call->draw, err);
+
+    if (rc == 0)
+        rc = cnn_cuda_send_batch(d, call->batch, err);
+    if (rc == 0)
+        rc = cnn_cuda_send_vector(d, call->x, err);
+    if (rc == 0)
+        rc = forward(d, err);
+    for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
+        rc = back_bucket(d, &d->buckets[i], &loss, err);
+        if (rc == 0)
+            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
+    }
+    return rc == 0 ? fetch_scores(d, d->n_losses, err) : rc;
+}
+
+static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                    struct ps_error *err)
+{
+    struct cnn_cuda *d = state;
+    struct cnn_score sum = {0};
+    size_t loss = 0;
+
+    d->is_training = true;
+    d->n = d->batch;
+    d->label_smoothing = call->label_smoothing;
+    int rc = put_gradient(d, call, err);
+    for (size_t i = 0; i < d->n_buckets && rc == 0; i++)
+        rc = cnn_cuda_hand_out_bucket(d, &d->buckets[i], call, err);
+    if (rc == 0)
+        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
+    if (rc < 0) {
+        wait_for_all(d); /* pinned memory is the next call's */
+        return rc;
+    }
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        if (d->layers[i].kind != NULL)
+            continue;
+        struct cnn_score s = score_of(d, &d->plan->layers[i], loss++, d->n);
+        sum.loss += s.loss;
+        if (i == d->plan->main_loss) {
+            sum.n_correct = s.n_correct;
+            sum.n_correct_5 = s.n_correct_5;
+        }
+    }
+    *out = sum;
+    return 0;
+}
+
+static void predict(struct cnn_cuda *d, uint32_t n, const struct cnn_predictions *out)
+{
+    uint32_t classes = d->plan->model->classes;
+
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < classes; k++)
+            d->z[k] = (double)d->host.logits[(size_t)i * classes + k];
+        cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
+    }
+}
+
+static int put_score(struct cnn_cuda *d, const float *x, const struct cnn_batch *batch, bool wants_logits,
+                     struct ps_error *err)
+{
+    const struct cnn_cuda_layer *main_loss = &d->layers[d->plan->main_loss];
+    int rc = cnn_cuda_send_batch(d, batch, err);
+
+    if (rc == 0)
+        rc = cnn_cuda_send_vector(d, x, err);
+    if (rc == 0)
+        rc = forward(d, err);
+    if (rc == 0)
+        rc = run_loss(d, main_loss, 0, false, err);
+    if (rc == 0 && wants_logits)
+        rc = cnn_cuda_check(cudaMemcpyAsync(d->host.logits, main_loss->in[0],
+                                            (size_t)batch->n * d->plan->model->classes * sizeof(float),
+                                            cudaMemcpyDeviceToHost, d->compute),
+                            "fetching the outputs", NULL, err);
+    if (rc == 0)
+        rc = fetch_scores(d, 1, err);
+    return rc;
+}
+
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
+{
+    struct cnn_cuda *d = state;
+    bool wants_logits = out->classes != NULL || out->probabilities != NULL;
+
+    d->is_training = false;
+    d->n = batch->n;
+    int rc = put_score(d, x, batch, wants_logits, err);
+    if (rc == 0)
+        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a score", NULL, err);
+    if (rc < 0) {
+        wait_for_all(d);
+        return rc;
+    }
+    *score = score_of(d, &d->plan->layers[d->plan->main_loss], 0, batch->n);
+    if (wants_logits)
+        predict(d, batch->n, out);
+    return 0;
+}
+
+static void update_buffers(void *state, float *x)
+{
+    const struct cnn_cuda *d = state;
+    const double *stats = d->host.stats;
+
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
+        const struct cnn_layer *l = &d->plan->layers[i];
+        for (uint32_t c = 0; c < l->n_buffers; c++)
+            cnn_batchnorm_move(l, c, stats[c], stats[l->n_buffers + c], (size_t)d->batch * l->in.h * l->in.w,
+                               x);
+        stats += 2 * l->n_buffers;
+    }
+}
+
+const struct cnn_cuda_module cnn_cuda_module = {
+    PSD_VERSION,
+    sizeof(struct cnn_backend),
+    {
+        .name = "cuda",
+        .memory = CNN_HOST,
+        .precisions = 1 << CNN_FLOAT32,
+        .probe = probe,
+        .memory_limit = memory_limit,
+        .value_bytes = value_bytes,
+        .needs = needs,
+        .create = create,
+        .destroy = destroy,
+        .own_bytes = own_bytes,
+        .score = score,
+        .gradient = gradient,
+        .update_buffers = update_buffers,
+    },
+};

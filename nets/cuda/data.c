@@ -1,0 +1,136 @@
+/* data.c: vectors, batches and gradients on their way between host and device. */
+#include "nets/cuda/cuda.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Floats of x that are copied to pinned memory while those before travel. */
+#define CHUNK (1u << 20)
+/* Floats of g that are worth a copy of their own. */
+#define BUCKET (1u << 18)
+
+static cudaError_t up(struct cnn_cuda *d, void *to, const void *from, size_t bytes)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->compute);
+}
+
+int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err)
+{
+    cudaError_t e = cudaSuccess;
+
+    for (uint64_t at = 0; at < d->plan->n_floats && e == cudaSuccess; at += CHUNK) {
+        uint64_t left = d->plan->n_floats - at, n = left < CHUNK ? left : CHUNK;
+        memcpy(d->host.x + at, x + at, n * sizeof *x);
+        e = up(d, d->x + at, d->host.x + at, n * sizeof *x);
+    }
+    return cnn_cuda_check(e, "sending x", NULL, err);
+}
+
+int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err)
+{
+    struct cnn_philox_key key = cnn_dropout_key(draw->seed);
+
+    *d->host.step = (struct cnn_cuda_step){draw->step, {key.v[0], key.v[1]}};
+    return cnn_cuda_check(up(d, d->step, d->host.step, sizeof *d->step), "sending the step", NULL, err);
+}
+
+/* Bytes are looked up as they are laid out; floats are only turned, or lie right. */
+static cudaError_t place_images(struct cnn_cuda *d, const struct cnn_batch *batch)
+{
+    struct cnn_shape s = cnn_image_shape(d->plan);
+    size_t n = cnn_shape_count(s) * batch->n, places = (size_t)s.h * s.w;
+    float *out = d->seen;
+    cudaError_t e;
+
+    if (batch->pixels == CNN_PIXELS_BYTE) {
+        memcpy(d->host.value_of, batch->value_of, s.c * sizeof batch->value_of[0]);
+        e = up(d, d->value_of, d->host.value_of, s.c * sizeof batch->value_of[0]);
+        return e != cudaSuccess ? e
+                                : cu_bytes(d->compute, n, s.c, (uint32_t)places, batch->is_hwc, d->images,
+                                           d->value_of, out);
+    }
+    if (batch->is_hwc || s.c == 1 || places == 1)
+        return cudaMemcpyAsync(out, d->images, n * sizeof *out, cudaMemcpyDeviceToDevice, d->compute);
+    return cu_turn(d->compute, n, s.c, (uint32_t)places, d->images, out);
+}
+
+int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err)
+{
+    size_t n = cnn_shape_count(cnn_image_shape(d->plan)) * batch->n;
+    size_t bytes = n * (batch->pixels == CNN_PIXELS_BYTE ? 1 : sizeof(float));
+
+    memcpy(d->host.images, batch->images, bytes);
+    memcpy(d->host.labels, batch->labels, batch->n * sizeof *batch->labels);
+    cudaError_t e = up(d, d->images, d->host.images, bytes);
+    if (e == cudaSuccess)
+        e = up(d, d->labels, d->host.labels, batch->n * sizeof *batch->labels);
+    if (e == cudaSuccess)
+        e = place_images(d, batch);
+    return cnn_cuda_check(e, "sending a batch", NULL, err);
+}
+
+static uint64_t floats_of(const struct cnn_layer *l)
+{
+    return l->n_weights + l->n_biases + 2 * l->n_buffers;
+}
+
+static uint64_t bucket_floats(const struct cnn_cuda *d, const struct cnn_cuda_bucket *b)
+{
+    uint64_t n = 0;
+
+    for (size_t i = b->first; i < b->end; i++)
+        n += floats_of(&d->plan->layers[i]);
+    return n;
+}
+
+int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
+{
+    uint64_t n = bucket_floats(d, b), at = d->plan->layers[b->first].weight_at;
+    cudaError_t e = cudaEventRecord(b->ready, d->compute);
+
+    if (e == cudaSuccess)
+        e = cudaStreamWaitEvent(d->down, b->ready, 0);
+    if (e == cudaSuccess && n > 0)
+        e = cudaMemcpyAsync(d->host.g + at, d->g + at, n * sizeof *d->g, cudaMemcpyDeviceToHost, d->down);
+    if (e == cudaSuccess)
+        e = cudaEventRecord(b->arrived, d->down);
+    return cnn_cuda_check(e, "fetching g", NULL, err);
+}
+
+int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,
+                             const struct cnn_gradient_call *call, struct ps_error *err)
+{
+    uint64_t at = d->plan->layers[b->first].weight_at;
+    int rc = cnn_cuda_check(cudaEventSynchronize(b->arrived), "waiting for g", NULL, err);
+
+    if (rc < 0)
+        return rc;
+    memcpy(call->g + at, d->host.g + at, bucket_floats(d, b) * sizeof *d->g);
+    for (size_t i = b->end; i-- > b->first;)
+        if (!cnn_is_loss(&d->plan->layers[i]))
+            cnn_tell_ready(call, &d->plan->layers[i]);
+    return 0;
+}
+
+int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err)
+{
+    const unsigned flags = cudaEventDisableTiming;
+
+    d->buckets = calloc(d->plan->n_layers, sizeof *d->buckets);
+    if (d->buckets == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for the cuda backend");
+    for (size_t end = d->plan->n_layers; end > 0;) {
+        struct cnn_cuda_bucket *b = &d->buckets[d->n_buckets++];
+        *b = (struct cnn_cuda_bucket){.first = end, .end = end};
+        while (b->first > 0 && bucket_floats(d, b) < BUCKET)
+            b->first--;
+        end = b->first;
+        cudaError_t e = cudaEventCreateWithFlags(&b->ready, flags);
+        if (e == cudaSuccess)
+            e = cudaEventCreateWithFlags(&b->arrived, flags);
+        if (e != cudaSuccess)
+            return cnn_cuda_check(e, "making events", NULL, err);
+    }
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* launch.h: the kernels of kernels.cuh as C calls them. Each puts its work into the stream and returns at
+ * once; pointers are of the device. Sums of channels need room for partial sums: cnn_cuda_slices says how
+ * many. Private to nets/cuda. */
+#ifndef CNN_CUDA_LAUNCH_H
+#define CNN_CUDA_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#include "nets/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Slices of that many rows of c channels; each leaves 2 c doubles. */
+static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
+{
+    uint64_t tiles = (c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, room = 512 / tiles + 1,
+             wanted = (rows + 63) / 64;
+    return (uint32_t)(wanted < room ? wanted : room);
+}
+
+typedef cudaStream_t cu_stream;
+cudaError_t cu_turn(cu_stream s, uint64_t n, uint32_t a, uint32_t b, const float *in, float *out);
+cudaError_t cu_bytes(cu_stream s, uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const uint8_t *in,
+                     const float *value_of, float *out);
+cudaError_t cu_pad(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
+cudaError_t cu_crop(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
+cudaError_t cu_copy_channels(cu_stream s, uint64_t rows, uint32_t c, const float *in, uint32_t in_stride,
+                             float *out, uint32_t out_stride);
+cudaError_t cu_add(cu_stream s, uint64_t n, const float *a, const float *b, float *out);
+cudaError_t cu_bias(cu_stream s, uint64_t n, uint32_t c, const float *bias, float *x);
+cudaError_t cu_bias_back(cu_stream s, uint64_t rows, uint32_t c, const float *dout, double *part,
+                         float *dbias);
+cudaError_t cu_activate(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope, const float *in,
+                        float *out);
+cudaError_t cu_activate_back(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope,
+                             const float *out, const float *dout, float *din);
+cudaError_t cu_dropout(cu_stream s, struct cnn_cuda_dropout p, const struct cnn_cuda_step *step,
+                       const float *in, float *out);
+cudaError_t cu_maxpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out, uint16_t *best);
+cudaError_t cu_maxpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, const uint16_t *best,
+                            float *din);
+cudaError_t cu_avgpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
+cudaError_t cu_avgpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, float *din);
+cudaError_t cu_lrn(cu_stream s, struct cnn_cuda_lrn p, const float *in, float *norm, float *out);
+cudaError_t cu_lrn_back(cu_stream s, struct cnn_cuda_lrn p, const float *in, const float *norm,
+                        const float *dout, float *din);
+/* By the batch's own statistics, which go to stats; then by those in `used`. */
+cudaError_t cu_norm_measure(cu_stream s, struct cnn_cuda_norm p, const float *in, double *part, double *stats,
+                            float *used);
+cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *mean, const float *variance,
+                            float *used);
+cudaError_t cu_norm(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
+                    const float *shift, const float *in, float *out);
+/* coefficients: room for 3 c floats. din NULL: not wanted. */
+cudaError_t cu_norm_back(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
+                         const float *in, const float *dout, double *part, float *coefficients, float *dscale,
+                         float *dshift, float *din);
+cudaError_t cu_loss(cu_stream s, struct cnn_cuda_loss p, uint32_t images, const float *logits,
+                    const uint16_t *labels, float *dz, struct cnn_cuda_row *rows);
+cudaError_t cu_conv(cu_stream s, struct cnn_cuda_window w, const float *in, const float *weight, float *out);
+cudaError_t cu_conv_back_data(cu_stream s, struct cnn_cuda_window w, const float *weight, const float *dout,
+                              float *din);
+cudaError_t cu_conv_back_weights(cu_stream s, struct cnn_cuda_window w, const float *in, const float *dout,
+                                 float *dweight);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+/* loader.c: the table's row for cuda. Loads the module when somebody asks for the backend, since that costs
+ * tenths of a second and some 200 MB of memory. The program's run path says where it lies. */
+#include "nets/cuda/module.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const struct cnn_cuda_module *module; /* NULL: there is none */
+static struct ps_error why;
+
+static void load(void)
+{
+    void *library = dlopen(CNN_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    if (library == NULL) {
+        ps_fail(&why, 0,
+                "backend 'cuda' needs " CNN_CUDA_LIBRARY
+                ", which psd builds where CUDA and cuDNN are there: %.300s",
+                dlerror());
+        return;
+    }
+    const struct cnn_cuda_module *found = dlsym(library, CNN_CUDA_SYMBOL);
+    if (found == NULL || strcmp(found->version, PSD_VERSION) != 0 ||
+        found->backend_bytes != sizeof found->backend)
+        ps_fail(&why, 0,
+                "backend 'cuda': " CNN_CUDA_LIBRARY
+                " is of another build than this program, which is " PSD_VERSION);
+    else
+        module = found;
+}
+
+static int probe(enum cnn_precision precision, struct ps_error *err)
+{
+    pthread_once(&once, load);
+    if (module == NULL)
+        return ps_fail(err, -ENOTSUP, "%s", why.text);
+    return module->backend.probe(precision, err);
+}
+
+/* net.c has probed before it calls any of these. */
+static uint64_t memory_limit(void)
+{
+    return module->backend.memory_limit();
+}
+
+static size_t value_bytes(enum cnn_precision precision)
+{
+    return module->backend.value_bytes(precision);
+}
+
+static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
+                 struct ps_error *err)
+{
+    return module->backend.needs(setup, out, own_bytes, err);
+}
+
+static int create(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
+                  struct ps_error *err)
+{
+    return module->backend.create(setup, memory, state, err);
+}
+
+static void destroy(void *state)
+{
+    module->backend.destroy(state);
+}
+
+static size_t own_bytes(const void *state)
+{
+    return module->backend.own_bytes(state);
+}
+
+static int score(void *state, const float *x, const struct cnn_batch *batch,
+                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
+{
+    return module->backend.score(state, x, batch, out, score, err);
+}
+
+static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                    struct ps_error *err)
+{
+    return module->backend.gradient(state, call, out, err);
+}
+
+static void update_buffers(void *state, float *x)
+{
+    module->backend.update_buffers(state, x);
+}
+
+const struct cnn_backend cnn_backend_cuda = {
+    .name = "cuda",
+    .memory = CNN_HOST,
+    .precisions = 1 << CNN_FLOAT32,
+    .probe = probe,
+    .memory_limit = memory_limit,
+    .value_bytes = value_bytes,
+    .needs = needs,
+    .create = create,
+    .destroy = destroy,
+    .own_bytes = own_bytes,
+    .score = score,
+    .gradient = gradient,
+    .update_buffers = update_buffers,
+};
