@@ -1,0 +1,210 @@
+// memory.cpp: memory of the device, and pinned memory of the host.
+#include <csignal>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sys/mman.h>
+
+#include "tests/cuda/standin.h"
+
+#if defined __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define POISON(p, n)   (void)0
+#define UNPOISON(p, n) (void)0
+#endif
+
+namespace standin
+{
+
+constexpr size_t SPACE = size_t(256) << 30, PAGE = 4096, ALIGN = 256;
+constexpr unsigned char AFTER_END = 0xa5;
+
+struct Block {
+    size_t bytes;        // as asked for
+    char *page;          // of its numbers
+    size_t mapped_bytes; // whole pages
+};
+
+// Pointers lie in [base, base + SPACE); their numbers `distance` away.
+static char *base;
+static ptrdiff_t distance;
+static size_t used, live_bytes, most_bytes = size_t(64) << 30;
+static std::map<char *, Block> blocks, pinned;
+
+void fail(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    fputs("stand-in: ", stderr);
+    vfprintf(stderr, format, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    abort();
+}
+
+static char *reserve()
+{
+    void *p = mmap(nullptr, SPACE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        fail("no address space");
+    return static_cast<char *>(p);
+}
+
+static void start()
+{
+    if (base != nullptr)
+        return;
+    base = reserve();
+    distance = reserve() - base;
+    if (const char *most = getenv("STANDIN_MEMORY_MIB"))
+        most_bytes = size_t(atoi(most)) << 20;
+}
+
+static bool is_device(const void *p)
+{
+    return base != nullptr && p >= base && p < base + SPACE;
+}
+
+// The block that p lies in; end(): none.
+static std::map<char *, Block>::iterator block_of(std::map<char *, Block> &all, const void *p)
+{
+    auto it = all.upper_bound(static_cast<char *>(const_cast<void *>(p)));
+    if (it == all.begin())
+        return all.end();
+    --it;
+    return p < it->first + it->second.bytes ? it : all.end();
+}
+
+void *numbers_at(const void *p, size_t bytes, const char *who)
+{
+    if (p == nullptr)
+        return nullptr;
+    bool on_device = is_device(p);
+    auto &all = on_device ? blocks : pinned;
+    auto it = block_of(all, p);
+    if (it == all.end())
+        fail(on_device ? "%s: %p is no live memory of the device" : "%s: %p is pageable memory of the host",
+             who, p);
+    char *at = static_cast<char *>(const_cast<void *>(p));
+    if (bytes > it->second.bytes - size_t(at - it->first))
+        fail("%s: %zu bytes at %p, of which %zu are left in its block", who, bytes, p,
+             it->second.bytes - size_t(at - it->first));
+    return on_device ? at + distance : at;
+}
+
+static void check_end(char *p, const Block &b)
+{
+    char *end = p + distance + b.bytes, *page_end = b.page + b.mapped_bytes;
+    UNPOISON(end, size_t(page_end - end));
+    for (; end < page_end; end++)
+        if (static_cast<unsigned char>(*end) != AFTER_END)
+            fail("a block of %zu bytes was written past its end", b.bytes);
+}
+
+} // namespace standin
+
+using namespace standin;
+
+extern "C" {
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    start();
+    if (is_capturing())
+        return error(cudaErrorStreamCaptureUnsupported);
+    size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN, mapped = (rounded + PAGE - 1) / PAGE * PAGE;
+    if (bytes == 0 || used + mapped + PAGE > SPACE || live_bytes + rounded > most_bytes)
+        return error(bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
+    char *page = base + used + distance, *p = base + used + (mapped - rounded);
+    if (mprotect(page, mapped, PROT_READ | PROT_WRITE) != 0)
+        return error(cudaErrorMemoryAllocation);
+    memset(p + distance, 0xff, bytes);
+    memset(p + distance + bytes, AFTER_END, rounded - bytes);
+    POISON(page, size_t(p + distance - page));
+    POISON(p + distance + bytes, rounded - bytes);
+    blocks[p] = {bytes, page, mapped};
+    used += mapped + PAGE;
+    live_bytes += rounded;
+    *out = p;
+    return cudaSuccess;
+}
+
+// A GPU would wait for work first. Who relies on that is wrong as soon as memory comes from a pool: here such
+// work finds the pages gone.
+cudaError_t cudaFree(void *p)
+{
+    if (p == nullptr)
+        return cudaSuccess;
+    auto it = blocks.find(static_cast<char *>(p));
+    if (it == blocks.end())
+        fail("cudaFree: %p is no live memory of the device", p);
+    check_end(it->first, it->second);
+    UNPOISON(it->second.page, it->second.mapped_bytes);
+    madvise(it->second.page, it->second.mapped_bytes, MADV_DONTNEED);
+    mprotect(it->second.page, it->second.mapped_bytes, PROT_NONE);
+    live_bytes -= (it->second.bytes + ALIGN - 1) / ALIGN * ALIGN;
+    blocks.erase(it);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    start();
+    *left = most_bytes - live_bytes;
+    *all = most_bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
+{
+    start();
+    if (is_capturing())
+        return error(cudaErrorStreamCaptureUnsupported);
+    size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *page = mmap(nullptr, mapped + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bytes == 0 || page == MAP_FAILED)
+        return error(bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
+    mprotect(static_cast<char *>(page) + mapped, PAGE, PROT_NONE);
+    memset(page, 0xff, bytes);
+    pinned[static_cast<char *>(page)] = {bytes, static_cast<char *>(page), mapped + PAGE};
+    *out = page;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    auto it = pinned.find(static_cast<char *>(p));
+    if (it == pinned.end())
+        fail("cudaFreeHost: %p is no pinned memory", p);
+    munmap(it->second.page, it->second.mapped_bytes);
+    pinned.erase(it);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    if (bytes == 0)
+        return cudaSuccess;
+    if (kind != cudaMemcpyDefault &&
+        (is_device(from) != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice) ||
+         is_device(to) != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)))
+        fail("cudaMemcpyAsync: the kind of copy is not what the pointers are");
+    void *t = numbers_at(to, bytes, "cudaMemcpyAsync"), *f = numbers_at(from, bytes, "cudaMemcpyAsync");
+    return put(stream, "cudaMemcpyAsync", [=] { memcpy(t, f, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    if (bytes == 0)
+        return cudaSuccess;
+    void *t = numbers_at(p, bytes, "cudaMemsetAsync");
+    return put(stream, "cudaMemsetAsync", [=] { memset(t, value, bytes); });
+}
+}

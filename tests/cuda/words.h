@@ -1,0 +1,23 @@
+// words.h: the words of CUDA in kernels.cuh, for g++.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <vector_types.h>
+
+#undef __global__
+#undef __device__
+#undef __shared__
+#define __global__
+#define __device__ static
+// One block runs at a time: its shared memory is a section of its own, which blocks.cpp fills anew.
+#define __shared__ static __attribute__((section("standin_shared")))
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+void standin_barrier();
+static inline void __syncthreads()
+{
+#ifndef STANDIN_NO_BARRIERS // a planted fault
+    standin_barrier();
+#endif
+}
