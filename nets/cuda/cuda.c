@@ -52,7 +52,7 @@ static size_t value_bytes(enum cnn_precision precision)
 
 /* What is needed beside the arena, worked out from the plan alone. */
 struct sizes {
-    size_t largest_conv, turned, part, stats, losses, state;
+    size_t largest_conv, turned, part, stats, losses, state, blas;
 };
 
 static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch)
@@ -67,6 +67,8 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch)
         s.stats += 2 * l->n_buffers;
         if (l->weight_dims > 0 && part > s.part)
             s.part = part;
+        if (l->spec->kind == CNN_FC)
+            s.blas = CNN_CUDA_BLAS_WORKSPACE;
         if (l->spec->kind == CNN_BATCHNORM)
             s.state += 5 * l->in.c * sizeof(float);
         if (l->spec->kind != CNN_CONV)
@@ -91,7 +93,7 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     *own_bytes = s.turned + s.largest_conv * sizeof(float) + s.part + s.stats * sizeof(double) + s.state +
                  cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
                  (s.losses * sizeof(struct cnn_cuda_row) + sizeof(uint16_t)) * setup->batch +
-                 p->model->channels * 256 * sizeof(float);
+                 p->model->channels * 256 * sizeof(float) + s.blas;
     if (s.turned > 0)
         *own_bytes += CNN_CUDA_WORKSPACE;
     return 0;
@@ -117,6 +119,8 @@ static void destroy(void *state)
         free(l->state);
     }
     for (size_t i = 0; i < d->n_buckets; i++) {
+        if (d->buckets[i].graph != NULL)
+            cudaGraphExecDestroy(d->buckets[i].graph);
         if (d->buckets[i].ready != NULL)
             cudaEventDestroy(d->buckets[i].ready);
         if (d->buckets[i].arrived != NULL)
@@ -178,6 +182,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->part, NULL, s.part},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
         {&d->images, &d->host.images, images},
+        {&d->blas_workspace, NULL, s.blas},
         {&d->value_of, &d->host.value_of, table},
         {&d->labels, &d->host.labels, labels},
         {&d->step, &d->host.step, sizeof *d->step},
@@ -195,6 +200,9 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
     d->own_bytes = 0; /* counted from here on: the arena, x and g are counted by others */
+    if (rc == 0 && s.blas > 0)
+        rc = cnn_cuda_check_blas(cublasSetWorkspace(d->blas, d->blas_workspace, s.blas), "starting", NULL,
+                                 err);
     /* Buffers and what is frozen have no gradient; nobody writes there again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
                    : rc;
@@ -311,16 +319,15 @@ static int add_parts(struct cnn_cuda *d, const struct cnn_cuda_layer *l, struct 
     return rc;
 }
 
-/* *loss: losses that lie before layer b->end; then before b->first. */
-static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, size_t *loss,
-                       struct ps_error *err)
+static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
 {
+    size_t loss = b->n_losses;
     int rc = 0;
 
     for (size_t i = b->end; i-- > b->first && rc == 0;) {
         struct cnn_cuda_layer *l = &d->layers[i];
         if (l->kind == NULL)
-            rc = run_loss(d, l, --*loss, true, err);
+            rc = run_loss(d, l, --loss, true, err);
         else if (cnn_goes_back(l->plan)) {
             rc = l->kind->backward(d, l, err);
             if (rc == 0)
@@ -328,6 +335,45 @@ static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, size
         }
     }
     return rc;
+}
+
+/* A bucket's part of a step, into the stream or the graph that it captures. */
+static int put_part(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
+{
+    int rc = b == d->buckets ? forward(d, err) : 0;
+    return rc == 0 ? back_bucket(d, b, err) : rc;
+}
+
+/* Nothing has run when it fails, and the part is put into the stream as it is, from then on. */
+static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
+{
+    cudaGraph_t graph = NULL;
+    cudaError_t e = cudaStreamBeginCapture(d->compute, cudaStreamCaptureModeThreadLocal);
+
+    if (e == cudaSuccess) {
+        int rc = put_part(d, b, NULL);
+        e = cudaStreamEndCapture(d->compute, &graph);
+        if (rc < 0 && e == cudaSuccess)
+            e = cudaErrorUnknown;
+    }
+    if (e == cudaSuccess)
+        e = cudaGraphInstantiate(&b->graph, graph, 0);
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (e == cudaSuccess)
+        return;
+    b->graph = NULL;
+    d->refuses_capture = true;
+    cudaGetLastError(); /* else the next launch would find it */
+}
+
+static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_error *err)
+{
+    if (b->graph == NULL && d->has_run && !d->refuses_capture)
+        capture_part(d, b);
+    return b->graph != NULL
+               ? cnn_cuda_check(cudaGraphLaunch(b->graph, d->compute), "launching a graph", NULL, err)
+               : put_part(d, b, err);
 }
 
 /* Rows of losses and statistics, behind everything. */
@@ -360,17 +406,14 @@ static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_laye
 
 static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
 {
-    size_t loss = d->n_losses;
     int rc = cnn_cuda_send_step(d, call->draw, err);
 
     if (rc == 0)
         rc = cnn_cuda_send_batch(d, call->batch, err);
     if (rc == 0)
         rc = cnn_cuda_send_vector(d, call->x, err);
-    if (rc == 0)
-        rc = forward(d, err);
     for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
-        rc = back_bucket(d, &d->buckets[i], &loss, err);
+        rc = run_part(d, &d->buckets[i], err);
         if (rc == 0)
             rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
     }
@@ -396,6 +439,7 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
         wait_for_all(d); /* pinned memory is the next call's */
         return rc;
     }
+    d->has_run = true;
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         if (d->layers[i].kind != NULL)
             continue;

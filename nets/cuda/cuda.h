@@ -1,12 +1,13 @@
 /* cuda.h: the backend for one NVIDIA GPU, as its files share it. Private to nets/cuda.
  *
- * All work of a step is put into one stream and runs in its order. A second stream brings g down, a bucket of
- * layers at a time, as soon as an event says that the bucket is final. The host waits twice: for each bucket,
- * and at the end of a call, so that no call leaves work behind.
+ * All work of a step is put into one stream and runs in its order. From the second gradient on it is captured
+ * in graphs, one a bucket, for as long as the driver takes part; what differs from step to step stands
+ * outside of them or in device memory. A second stream brings g down, a bucket of layers at a time, as soon
+ * as an event says that the bucket is final. The host waits twice: for each bucket, and at the end of a call,
+ * so that no call leaves work behind.
  *
  * Values lie as NHWC, weights of convolutions as [out][row][column][in]; x and g have the order that net.h
- * says, and are turned on the way. What must not stand in a captured graph lies in device memory (struct
- * cnn_cuda_step). */
+ * says, and are turned on the way. */
 #ifndef CNN_CUDA_H
 #define CNN_CUDA_H
 
@@ -20,6 +21,8 @@
 
 /* Of cuDNN, shared by all layers: what wants more is not chosen. */
 #define CNN_CUDA_WORKSPACE (UINT64_C(256) << 20)
+/* Of cuBLAS, as its manual advises for a Hopper; with one of ours it allocates none in a capture. */
+#define CNN_CUDA_BLAS_WORKSPACE (UINT64_C(32) << 20)
 
 struct cnn_cuda_layer {
     const struct cnn_layer *plan;
@@ -36,7 +39,9 @@ struct cnn_cuda {
     uint32_t batch;
     double label_smoothing;
     bool is_training; /* the pass that is being put into the stream */
-    uint32_t n;       /* images of it that count */
+    bool has_run;     /* a gradient, so that the libraries have made what they make at first */
+    bool refuses_capture;
+    uint32_t n; /* images of it that count */
     cudaStream_t compute, down;
     cudnnHandle_t dnn;
     cublasHandle_t blas;
@@ -46,10 +51,11 @@ struct cnn_cuda {
     char *arena;
     float *seen; /* in the arena: the images as the net sees them */
     float *x, *g;
-    float *turned;    /* the largest convolution's weight gradient in cuDNN's order */
-    double *part;     /* partial sums of channels */
-    double *stats;    /* of each batch norm in turn: means, variances */
-    void *workspace;  /* cuDNN's */
+    float *turned;   /* the largest convolution's weight gradient in cuDNN's order */
+    double *part;    /* partial sums of channels */
+    double *stats;   /* of each batch norm in turn: means, variances */
+    void *workspace; /* cuDNN's */
+    void *blas_workspace;
     void *images;     /* as they come: bytes, or floats that are to be turned */
     float *value_of;  /* [channels][256] */
     uint16_t *labels; /* [batch] */
@@ -69,8 +75,12 @@ struct cnn_cuda {
 
     struct cnn_cuda_bucket {
         size_t first, end;          /* layers [first, end) */
+        size_t n_losses;            /* among the layers before `end` */
         cudaEvent_t ready, arrived; /* g is final on the device; on the host */
-    } * buckets;                    /* from the last layer to the first */
+        /* Its part of a step: its layers going back, and for the first all layers going forward before. NULL:
+         * not captured. */
+        cudaGraphExec_t graph;
+    } * buckets; /* from the last layer to the first */
     size_t n_buckets, n_losses, n_stats;
     double *z; /* [2][classes] of the host */
     struct cnn_cuda_block {

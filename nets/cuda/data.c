@@ -120,11 +120,12 @@ int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err)
     d->buckets = calloc(d->plan->n_layers, sizeof *d->buckets);
     if (d->buckets == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the cuda backend");
+    size_t n_losses = d->n_losses;
     for (size_t end = d->plan->n_layers; end > 0;) {
         struct cnn_cuda_bucket *b = &d->buckets[d->n_buckets++];
-        *b = (struct cnn_cuda_bucket){.first = end, .end = end};
+        *b = (struct cnn_cuda_bucket){.first = end, .end = end, .n_losses = n_losses};
         while (b->first > 0 && bucket_floats(d, b) < BUCKET)
-            b->first--;
+            n_losses -= cnn_is_loss(&d->plan->layers[--b->first]);
         end = b->first;
         cudaError_t e = cudaEventCreateWithFlags(&b->ready, flags);
         if (e == cudaSuccess)

@@ -64,12 +64,12 @@ struct Fiber {
 static std::vector<Fiber> fibers;
 static size_t current, n_waiting, n_left;
 static void *scheduler;
-static void *scheduler_fake;
+[[maybe_unused]] static void *scheduler_fake;
 static const std::function<void()> *body;
 static std::mt19937 shuffler(7);
 
-static char *stack_bottom; // the scheduler's, as the sanitizer wants it
-static size_t stack_bytes;
+[[maybe_unused]] static char *stack_bottom; // the scheduler's, as the sanitizer wants it
+[[maybe_unused]] static size_t stack_bytes;
 
 static void to_scheduler(bool for_good)
 {

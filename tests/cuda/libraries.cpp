@@ -38,6 +38,12 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *at, size_t bytes)
+{
+    standin::numbers_at(at, bytes, "cublasSetWorkspace");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t)
 {
     return CUBLAS_STATUS_SUCCESS;

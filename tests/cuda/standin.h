@@ -38,7 +38,8 @@ bool is_capturing();
 // Of the calling thread, as cudaPeekAtLastError tells it; returns it.
 cudaError_t error(cudaError_t e);
 unsigned random_below(unsigned n);
-// Whether STANDIN_FAULT names it: a wait that does nothing, so that tests show that its loss is seen.
+// Whether STANDIN_FAULT names it: a call that does nothing, so that tests show that its loss is seen, or that
+// fails.
 bool has_fault(const char *name);
 
 // kernels.cpp: the kernels of kernels.cuh, compiled for the host.

@@ -358,6 +358,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
             is_joined[b] = true;
     for (size_t b : s->at)
         is_joined[b] = true;
+    if (standin::has_fault("capture"))
+        g->is_spoiled = true;
     bool all = std::find(is_joined.begin(), is_joined.end(), false) == is_joined.end();
     if (all && !g->is_spoiled) {
         *out = g;
@@ -391,6 +393,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     if (s->graph != nullptr)
         return illegal_in_capture();
+    if (standin::has_fault("graph-launch"))
+        return cudaSuccess;
     auto nodes = std::make_shared<std::vector<Node>>(e->nodes);
     return standin::put(s, "a graph", [nodes] { run_nodes(*nodes); });
 }

@@ -67,7 +67,7 @@ START_TEST(resnet8_goes_the_way_of_ref)
 }
 END_TEST
 
-/* 16 MiB of GPU memory: the batch that would fit is named. */
+/* 48 MiB of GPU memory: the batch that would fit is named. */
 START_TEST(too_little_memory_names_the_batch_that_fits)
 {
     struct cnn_net_options opt = {
@@ -76,7 +76,7 @@ START_TEST(too_little_memory_names_the_batch_that_fits)
     struct ps_error err = {""};
     unsigned batch = 0;
 
-    setenv("STANDIN_MEMORY_MIB", "16", 1);
+    setenv("STANDIN_MEMORY_MIB", "48", 1);
     ck_assert_int_lt(cnn_net_create(&opt, &net, &err), 0);
     const char *tail = strstr(err.text, "a batch of ");
     ck_assert_msg(tail != NULL && sscanf(tail, "a batch of %u would fit", &batch) == 1, "%s", err.text);
