@@ -96,43 +96,81 @@ static cudnnStatus_t describe(struct conv *c)
     return st == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionMathType(c->conv, CUDNN_FMA_MATH) : st;
 }
 
-/* The first of what the library names, best first, that it has, that sums in one order, in float32 proper and
- * with no more workspace than there is. st: of the call that named them. */
-#define TAKE_BEST(into, st, found, n)                                                                        \
-    do {                                                                                                     \
-        (into) = (struct product){.is_own = true};                                                           \
-        for (int i_ = (n); (st) == CUDNN_STATUS_SUCCESS && i_-- > 0;)                                        \
-            if ((found)[i_].status == CUDNN_STATUS_SUCCESS && (found)[i_].memory <= CNN_CUDA_WORKSPACE &&    \
-                (found)[i_].determinism == CUDNN_DETERMINISTIC && (found)[i_].mathType == CUDNN_FMA_MATH)    \
-                (into) = (struct product){false, (int)(found)[i_].algo, (found)[i_].memory};                 \
-    } while (0)
 #define MOST_ALGORITHMS 16
 
+/* Takes an algorithm that the library names if it has it, sums in one order, and does not round to less than
+ * float32; the descriptor forbids that too, and what is named with the default follows the descriptor. */
+static bool is_good(cudnnStatus_t status, cudnnDeterminism_t determinism, cudnnMathType_t math)
+{
+    return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
+           (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH);
+}
+
+/* With no more workspace than there is. */
+static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, int algorithm)
+{
+    if (status != CUDNN_STATUS_SUCCESS || *bytes > CNN_CUDA_WORKSPACE)
+        return false;
+    *p = (struct product){false, algorithm, *bytes};
+    return true;
+}
+
+/* The three that follow take the first, which is the fastest by the library's guess. */
 static void choose_forward(struct cnn_cuda *d, struct conv *c)
 {
-    cudnnConvolutionFwdAlgoPerf_t found[MOST_ALGORITHMS];
+    cudnnConvolutionFwdAlgoPerf_t f[MOST_ALGORITHMS];
+    size_t bytes = 0;
     int n = 0;
-    cudnnStatus_t st = cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out,
-                                                              MOST_ALGORITHMS, &n, found);
-    TAKE_BEST(c->forward, st, found, n);
+
+    c->forward.is_own = true;
+    if (cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out, MOST_ALGORITHMS, &n,
+                                               f) != CUDNN_STATUS_SUCCESS)
+        return;
+    for (int i = 0; i < n; i++)
+        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+            takes(&c->forward,
+                  cudnnGetConvolutionForwardWorkspaceSize(d->dnn, c->in, c->weight, c->conv, c->out,
+                                                          f[i].algo, &bytes),
+                  &bytes, (int)f[i].algo))
+            return;
 }
 
 static void choose_back_data(struct cnn_cuda *d, struct conv *c)
 {
-    cudnnConvolutionBwdDataAlgoPerf_t found[MOST_ALGORITHMS];
+    cudnnConvolutionBwdDataAlgoPerf_t f[MOST_ALGORITHMS];
+    size_t bytes = 0;
     int n = 0;
-    cudnnStatus_t st = cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
-                                                                   MOST_ALGORITHMS, &n, found);
-    TAKE_BEST(c->back_data, st, found, n);
+
+    c->back_data.is_own = true;
+    if (cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
+                                                    MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
+        return;
+    for (int i = 0; i < n; i++)
+        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+            takes(&c->back_data,
+                  cudnnGetConvolutionBackwardDataWorkspaceSize(d->dnn, c->weight, c->out, c->conv, c->in,
+                                                               f[i].algo, &bytes),
+                  &bytes, (int)f[i].algo))
+            return;
 }
 
 static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
 {
-    cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_ALGORITHMS];
+    cudnnConvolutionBwdFilterAlgoPerf_t f[MOST_ALGORITHMS];
+    size_t bytes = 0;
     int n = 0;
-    cudnnStatus_t st = cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv,
-                                                                     c->weight, MOST_ALGORITHMS, &n, found);
-    TAKE_BEST(c->back_weights, st, found, n);
+
+    c->back_weights.is_own = true;
+    if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv, c->weight,
+                                                      MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
+        return;
+    for (int i = 0; i < n; i++)
+        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+            takes(&c->back_weights,
+                  cudnnGetConvolutionBackwardFilterWorkspaceSize(d->dnn, c->in, c->out, c->conv, c->weight,
+                                                                 f[i].algo, &bytes),
+                  &bytes, (int)f[i].algo))
+            return;
 }
 
 static void use_workspace(struct cnn_cuda *d, const struct product *p)

@@ -116,7 +116,6 @@ static const cudnnStatus_t OK = CUDNN_STATUS_SUCCESS, BAD = CUDNN_STATUS_BAD_PAR
 
 // Every product wants so much workspace, and spoils it.
 static const size_t WORKSPACE = 5000;
-static const int GOOD_ALGORITHM = 1;
 
 // STANDIN_CUDNN=none: no algorithm for any convolution.
 static bool has_algorithms()
@@ -219,8 +218,10 @@ static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const c
            fits_side(x.h, y.h, w.h, c, 0) && fits_side(x.w, y.w, w.w, c, 1);
 }
 
-// One that the caller may take, last, behind those that it must not: too much workspace, sums in any order,
-// less than float32, not there at all.
+// What each algorithm is; HUGE_ONE wants more workspace than anybody has.
+enum { HUGE_ONE, ANY_ORDER, LESS_THAN_FLOAT, MISSING, GOOD };
+
+// One that the caller may take, last, behind those that it must not.
 template <class Perf, class Algorithm>
 static cudnnStatus_t name_algorithms(bool is_fit, int most, int *n, Perf *out)
 {
@@ -228,19 +229,17 @@ static cudnnStatus_t name_algorithms(bool is_fit, int most, int *n, Perf *out)
         return BAD;
     if (!has_algorithms())
         return NOT_SUPPORTED;
-    const size_t huge = size_t(1) << 40;
     const struct {
         cudnnStatus_t status;
-        size_t memory;
         cudnnDeterminism_t determinism;
         cudnnMathType_t math;
         int algorithm;
     } all[] = {
-        {OK, huge, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, 0},
-        {OK, 0, CUDNN_NON_DETERMINISTIC, CUDNN_FMA_MATH, 0},
-        {OK, 0, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH, 0},
-        {NOT_SUPPORTED, 0, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, 0},
-        {OK, WORKSPACE, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, GOOD_ALGORITHM},
+        {OK, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, HUGE_ONE},
+        {OK, CUDNN_NON_DETERMINISTIC, CUDNN_FMA_MATH, ANY_ORDER},
+        {OK, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH, LESS_THAN_FLOAT},
+        {NOT_SUPPORTED, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, MISSING},
+        {OK, CUDNN_DETERMINISTIC, CUDNN_DEFAULT_MATH, GOOD},
     };
     *n = 0;
     for (auto &a : all) {
@@ -249,12 +248,17 @@ static cudnnStatus_t name_algorithms(bool is_fit, int most, int *n, Perf *out)
         Perf &p = out[(*n)++];
         p = Perf{};
         p.status = a.status;
-        p.memory = a.memory;
         p.determinism = a.determinism;
         p.mathType = a.math;
         p.algo = Algorithm(a.algorithm);
     }
     return OK;
+}
+
+static cudnnStatus_t workspace_of(bool is_fit, int algorithm, size_t *bytes)
+{
+    *bytes = algorithm == HUGE_ONE ? size_t(1) << 40 : WORKSPACE;
+    return is_fit && algorithm != MISSING ? OK : NOT_SUPPORTED;
 }
 
 // product(input row of channels, weights, output number) for each output number of each tap; rows are
@@ -305,7 +309,7 @@ static bool read(Convolution &out, cudnnHandle_t h, const void *alpha, cudnnTens
                  cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y,
                  int algorithm, void *workspace, size_t bytes, const void *beta)
 {
-    if (!fits(*x, *w, *c, *y) || algorithm != GOOD_ALGORITHM || bytes < WORKSPACE)
+    if (!fits(*x, *w, *c, *y) || algorithm != GOOD || bytes < WORKSPACE)
         return false;
     out = {h->stream,
            *x,
@@ -353,6 +357,29 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, cudnn
 {
     return name_algorithms<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(
         fits(*x, *w, *c, *y), most, n, out);
+}
+
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x,
+                                                      cudnnFilterDescriptor_t w,
+                                                      cudnnConvolutionDescriptor_t c,
+                                                      cudnnTensorDescriptor_t y,
+                                                      cudnnConvolutionFwdAlgo_t algorithm, size_t *bytes)
+{
+    return workspace_of(fits(*x, *w, *c, *y), int(algorithm), bytes);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t c,
+    cudnnTensorDescriptor_t x, cudnnConvolutionBwdDataAlgo_t algorithm, size_t *bytes)
+{
+    return workspace_of(fits(*x, *w, *c, *y), int(algorithm), bytes);
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t c,
+    cudnnFilterDescriptor_t w, cudnnConvolutionBwdFilterAlgo_t algorithm, size_t *bytes)
+{
+    return workspace_of(fits(*x, *w, *c, *y), int(algorithm), bytes);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t xd,
