@@ -21,7 +21,7 @@ struct conv {
     struct product forward, back_data, back_weights;
     struct cnn_cuda_window window; /* as it is run: over the padded input, where there is one */
     struct cnn_cuda_window pad;    /* input -> padded input */
-    bool is_padded, is_turned;     /* is_turned: weights lie otherwise than in x */
+    bool is_padded, is_turned;     /* is_turned: weights lie otherwise than in x, or elsewhere */
     float *weights;                /* in cuDNN's order; NULL: those of x */
 };
 
@@ -173,6 +173,14 @@ static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
             return;
 }
 
+/* Weights of one channel or one tap lie as cuDNN wants them. But it reads 16 bytes at a time, and in x they
+ * may begin anywhere. */
+static bool needs_turning(const struct cnn_layer *l)
+{
+    return l->weight_at * sizeof(float) % 16 != 0 ||
+           (l->weight_shape[1] > 1 && l->weight_shape[2] * l->weight_shape[3] > 1);
+}
+
 static void use_workspace(struct cnn_cuda *d, const struct product *p)
 {
     if (p->workspace > d->workspace_bytes)
@@ -198,7 +206,7 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
         choose_back_weights(d, c);
         use_workspace(d, &c->back_weights);
     }
-    c->is_turned = p->weight_shape[1] > 1 && p->weight_shape[2] * p->weight_shape[3] > 1;
+    c->is_turned = needs_turning(p);
     return c->is_turned ? cnn_cuda_alloc(d, p->n_weights * sizeof(float), &c->weights, err) : 0;
 }
 

@@ -1,4 +1,5 @@
 // libraries.cpp: cuBLAS's product and cuDNN's convolutions, in plain loops that sum in double.
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -322,8 +323,11 @@ static bool read(Convolution &out, cudnnHandle_t h, const void *alpha, cudnnTens
     return true;
 }
 
+// Its kernels read 16 bytes at a time; it does not say that it would take less.
 static const float *floats(const void *p, const char *who, size_t count)
 {
+    if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
+        fail("cuDNN: %s are at %p, which is not a multiple of 16", who, p);
     return numbers(static_cast<const float *>(p), who, count);
 }
 
