@@ -68,6 +68,7 @@ START_TEST(keeping_to_the_rules_works)
     ck_assert_int_eq(cudaStreamSynchronize(other), cudaSuccess);
     for (int i = 0; i < N; i++)
         ck_assert(pinned[i] == 2 * (float)i);
+    ck_assert_int_eq(cudaEventDestroy(sent), cudaSuccess);
     ck_assert_int_eq(cudaFree(device), cudaSuccess);
 }
 END_TEST
@@ -210,6 +211,7 @@ START_TEST(a_captured_branch_is_not_joined)
     ck_assert_int_eq(cudaStreamWaitEvent(other, fork, 0), cudaSuccess);
     ck_assert_int_eq(cudaMemsetAsync(device, 0, 4, other), cudaSuccess);
     ck_assert_int_eq(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
+    ck_assert_int_eq(cudaEventDestroy(fork), cudaSuccess);
 }
 END_TEST
 
