@@ -201,7 +201,7 @@ struct psd_method_change {
 };
 
 /* The configuration that is read again, and what is set above it; see server/job/reload.c. */
-struct psd_reload {
+struct psd_reloader {
     struct psd_config_source source;
     struct psd_recipe recipe; /* of the configuration in force */
     uint64_t recorded;        /* the change that psd_journal_has when DIR/job has the settings */
@@ -295,7 +295,7 @@ struct psd {
     struct psd_partial_rounds partial_rounds;
     struct psd_method_change method_change;
     struct psd_plateau plateau;
-    struct psd_reload reload;
+    struct psd_reloader reload;
     struct psd_checkpointer checkpointer;
     struct psd_history history;
     struct psd_evaluation evaluation;

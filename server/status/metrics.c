@@ -115,7 +115,7 @@ static void by_road(FILE *f, const struct psd *d, const char *name, const char *
 
 static void swaps(FILE *f, const struct psd *d)
 {
-    const struct psd_reload *r = &d->reload;
+    const struct psd_reloader *r = &d->reload;
     one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
         atomic_load_explicit(&d->shared.generation, memory_order_relaxed));
     one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",

@@ -181,7 +181,7 @@ static json_t *reload_json(const struct psd *d)
                                          [PSD_METHOD_CHANGE_ASKING] = "asking",
                                          [PSD_METHOD_CHANGE_CLOSING] = "closing",
                                          [PSD_METHOD_CHANGE_EMPTYING] = "changing"};
-    const struct psd_reload *r = &d->reload;
+    const struct psd_reloader *r = &d->reload;
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
                           (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
                           (json_int_t)d->method_change.n_changes, "swap", phases[d->method_change.phase]);
