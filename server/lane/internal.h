@@ -39,9 +39,11 @@ bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f);
 /* After a resume: in how many lanes the client's last exchange was to land, if it has landed whole here; else
  * 0. */
 uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c);
-/* How often exchanges of fragments have moved the slice; and from that, how often the rule has moved the
- * chunk (without fragments, and under rounds, the same). */
-uint64_t psd_lane_fragment_moves(const struct psd_lane *lane);
+/* How often the rule has moved the values; chunks may be one apart while they are served. And what of that a
+ * checkpoint says: with fragments the exchanges of them that have moved the slice. From that, how often the
+ * rule has moved the chunk (without fragments, and under rounds, the same). */
+uint64_t psd_lane_moves(const struct psd_lane *lane);
+uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
 uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves);
 /* Where the last fragment that moves begins: a round ends with it. */
 uint64_t psd_lane_closing(const struct psd_lane *lane);

@@ -46,12 +46,6 @@ void psd_shared_finish(struct psd_shared *s)
     free_tables(s);
 }
 
-bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)
-{
-    return center->whole_lanes ? client % lane->shared->n_lanes == lane->index
-                               : ps_shard_slice(&center->shard, lane->index).count > 0;
-}
-
 static void queue_destroy(struct psd_queue *queue)
 {
     if (queue != NULL)
