@@ -29,15 +29,14 @@
 
 #include "proto/error.h"
 #include "ps.pb-c.h"
-#include "server/session/session.h"
+#include "server/job/checkpointer.h"
 #include "server/lane/lane.h"
+#include "server/session/session.h"
 #include "server/loop/timer.h"
 #include "server/cluster/outbox.h"
 
 struct psd;
 struct psd_session;
-
-#define PSD_MAX_SAVED 64 /* versions of checkpoints that a server tells of */
 
 enum psd_begin {
     PSD_BEGIN_GO_ON,  /* as it is */
@@ -99,12 +98,6 @@ struct psd_restart_request {
     bool due, resume;
     uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
 };
-
-/* server/job/lane_commands.c: what the loop tells lanes, wherever they are. */
-struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
-                                               bool keep_replay);
-void psd_tell_lanes(struct psd *d, const struct psd_lane_message *msg);
-void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
 
 /* head.c, at the head. With one server none of them does anything. -ENOMEM. */
 int psd_cluster_open(struct psd *d);

@@ -431,6 +431,11 @@ static void answer_offer(struct psd *d, const struct psd_evaluation *e, bool wan
         psd_control_reported(d, s, e->offer, wanted);
 }
 
+bool psd_evaluation_counts(const struct psd *d, const struct psd_evaluation *e)
+{
+    return e->accuracy >= 0 && e->accuracy <= 1 && e->version <= psd_version(d);
+}
+
 /* Evaluations that come while something is being saved wait as one: the best of them. */
 void psd_checkpointer_evaluated(struct psd *d, const struct psd_evaluation *e)
 {
