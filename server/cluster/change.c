@@ -34,14 +34,14 @@ int psd_cluster_try(struct psd *d, uint32_t generation, struct ps_error *err)
 {
     Ps__Change c = PS__CHANGE__INIT;
     int rc = psd_cluster_check_here(d, err);
-    char *configuration = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
+    char *configuration = rc == 0 ? psd_config_json(&d->job.method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (configuration == NULL)
         return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
     d->cluster.changes++;
     c.step = PS__CHANGE__STEP__TRY;
-    c.settings = d->method_change.recipe.settings;
+    c.settings = d->job.method_change.recipe.settings;
     c.generation = generation;
     c.configuration = configuration;
     order_change(d, &c);
@@ -75,32 +75,33 @@ void psd_cluster_weigh_change(struct psd *d)
         if (s->refused[0] == 0)
             continue;
         snprintf(why, sizeof why, "server %u (%s): %s", i, s->name, s->refused);
-        psd_method_change_tried(d, why);
+        psd_method_change_tried(&d->job, why);
         return;
     }
-    psd_method_change_tried(d, NULL);
+    psd_method_change_tried(&d->job, NULL);
 }
 
 /* Exchanges of a server whose lanes close. */
 void psd_cluster_take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
 {
-    uint64_t *newest = n->kind == PSD_COMMAND_BEGAN ? s->begun : s->whole;
+    struct psd_exchanges_elsewhere *there = &d->job.method_change.elsewhere[psd_cluster_index(d, s)];
+    uint64_t *newest = n->kind == PSD_COMMAND_BEGAN ? there->begun : there->whole;
     if (n->client >= d->sessions.n_slots ||
         (newest[n->client] != 0 && !psd_exchange_is_later(n->a, newest[n->client])))
         return;
     newest[n->client] = n->a;
     if (n->kind == PSD_COMMAND_BEGAN)
-        s->parts[n->client] = (uint32_t)n->b;
+        there->parts[n->client] = (uint32_t)n->b;
     else if (n->b != 0)
-        psd_method_change_give_up(d, n->client, n->a);
+        psd_method_change_give_up(&d->job, n->client, n->a);
 }
 
 /* It is to be here what it is at the head. */
 static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
 {
     char sentence[400] = "";
-    int rc = psd_method_change_try(d, m->settings, m->generation, err);
-    char *own = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
+    int rc = psd_method_change_try(&d->job, m->settings, m->generation, err);
+    char *own = rc == 0 ? psd_config_json(&d->job.method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (own == NULL)
@@ -110,7 +111,7 @@ static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
     free(own);
     if (sentence[0] == 0)
         return 0;
-    psd_method_change_drop(d);
+    psd_method_change_drop(&d->job);
     return ps_fail(err, -EINVAL, "%s", sentence);
 }
 
@@ -120,9 +121,9 @@ void psd_follower_take_change(struct psd *d, const Ps__Change *m)
     struct psd_follower *f = &d->follower;
     struct ps_error err = {""};
     if (m->step == PS__CHANGE__STEP__DROP) {
-        psd_method_change_drop(d);
+        psd_method_change_drop(&d->job);
     } else if (m->step == PS__CHANGE__STEP__MAKE) {
-        psd_method_change_make(d);
+        psd_method_change_make(&d->job);
     } else {
         f->change = m->number;
         f->refused[0] = 0;
@@ -136,12 +137,12 @@ void psd_follower_take_change(struct psd *d, const Ps__Change *m)
 void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
 {
     struct ps_error err;
-    struct psd_recipe recipe = {.base = d->reload.recipe.base};
+    struct psd_recipe recipe = {.base = d->job.reload.recipe.base};
     struct psd_config next = recipe.base, changed;
     bool method, others;
     snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
-    if (psd_recipe_cook(d, &recipe, &next, &method, &others, &err) < 0) {
-        psd_job_fail(d, PSD_EXIT_CONFIG, err.text);
+    if (psd_recipe_cook(&d->job, &recipe, &next, &method, &others, &err) < 0) {
+        psd_job_fail(&d->job, PSD_EXIT_CONFIG, err.text);
         return;
     }
     ps_log(PS_LOG_WARN, "server.settings",
@@ -149,9 +150,9 @@ void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
            m->settings[0] != 0 ? recipe.settings : "nothing");
     changed = d->cfg;
     d->cfg = next;
-    atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
-    psd_recipe_take(d, &recipe, &next);
-    if (d->center == NULL) {
+    atomic_store_explicit(&d->lanes.shared.generation, m->generation, memory_order_relaxed);
+    psd_recipe_take(&d->job, &recipe, &next);
+    if (d->job.center == NULL) {
         psd_follower_enlist(d, NULL);
         return;
     }
@@ -163,9 +164,9 @@ void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
 void psd_follower_report_exchanges(struct psd *d, const struct psd_lane *lane)
 {
     for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
-        uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
-                 whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
-                 parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
+        uint64_t begun = atomic_load_explicit(&d->lanes.shared.begun[c], memory_order_acquire),
+                 whole = atomic_load_explicit(&d->lanes.shared.whole[c], memory_order_acquire),
+                 parts = atomic_load_explicit(&d->lanes.shared.parts[c], memory_order_acquire);
         if (whole != 0)
             psd_follower_report(d, lane,
                                 &(struct psd_lane_message){.kind = PSD_LANE_WHOLE, .client = c, .a = whole});

@@ -70,10 +70,6 @@ struct psd_server {
     char unsaved[200];                    /* why that one is not written; "" : it is */
     uint64_t change;                      /* the last that it has tried */
     char refused[400];                    /* why not; "" : it may be made */
-    /* [n_slots], while the method changes: exchanges by their names. The newest that has begun there, with
-     * the servers that it goes to; that is whole there, or never will be. */
-    uint64_t *begun, *whole;
-    uint32_t *parts;
 };
 
 struct psd_held_message;
@@ -104,6 +100,8 @@ int psd_cluster_open(struct psd *d);
 void psd_cluster_close(struct psd *d);
 /* Whether clients may come: all servers have been here. */
 bool psd_cluster_is_complete(const struct psd *d);
+/* The newest version that another server has told of. */
+uint64_t psd_cluster_newest(const struct psd *d);
 void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
 /* A note for one lane, or with NULL for all of the other servers'. */
 void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
@@ -161,6 +159,7 @@ void psd_follower_close(struct psd *d);
 void psd_follower_take_notes(struct psd *d, struct psd_lane *lane);
 void psd_follower_tick(struct psd *d);
 void psd_follower_stop(struct psd *d, const char *why); /* asks the head to end the job */
+bool psd_follower_has_members(const struct psd *d);     /* whether its lanes know of any */
 void psd_follower_saved(struct psd *d);                 /* the saver is done with one */
 /* A client that came here is told where the head is. */
 void psd_follower_redirect(struct psd *d, const struct psd_peer *peer);

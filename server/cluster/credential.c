@@ -64,7 +64,7 @@ static void encoded(uv_work_t *work, int status)
 
 int psd_follower_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryData *nonce)
 {
-    const char *key = psd_auth_public_key(d);
+    const char *key = psd_auth_public_key(&d->auth);
     struct proof *p = calloc(1, sizeof *p);
     if (p == NULL || nonce->len != PS_MUNGE_NONCE_BYTES) {
         free(p);

@@ -68,8 +68,8 @@ void psd_follower_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
         free(configuration);
         return;
     }
-    for (uint32_t i = 0; i < d->n_own; i++) {
-        snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->ports[0].url);
+    for (uint32_t i = 0; i < d->lanes.n_own; i++) {
+        snprintf(urls[i], sizeof urls[i], "%s", d->lanes.list[i]->ports[0].url);
         list[i] = urls[i];
     }
     gethostname(host, sizeof host - 1);
@@ -83,20 +83,20 @@ void psd_follower_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
     m.place = f->place;
     m.name = name;
     m.configuration = configuration;
-    m.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
+    m.transport = (char *)(uintptr_t)d->lanes.transports.row[0].transport->name;
     m.lanes = list;
-    m.n_lanes = d->n_own;
-    m.n_roads = psd_transports_list(d, &told, &m.roads);
-    m.has_center = d->center_whole;
+    m.n_lanes = d->lanes.n_own;
+    m.n_roads = psd_transports_list(&d->lanes, d->cfg.window_chunks, &told, &m.roads);
+    m.has_center = d->job.center_whole;
     m.untouched = !f->served;
-    m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
-    m.version = psd_version(d);
-    m.job = d->job;
-    m.reached = d->loss.parts[m.index].reached;
-    m.reached_exactly = d->loss.parts[m.index].exact;
-    m.settings = d->reload.recipe.settings;
-    m.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    const struct psd_saved_versions *saved = psd_checkpointer_versions(d, m.manifest_hash);
+    m.manifest_hash = d->job.center != NULL ? d->job.center->manifest->hash : 0;
+    m.version = psd_version(&d->lanes);
+    m.job = d->sessions.job;
+    m.reached = d->job.loss.parts[m.index].reached;
+    m.reached_exactly = d->job.loss.parts[m.index].exact;
+    m.settings = d->job.reload.recipe.settings;
+    m.generation = atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed);
+    const struct psd_saved_versions *saved = psd_checkpointer_versions(&d->job, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
     if (nonce == NULL)
@@ -117,17 +117,17 @@ static void send_news(struct psd *d, const Ps__Note *msg, uint64_t number, bool 
     m.run = f->run;
     m.taken = f->taken;
     m.note = (Ps__Note *)(uintptr_t)msg;
-    m.version = psd_version(d);
+    m.version = psd_version(&d->lanes);
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
-    m.saved_version = d->checkpointer.last_version;
+    m.saved_version = d->job.checkpointer.last_version;
     m.change = f->change;
     m.refused = f->refused;
     m.stop = f->stop;
     if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
-        m.n_lanes = d->n_own;
+        m.n_lanes = d->lanes.n_own;
     send_message(d, PS__TO_SERVER__WHAT_NEWS, &m);
-    psd_news_free(m.lanes, d->n_own);
+    psd_news_free(m.lanes, d->lanes.n_own);
     f->said_ms = psd_loop_now_ms(&d->loop);
 }
 
@@ -144,7 +144,7 @@ static void leave_place(struct psd *d)
     f->placed = false;
     f->place = f->taken = f->change = 0;
     psd_outbox_empty(&f->msgs);
-    psd_method_change_drop(d);
+    psd_method_change_drop(&d->job);
 }
 
 static void enter_place(struct psd *d, uint64_t place)
@@ -171,9 +171,9 @@ static void on_place(struct psd *d, const Ps__Place *m)
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
         enter_place(d, m->place);
-        d->job = m->job;
-        psd_journal_wake(d);
-        psd_journal_put(d);
+        d->sessions.job = m->job;
+        psd_journal_wake(&d->job);
+        psd_journal_put(&d->job);
     } else if (m->begin == PSD_BEGIN_TAKE) {
         leave_place(d);
         psd_follower_take_settings(d, m);
@@ -193,15 +193,15 @@ static void take_model(struct psd *d, const Ps__Note *n)
     struct ps_manifest *manifest;
     struct ps_error err;
     int rc = psd_manifest_of(&d->cfg, n->tensors, n->n_tensors, &manifest, &err);
-    if (rc < 0 ||
-        psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), manifest, &d->center, &err) < 0) {
-        psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
+    if (rc < 0 || psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), manifest, &d->job.center,
+                                    &err) < 0) {
+        psd_job_fail(&d->job, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
         return;
     }
-    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    d->state = PSD_STATE_OFFERED;
+    d->job.center->generation = atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed);
+    d->job.state = PSD_STATE_OFFERED;
     d->follower.lanes_filled = d->follower.lanes_released = 0;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
+    psd_tell_lanes(&d->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->job.center});
 }
 
 static bool take_members(struct psd *d, const Ps__Note *n, struct psd_lane_message *msg)
@@ -217,9 +217,9 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
     if (s == NULL)
         return;
     f->ordered = s->number;
-    if (s->last && d->center_whole)
-        d->checkpointer.last = PSD_LAST_DUE;
-    if (psd_checkpointer_order(d, s, n->a) == 0)
+    if (s->last && d->job.center_whole)
+        d->job.checkpointer.last = PSD_LAST_DUE;
+    if (psd_checkpointer_order(&d->job, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -227,23 +227,28 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
         return;
     }
     snprintf(f->unsaved, sizeof f->unsaved, "%s",
-             d->center_whole ? "the one before is still being written" : "there is no center yet");
+             d->job.center_whole ? "the one before is still being written" : "there is no center yet");
     ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
     f->saved_number = s->number;
+}
+
+bool psd_follower_has_members(const struct psd *d)
+{
+    return d->follower.members.n > 0;
 }
 
 void psd_follower_saved(struct psd *d)
 {
     struct psd_follower *f = &d->follower;
-    if (psd_is_head(d))
+    if (psd_is_head(&d->cfg))
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again && psd_checkpointer_order(d, &f->waiting, 0) == 0)
+    if (again && psd_checkpointer_order(&d->job, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
-             d->checkpointer.rc < 0 ? d->checkpointer.error.text : "");
+             d->job.checkpointer.rc < 0 ? d->job.checkpointer.error.text : "");
     send_news(d, NULL, 0, false);
 }
 
@@ -254,9 +259,10 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
                                    .incarnation = n->incarnation,
                                    .a = n->a,
                                    .b = n->b};
-    uint32_t first = d->cfg.servers.index * d->n_own;
+    uint32_t first = d->cfg.servers.index * d->lanes.n_own;
     bool for_all = n->lane == UINT32_MAX;
-    if (n->client >= d->sessions.n_slots || (!for_all && (n->lane < first || n->lane >= first + d->n_own)))
+    if (n->client >= d->sessions.n_slots ||
+        (!for_all && (n->lane < first || n->lane >= first + d->lanes.n_own)))
         return;
     switch (n->kind) {
     case PSD_COMMAND_SNAPSHOT:
@@ -264,24 +270,24 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         return;
     case PSD_COMMAND_SLICE:
         if (n->n_tensors > 0) {
-            if (d->center == NULL)
+            if (d->job.center == NULL)
                 take_model(d, n);
             return;
         }
-        if (!psd_method_change_empty_own(d, n->a))
+        if (!psd_method_change_empty_own(&d->job, n->a))
             return;
         break;
     case PSD_COMMAND_CLOSE:
-        if (!psd_method_change_close_own(d))
+        if (!psd_method_change_close_own(&d->job))
             return;
         d->follower.lanes_closed = 0;
-        d->method_change.closings = n->a;
+        d->job.method_change.closings = n->a;
         break;
     case PSD_COMMAND_OPEN:
-        psd_method_change_drop(d); /* which tells them */
+        psd_method_change_drop(&d->job); /* which tells them */
         return;
     case PSD_COMMAND_BEGAN: /* lanes look there */
-        psd_exchange_remember(&d->shared.begun[n->client], n->a);
+        psd_exchange_remember(&d->lanes.shared.begun[n->client], n->a);
         return;
     case PSD_COMMAND_MEMBERS:
     case PSD_COMMAND_CLOSE_ROUND:
@@ -289,14 +295,14 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
             return;
         break;
     case PSD_COMMAND_ADMIT:
-        msg.identity = psd_auth_id_of(d, n->identity);
+        msg.identity = psd_auth_id_of(&d->auth, n->identity);
         msg.attaches = n->pass.len == sizeof msg.pass;
         if (msg.attaches)
             memcpy(msg.pass, n->pass.data, sizeof msg.pass);
         if (n->b == 0) {
-            atomic_store_explicit(&d->shared.lanes_done[n->client], 0, memory_order_relaxed);
-            atomic_store_explicit(&d->shared.exchanges[n->client], 0, memory_order_relaxed);
-            atomic_store_explicit(&d->shared.clocks[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&d->lanes.shared.lanes_done[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&d->lanes.shared.exchanges[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&d->lanes.shared.clocks[n->client], 0, memory_order_relaxed);
         }
         break;
     case PSD_COMMAND_END:
@@ -309,9 +315,9 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         return; /* nothing that a head says */
     }
     if (for_all)
-        psd_tell_lanes(d, &msg);
+        psd_tell_lanes(&d->lanes, &msg);
     else
-        psd_tell_lane(d, d->lanes[n->lane - first], &msg);
+        psd_tell_lane(&d->lanes, d->lanes.list[n->lane - first], &msg);
 }
 
 static void on_orders(struct psd *d, const Ps__Orders *m)
@@ -329,8 +335,8 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
     }
     bool again = m->number <= f->taken;
     f->taken = again ? f->taken : m->number;
-    atomic_store_explicit(&d->shared.alpha, m->alpha, memory_order_relaxed);
-    atomic_store_explicit(&d->shared.mean_rate, m->mean_rate, memory_order_relaxed);
+    atomic_store_explicit(&d->lanes.shared.alpha, m->alpha, memory_order_relaxed);
+    atomic_store_explicit(&d->lanes.shared.mean_rate, m->mean_rate, memory_order_relaxed);
     d->sessions.incarnation = m->incarnation;
     if (m->number == 0)
         return;
@@ -340,7 +346,7 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
         psd_follower_take_change(d, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
-        d->state = PSD_STATE_STOPPING;
+        d->job.state = PSD_STATE_STOPPING;
         uv_stop(&d->loop);
     }
     send_news(d, NULL, 0, false);
@@ -349,7 +355,7 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
 static void on_error(struct psd *d, const Ps__Error *m)
 {
     struct psd_follower *f = &d->follower;
-    if (d->center_whole && m->job != 0 && d->job != 0 && m->job != d->job) {
+    if (d->job.center_whole && m->job != 0 && d->sessions.job != 0 && m->job != d->sessions.job) {
         if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
             ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
                    f->head_url);
@@ -360,7 +366,7 @@ static void on_error(struct psd *d, const Ps__Error *m)
         f->placed = false;
         return;
     }
-    psd_job_fail(d, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG, m->sentence);
+    psd_job_fail(&d->job, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG, m->sentence);
 }
 
 /* False when nothing was there, or an order has to wait until lanes have room for it. */
@@ -368,8 +374,8 @@ static bool receive_one(struct psd *d)
 {
     struct psd_follower *f = &d->follower;
     zmq_msg_t msg;
-    for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots + 16)
+    for (uint32_t i = 0; i < d->lanes.n_own; i++)
+        if (psd_queue_room(d->lanes.list[i]->in) < 4 * d->sessions.n_slots + 16)
             return false;
     zmq_msg_init(&msg);
     if (d->again.due || zmq_msg_recv(&msg, f->socket, ZMQ_DONTWAIT) < 0) {
@@ -435,15 +441,15 @@ static void on_timer(struct psd_timer *timer)
 static void stop_alone(struct psd *d)
 {
     struct psd_follower *f = &d->follower;
-    d->state = PSD_STATE_STOPPING;
-    d->checkpointer.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
-    psd_checkpointer_check_vector(d, true);
+    d->job.state = PSD_STATE_STOPPING;
+    d->job.checkpointer.last = d->job.center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
+    psd_checkpointer_check_vector(&d->job, true);
     for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        psd_tell_lanes(
-            d, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__DRAINING});
+        psd_tell_lanes(&d->lanes, &(struct psd_lane_message){
+                                      .kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__DRAINING});
     Ps__Snapshot s = PS__SNAPSHOT__INIT;
     s.what = PSD_SAVE_NEWEST;
-    if (psd_checkpointer_order(d, &s, 0) < 0 && d->checkpointer.busy) {
+    if (psd_checkpointer_order(&d->job, &s, 0) < 0 && d->job.checkpointer.busy) {
         f->waiting = s;
         f->has_waiting = true;
     }
@@ -454,12 +460,12 @@ void psd_follower_tick(struct psd *d)
     struct psd_follower *f = &d->follower;
     struct ps_error err;
     char why[700];
-    bool stopping =
-        f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
-    psd_checkpointer_check_vector(d, false);
-    if (stopping && d->state != PSD_STATE_STOPPING)
+    bool stopping = f->stop[0] != 0 &&
+                    (!f->placed || psd_loop_now_ms(&d->loop) > d->job.drain_deadline_ms || d->n_stops > 1);
+    psd_checkpointer_check_vector(&d->job, false);
+    if (stopping && d->job.state != PSD_STATE_STOPPING)
         stop_alone(d);
-    if (stopping && !d->checkpointer.busy)
+    if (stopping && !d->job.checkpointer.busy)
         uv_stop(&d->loop);
     if (f->served || f->placed ||
         psd_loop_now_ms(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
@@ -468,14 +474,14 @@ void psd_follower_tick(struct psd *d)
              "the head (servers.head: %.256s) has not taken this server in within %u s%s%.300s",
              d->cfg.servers.head, d->cfg.servers.wait_s, find_head(d, &err) < 0 ? ": " : "",
              find_head(d, &err) < 0 ? err.text : "");
-    psd_job_fail(d, PSD_EXIT_SERVERS, why);
+    psd_job_fail(&d->job, PSD_EXIT_SERVERS, why);
 }
 
 void psd_follower_stop(struct psd *d, const char *why)
 {
     struct psd_follower *f = &d->follower;
     if (f->stop[0] == 0)
-        d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
+        d->job.drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
     snprintf(f->stop, sizeof f->stop, "%s", why);
     ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
     if (f->placed)
@@ -505,21 +511,21 @@ static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_la
 {
     struct psd_follower *f = &d->follower;
     if (msg->kind == PSD_LANE_SNAPPED) {
-        psd_checkpointer_snapped(d, msg->a != 0);
-    } else if (msg->kind == PSD_LANE_FILLED && d->center != NULL &&
-               ++f->lanes_filled == d->center->own_used) {
-        d->state = PSD_STATE_READY;
-        d->center_whole = true;
-    } else if (msg->kind == PSD_LANE_CLOSED && msg->a == d->method_change.closings &&
-               ++f->lanes_closed == d->n_own) {
+        psd_checkpointer_snapped(&d->job, msg->a != 0);
+    } else if (msg->kind == PSD_LANE_FILLED && d->job.center != NULL &&
+               ++f->lanes_filled == d->job.center->own_used) {
+        d->job.state = PSD_STATE_READY;
+        d->job.center_whole = true;
+    } else if (msg->kind == PSD_LANE_CLOSED && msg->a == d->job.method_change.closings &&
+               ++f->lanes_closed == d->lanes.n_own) {
         psd_follower_report_exchanges(d, lane);
-    } else if (msg->kind == PSD_LANE_RELEASED && d->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
-        psd_method_change_released_own(d);
-    } else if (msg->kind == PSD_LANE_RELEASED && ++f->lanes_released == d->n_own) {
-        psd_center_destroy(d->center);
-        d->center = NULL;
-        d->center_whole = false;
-        d->state = PSD_STATE_WAITING;
+    } else if (msg->kind == PSD_LANE_RELEASED && d->job.method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
+        psd_method_change_released_own(&d->job);
+    } else if (msg->kind == PSD_LANE_RELEASED && ++f->lanes_released == d->lanes.n_own) {
+        psd_center_destroy(d->job.center);
+        d->job.center = NULL;
+        d->job.center_whole = false;
+        d->job.state = PSD_STATE_WAITING;
     }
 }
 
@@ -541,10 +547,10 @@ void psd_follower_redirect(struct psd *d, const struct psd_peer *peer)
     if (d->follower.head_url[0] == 0)
         return; /* it asks again */
     e.url = d->follower.head_url;
-    e.job = d->job;
+    e.job = d->sessions.job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
     m.elsewhere = &e;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+    psd_send_now(&d->sender, peer->id, peer->id_bytes, &m);
 }
 
 static int make_members(struct psd *d)
@@ -563,7 +569,7 @@ int psd_follower_open(struct psd *d, struct ps_error *err)
     int linger_ms = 500, one = 1, fd; /* the last word: that it knows of the end */
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     size_t size = sizeof fd;
-    if (psd_is_head(d))
+    if (psd_is_head(&d->cfg))
         return 0;
     if (make_members(d) < 0 || (f->context = zmq_ctx_new()) == NULL ||
         (f->socket = zmq_socket(f->context, ZMQ_DEALER)) == NULL ||

@@ -28,19 +28,15 @@ struct psd_held_message {
 
 static int make_server(const struct psd *d, struct psd_server *s)
 {
-    uint32_t n = d->sessions.n_slots;
-    s->urls = calloc((size_t)PSD_MAX_TRANSPORTS * d->n_own, sizeof *s->urls);
-    s->begun = calloc(n, sizeof *s->begun);
-    s->whole = calloc(n, sizeof *s->whole);
-    s->parts = calloc(n, sizeof *s->parts);
-    return s->urls != NULL && s->begun != NULL && s->whole != NULL && s->parts != NULL ? 0 : -ENOMEM;
+    s->urls = calloc((size_t)PSD_MAX_TRANSPORTS * d->lanes.n_own, sizeof *s->urls);
+    return s->urls != NULL ? 0 : -ENOMEM;
 }
 
 int psd_cluster_open(struct psd *d)
 {
     struct psd_cluster *t = &d->cluster;
     t->end = &t->held_messages;
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(&d->cfg))
         return 0;
     if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
         t->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
@@ -49,7 +45,7 @@ int psd_cluster_open(struct psd *d)
     for (uint32_t i = 1; t->servers != NULL && i < d->cfg.servers.count; i++)
         if (make_server(d, &t->servers[i]) < 0)
             return -ENOMEM;
-    return t->servers != NULL ? 0 : -ENOMEM;
+    return t->servers != NULL ? psd_method_change_open(&d->job) : -ENOMEM;
 }
 
 static void drop_letters(struct psd_cluster *t)
@@ -68,12 +64,10 @@ void psd_cluster_close(struct psd *d)
     drop_letters(&d->cluster);
     for (uint32_t i = 1; d->cluster.servers != NULL && i < d->cfg.servers.count; i++) {
         free(d->cluster.servers[i].urls);
-        free(d->cluster.servers[i].begun);
-        free(d->cluster.servers[i].whole);
-        free(d->cluster.servers[i].parts);
         psd_outbox_empty(&d->cluster.servers[i].orders);
     }
     free(d->cluster.servers);
+    psd_method_change_close(&d->job);
 }
 
 bool psd_cluster_is_complete(const struct psd *d)
@@ -81,9 +75,17 @@ bool psd_cluster_is_complete(const struct psd *d)
     return d->cfg.servers.count == 1 || d->cluster.complete;
 }
 
+uint64_t psd_cluster_newest(const struct psd *d)
+{
+    uint64_t version = 0;
+    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+        version = d->cluster.servers[i].version > version ? d->cluster.servers[i].version : version;
+    return version;
+}
+
 void psd_cluster_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m)
 {
-    psd_control_send_now(d, s->peer, s->peer_bytes, m);
+    psd_send_now(&d->sender, s->peer, s->peer_bytes, m);
 }
 
 uint32_t psd_cluster_index(const struct psd *d, const struct psd_server *s)
@@ -93,14 +95,15 @@ uint32_t psd_cluster_index(const struct psd *d, const struct psd_server *s)
 
 uint64_t psd_cluster_lanes(const struct psd *d, const struct psd_server *s)
 {
-    uint64_t ones = d->n_own < 64 ? (UINT64_C(1) << d->n_own) - 1 : UINT64_MAX;
-    return ones << (psd_cluster_index(d, s) * d->n_own);
+    uint64_t ones = d->lanes.n_own < 64 ? (UINT64_C(1) << d->lanes.n_own) - 1 : UINT64_MAX;
+    return ones << (psd_cluster_index(d, s) * d->lanes.n_own);
 }
 
 void psd_cluster_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
 {
-    psd_control_refuse(d, &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
-                       code, why);
+    psd_send_refusal(&d->sender,
+                     &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
+                     code, why);
 }
 
 /* With what every Orders carries. */
@@ -109,8 +112,8 @@ static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     o->number = number;
     o->heard = s->msgs;
-    o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
-    o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
+    o->alpha = atomic_load_explicit(&d->lanes.shared.alpha, memory_order_relaxed);
+    o->mean_rate = atomic_load_explicit(&d->lanes.shared.mean_rate, memory_order_relaxed);
     o->incarnation = d->sessions.incarnation;
     m.what_case = PS__TO_CLIENT__WHAT_ORDERS;
     m.orders = o;
@@ -158,8 +161,8 @@ void psd_cluster_order_lanes(struct psd *d, struct psd_server *s, const struct p
 /* Counters of the session before are not the next one's. */
 static void forget_counters(struct psd *d, uint32_t client)
 {
-    for (uint32_t i = d->n_own; i < d->n_lanes; i++) {
-        struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = d->lanes.n_own; i < d->lanes.n; i++) {
+        struct psd_lane_client *c = &d->lanes.list[i]->clients[client];
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->waiting_seq, 0, memory_order_relaxed);
@@ -173,24 +176,24 @@ static void forget_counters(struct psd *d, uint32_t client)
 
 void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    if (!psd_has_cluster(d) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
+    if (!psd_has_cluster(&d->cfg) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
         return; /* those have Orders of their own */
     if (msg->kind == PSD_COMMAND_KEEP && msg->p != NULL)
         return; /* so has this */
     if (msg->kind == PSD_COMMAND_SLICE && msg->p != NULL &&
-        (d->center->resumed != NULL || d->state == PSD_STATE_READY))
+        (d->job.center->resumed != NULL || d->job.state == PSD_STATE_READY))
         return; /* they have resumed theirs, or have taken the next method's */
     if (msg->kind == PSD_COMMAND_ADMIT && msg->b == 0)
         forget_counters(d, msg->client);
     for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (lane == NULL || lane->index / d->n_own == i)
+        if (lane == NULL || lane->index / d->lanes.n_own == i)
             psd_cluster_order_lanes(d, &d->cluster.servers[i], msg, lane != NULL ? lane->index : UINT32_MAX);
 }
 
 void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
 {
     struct psd_lane_message msg = {.kind = PSD_COMMAND_SNAPSHOT, .a = round};
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(&d->cfg))
         return;
     Ps__Snapshot s = *snapshot;
     s.number = ++d->cluster.snapshots;
@@ -206,7 +209,7 @@ void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t roun
 
 bool psd_cluster_has_saved(const struct psd *d)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++)
         if (d->cluster.servers[i].here && d->cluster.servers[i].saved_number < d->cluster.snapshots)
             return false;
     return true;
@@ -214,7 +217,7 @@ bool psd_cluster_has_saved(const struct psd *d)
 
 int psd_cluster_check_saved(const struct psd *d, struct ps_error *err)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++) {
         const struct psd_server *s = &d->cluster.servers[i];
         bool settled = s->saved_number >= d->cluster.snapshots;
         char newest[40] = "none that the head knows of";
@@ -244,7 +247,7 @@ static bool is_behind(const struct psd *d, const uint64_t *after)
 bool psd_cluster_dismiss(struct psd *d)
 {
     struct psd_cluster *t = &d->cluster;
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(&d->cfg))
         return true;
     for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
@@ -260,7 +263,7 @@ bool psd_cluster_dismiss(struct psd *d)
 
 bool psd_cluster_keeps_up(const struct psd *d)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++) {
         const struct psd_server *s = &d->cluster.servers[i];
         if (s->here && s->orders.sent - s->orders.taken > MOST_BEHIND)
             return false;
@@ -302,7 +305,7 @@ bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t pee
                             const Ps__ToClient *m)
 {
     struct psd_cluster *t = &d->cluster;
-    if (!psd_has_cluster(d) || !has_to_wait(d, peer, peer_bytes, m->what_case))
+    if (!psd_has_cluster(&d->cfg) || !has_to_wait(d, peer, peer_bytes, m->what_case))
         return false;
     size_t len = ps__to_client__get_packed_size(m);
     struct psd_held_message *l = malloc(sizeof *l + len);
@@ -328,7 +331,7 @@ static void post_letters(struct psd *d)
     struct psd_cluster *t = &d->cluster;
     while (t->held_messages != NULL && !is_behind(d, t->held_messages->after)) {
         struct psd_held_message *l = t->held_messages;
-        psd_control_send_bytes(d, l->peer, l->peer_bytes, l->bytes, l->len);
+        psd_send_bytes(&d->sender, l->peer, l->peer_bytes, l->bytes, l->len);
         drop_letter(t, &t->held_messages);
     }
 }
@@ -342,12 +345,12 @@ void psd_cluster_lose(struct psd *d, struct psd_server *s, const char *why)
     psd_outbox_empty(&s->orders);
     ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
            psd_cluster_index(d, s), s->name, why);
-    if (d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
-        psd_job_fail(d, PSD_EXIT_SERVERS,
+    if (d->job.state == PSD_STATE_OFFERED || d->job.state == PSD_STATE_EMPTYING)
+        psd_job_fail(&d->job, PSD_EXIT_SERVERS,
                      "a server was lost before its part of the first parameters had come");
-    psd_membership_away(d, psd_cluster_lanes(d, s), true);
+    psd_membership_away(&d->job, psd_cluster_lanes(d, s), true);
     snprintf(who, sizeof who, "server %u (%s)", psd_cluster_index(d, s), s->name);
-    psd_method_change_server_lost(d, psd_cluster_lanes(d, s), who);
+    psd_method_change_server_lost(&d->job, psd_cluster_lanes(d, s), who);
     post_letters(d); /* nobody waits for what it has not taken */
 }
 
@@ -358,24 +361,25 @@ static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
                                    .incarnation = n->incarnation,
                                    .a = n->a,
                                    .b = n->b};
-    bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
+    bool lanes_own = n->lane < d->lanes.n && n->lane / d->lanes.n_own == index;
     bool known = n->kind == PSD_LANE_FILLED || n->kind == PSD_LANE_UNFILLED || n->kind == PSD_LANE_RELEASED ||
                  n->kind == PSD_LANE_HELD || n->kind == PSD_LANE_BEGUN || n->kind == PSD_LANE_LANDED ||
                  n->kind == PSD_LANE_OVER || n->kind == PSD_LANE_CLOSED ||
                  (n->kind == PSD_LANE_FAULT && n->a < PSD_N_CODES &&
                   protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
     if (lanes_own && known && n->client < d->sessions.n_slots)
-        psd_job_take_message(d, d->lanes[n->lane], &msg);
+        psd_job_take_message(&d->job, d->lanes.list[n->lane], &msg);
 }
 
 void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m)
 {
-    struct psd_server *s = psd_has_cluster(d) && m->index > 0 && m->index < d->cfg.servers.count
+    struct psd_server *s = psd_has_cluster(&d->cfg) && m->index > 0 && m->index < d->cfg.servers.count
                                ? &d->cluster.servers[m->index]
                                : NULL;
     if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
-        psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
+        psd_send_refusal(&d->sender, peer, PS__CODE__NO_SESSION,
+                         "news of no server that has a place here: enlist");
         return;
     }
     s->heard_ms = psd_loop_now_ms(&d->loop);
@@ -398,12 +402,12 @@ void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News
             take_note(d, m->index, m->note);
     }
     psd_cluster_weigh_change(d);
-    psd_method_change_check(d); /* what was open may be whole now */
-    for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
-        psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
+    psd_method_change_check(&d->job); /* what was open may be whole now */
+    for (size_t k = 0; k < m->n_lanes && k < d->lanes.n_own; k++)
+        psd_news_take(d, d->lanes.list[m->index * d->lanes.n_own + k], m->lanes[k]);
     post_letters(d);
     if (m->stop[0] != 0)
-        psd_job_drain(d, "another server was asked to stop");
+        psd_job_drain(&d->job, "another server was asked to stop");
 }
 
 static void name_missing(const struct psd *d, char *list, size_t size)
@@ -429,13 +433,13 @@ void psd_cluster_tick(struct psd *d)
 {
     uint64_t now = psd_loop_now_ms(&d->loop);
     char missing[120], why[200];
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(&d->cfg))
         return;
     if (!d->cluster.complete && now > d->cluster.deadline_ms) {
         name_missing(d, missing, sizeof missing);
         snprintf(why, sizeof why, "of %u servers these have not come within %u s (servers.wait_s): %s",
                  d->cfg.servers.count, d->cfg.servers.wait_s, missing);
-        psd_job_fail(d, PSD_EXIT_SERVERS, why);
+        psd_job_fail(&d->job, PSD_EXIT_SERVERS, why);
         return;
     }
     forgive_own_sleep(d, now);

@@ -70,7 +70,7 @@ static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin 
     p.begin = begin;
     p.version = version;
     p.place = s->place;
-    p.job = d->job;
+    p.job = d->sessions.job;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
     psd_cluster_send(d, s, &m);
@@ -80,14 +80,14 @@ static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uin
 {
     s->enlisted = false;
     s->here = begin == PSD_BEGIN_GO_ON;
-    psd_membership_away(d, psd_cluster_lanes(d, s), !s->here);
+    psd_membership_away(&d->job, psd_cluster_lanes(d, s), !s->here);
     s->heard_ms = psd_loop_now_ms(&d->loop);
     say_place(d, s, begin, version);
 }
 
 static bool among_members(const struct psd *d)
 {
-    return d->center != NULL && d->center->admission->members;
+    return d->job.center != NULL && d->job.center->admission->members;
 }
 
 static bool has_saved(const struct psd_server *s, uint64_t version)
@@ -102,8 +102,8 @@ static bool has_saved(const struct psd_server *s, uint64_t version)
 static bool find_common(struct psd *d, uint64_t *version)
 {
     uint64_t own[PSD_MAX_SAVED];
-    uint32_t n =
-        psd_checkpoint_versions(d->checkpointer.directory, d->center->manifest->hash, own, PSD_MAX_SAVED);
+    uint32_t n = psd_checkpoint_versions(d->job.checkpointer.directory, d->job.center->manifest->hash, own,
+                                         PSD_MAX_SAVED);
     bool found = false;
     for (uint32_t k = 0; k < n; k++) {
         bool common = !found || own[k] > *version;
@@ -122,8 +122,8 @@ static bool find_common(struct psd *d, uint64_t *version)
 static void go_back(struct psd *d, const char *why)
 {
     uint64_t version = UINT64_MAX;
-    if (d->center->admission->rounds && !find_common(d, &version)) {
-        psd_job_fail(d, PSD_EXIT_CHECKPOINT,
+    if (d->job.center->admission->rounds && !find_common(d, &version)) {
+        psd_job_fail(&d->job, PSD_EXIT_CHECKPOINT,
                      "the servers are at different rounds and have no checkpoint of the same one");
         return;
     }
@@ -142,18 +142,18 @@ static void go_back(struct psd *d, const char *why)
 static bool fits(struct psd *d, struct psd_server *s)
 {
     char why[200];
-    if (d->center == NULL && !s->has_center)
+    if (d->job.center == NULL && !s->has_center)
         return true;
-    if (s->has_center && !s->untouched && s->job != 0 && s->job != d->job &&
-        !psd_journal_is_former(d, s->job)) {
+    if (s->has_center && !s->untouched && s->job != 0 && s->job != d->sessions.job &&
+        !psd_journal_is_former(&d->job, s->job)) {
         snprintf(why, sizeof why,
                  "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
-                 psd_cluster_index(d, s), s->job, d->job);
+                 psd_cluster_index(d, s), s->job, d->sessions.job);
         s->enlisted = false;
         psd_cluster_refuse(d, s, PS__CODE__MANIFEST, why);
         return false;
     }
-    if (d->center == NULL) {
+    if (d->job.center == NULL) {
         place(d, s, PSD_BEGIN_ANEW, 0);
         return false;
     }
@@ -161,7 +161,7 @@ static bool fits(struct psd *d, struct psd_server *s)
         place(d, s, PSD_BEGIN_FROM, UINT64_MAX);
         return false;
     }
-    if (s->has_center && s->manifest_hash == d->center->manifest->hash)
+    if (s->has_center && s->manifest_hash == d->job.center->manifest->hash)
         return true;
     snprintf(why, sizeof why, "server %u %s: it is to begin with --resume and the state directory it had",
              psd_cluster_index(d, s),
@@ -174,21 +174,23 @@ static bool fits(struct psd *d, struct psd_server *s)
 /* Both as they were loaded; under rounds from checkpoints of the same one. */
 static bool is_level(const struct psd *d, const struct psd_server *s)
 {
-    return d->center == NULL || (s->untouched && psd_version(d) == d->resumed_version &&
-                                 (!d->center->admission->rounds || s->version == d->resumed_version));
+    return d->job.center == NULL ||
+           (s->untouched && psd_version(&d->lanes) == d->job.resumed_version &&
+            (!d->job.center->admission->rounds || s->version == d->job.resumed_version));
 }
 
 /* The lanes of a server that is here are those that it has told of. */
 static void take_urls(struct psd *d, const struct psd_server *s)
 {
-    for (uint32_t k = 0; k < d->transports.n; k++) {
-        for (uint32_t i = 0; i < d->n_own; i++) {
-            struct psd_lane_port *road = &d->lanes[psd_cluster_index(d, s) * d->n_own + i]->ports[k];
-            snprintf(road->url, sizeof road->url, "%s", s->urls[k * d->n_own + i]);
+    for (uint32_t k = 0; k < d->lanes.transports.n; k++) {
+        for (uint32_t i = 0; i < d->lanes.n_own; i++) {
+            struct psd_lane_port *road =
+                &d->lanes.list[psd_cluster_index(d, s) * d->lanes.n_own + i]->ports[k];
+            snprintf(road->url, sizeof road->url, "%s", s->urls[k * d->lanes.n_own + i]);
         }
-        if (s->urls[k * d->n_own][0] == 0)
+        if (s->urls[k * d->lanes.n_own][0] == 0)
             ps_log(PS_LOG_INFO, "server.road", "no road %s: server %u (%s) has none",
-                   d->transports.row[k].transport->name, psd_cluster_index(d, s), s->name);
+                   d->lanes.transports.row[k].transport->name, psd_cluster_index(d, s), s->name);
     }
 }
 
@@ -209,11 +211,12 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
         psd_cluster_order_lanes(d, s, &msg, UINT32_MAX);
     }
     if (s->untouched && s->has_center)
-        psd_loss_of_server_later(d, psd_cluster_index(d, s), s->version, s->reached, s->reached_exactly);
+        psd_loss_of_server_later(&d->job, psd_cluster_index(d, s), s->version, s->reached,
+                                 s->reached_exactly);
     ps_log(PS_LOG_INFO, "server.joined",
            "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_cluster_index(d, s),
-           s->name, s->version, psd_version(d));
-    d->hooks.welcome_all(d);
+           s->name, s->version, psd_version(&d->lanes));
+    d->job.hooks.welcome_all(d);
 }
 
 static void become_complete(struct psd *d)
@@ -223,12 +226,12 @@ static void become_complete(struct psd *d)
         place(d, s, PSD_BEGIN_GO_ON, 0);
         take_urls(d, s);
         if (s->untouched && s->has_center)
-            psd_loss_of_server(d, i, s->version, s->reached, s->reached_exactly);
+            psd_loss_of_server(&d->job, i, s->version, s->reached, s->reached_exactly);
     }
     d->cluster.complete = true;
     ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
-           d->n_lanes);
-    d->hooks.complete(d);
+           d->lanes.n);
+    d->completed(d);
 }
 
 /* Places those who have enlisted, once nobody is missing. */
@@ -264,16 +267,16 @@ static bool has_settings(struct psd *d, const struct psd_peer *peer, const Ps__E
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient to = PS__TO_CLIENT__INIT;
-    uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    if (m->generation == generation && strcmp(m->settings, d->reload.recipe.settings) == 0)
+    uint32_t generation = atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed);
+    if (m->generation == generation && strcmp(m->settings, d->job.reload.recipe.settings) == 0)
         return true;
     p.run = d->cluster.run;
     p.begin = PSD_BEGIN_TAKE;
-    p.settings = d->reload.recipe.settings;
+    p.settings = d->job.reload.recipe.settings;
     p.generation = generation;
     to.what_case = PS__TO_CLIENT__WHAT_PLACE;
     to.place = &p;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &to);
+    psd_send_now(&d->sender, peer->id, peer->id_bytes, &to);
     return false;
 }
 
@@ -284,12 +287,12 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
     uint32_t code = PS__CODE__MALFORMED;
     bool wanted = true;
     char *own = psd_config_json(&d->cfg);
-    const char *own_road = d->transports.row[0].transport->name;
+    const char *own_road = d->lanes.transports.row[0].transport->name;
     if (m->protocol != PS_PROTOCOL_VERSION) {
         code = PS__CODE__VERSION;
         snprintf(sentence, sizeof sentence, "protocol version %u; the head speaks %d", m->protocol,
                  PS_PROTOCOL_VERSION);
-    } else if (!psd_has_cluster(d)) {
+    } else if (!psd_has_cluster(&d->cfg)) {
         snprintf(sentence, sizeof sentence, "this psd is not the head of several servers (servers.count: %u)",
                  d->cfg.servers.count);
     } else if (m->count != d->cfg.servers.count) {
@@ -300,10 +303,10 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
         snprintf(sentence, sizeof sentence,
                  "server %u; with servers.count %u allowed are 1 to %u beside the head", m->index,
                  d->cfg.servers.count, d->cfg.servers.count - 1);
-    } else if (m->n_lanes != d->n_own || strcmp(m->transport, own_road) != 0) {
+    } else if (m->n_lanes != d->lanes.n_own || strcmp(m->transport, own_road) != 0) {
         snprintf(sentence, sizeof sentence,
                  "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
-                 m->transport, d->n_own, own_road);
+                 m->transport, d->lanes.n_own, own_road);
     } else if (own != NULL && m->head == d->cluster.run && has_settings(d, peer, m)) {
         psd_cluster_compare(own, m->configuration, sentence, sizeof sentence);
     } else {
@@ -311,7 +314,7 @@ static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enli
     }
     free(own);
     if (sentence[0] != 0)
-        psd_control_refuse(d, peer, code, sentence);
+        psd_send_refusal(&d->sender, peer, code, sentence);
     return wanted && sentence[0] == 0;
 }
 
@@ -331,9 +334,10 @@ static bool place_is_free(struct psd *d, const struct psd_peer *peer, const stru
 /* Of a transport that the head lacks nobody is told. */
 static void take_road(const struct psd *d, struct psd_server *s, const Ps__Road *road)
 {
-    uint32_t k = psd_transports_find(d, road->transport);
-    for (uint32_t i = 0; k > 0 && k < d->transports.n && road->n_lanes == d->n_own && i < d->n_own; i++)
-        snprintf(s->urls[k * d->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
+    uint32_t k = psd_transports_find(&d->lanes.transports, road->transport);
+    for (uint32_t i = 0;
+         k > 0 && k < d->lanes.transports.n && road->n_lanes == d->lanes.n_own && i < d->lanes.n_own; i++)
+        snprintf(s->urls[k * d->lanes.n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
 }
 
 static void set_peer(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
@@ -350,7 +354,7 @@ static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *
     set_peer(d, s, peer, m);
     snprintf(s->name, sizeof s->name, "%s", m->name);
     snprintf(s->address, sizeof s->address, "%s", peer->address);
-    memset(s->urls, 0, (size_t)PSD_MAX_TRANSPORTS * d->n_own * sizeof *s->urls);
+    memset(s->urls, 0, (size_t)PSD_MAX_TRANSPORTS * d->lanes.n_own * sizeof *s->urls);
     for (size_t i = 0; i < m->n_lanes; i++)
         snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
     for (size_t i = 0; i < m->n_roads; i++)
@@ -390,7 +394,7 @@ static void say_run(struct psd *d, const struct psd_peer *peer)
     p.begin = PSD_BEGIN_ENLIST;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+    psd_send_now(&d->sender, peer->id, peer->id_bytes, &m);
 }
 
 void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
@@ -409,13 +413,13 @@ void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__
         say_place(d, s, PSD_BEGIN_GO_ON, 0);
         return;
     }
-    if (!place_is_free(d, peer, s, m->run) || d->state >= PSD_STATE_DRAINING)
+    if (!place_is_free(d, peer, s, m->run) || d->job.state >= PSD_STATE_DRAINING)
         return; /* it asks again */
     bool is_new = !s->enlisted || s->run != m->run;
     if (s->here)
         psd_cluster_lose(d, s,
                          s->run != m->run ? "another process has taken its place" : "it has lost its place");
-    if (psd_method_change_is_closing(d) || !has_settings(d, peer, m))
+    if (psd_method_change_is_closing(&d->job) || !has_settings(d, peer, m))
         return; /* what is set may have changed with its loss, or will: it asks again */
     take_in(d, s, peer, m);
     s->enlisted = true;

@@ -24,9 +24,9 @@ json_t *psd_cluster_json(const struct psd *d)
     json_t *list = json_array();
     uint32_t index = d->cfg.servers.index;
     json_array_append_new(list, server_json(index, index == 0 ? "head" : "",
-                                            psd_is_head(d) || d->follower.placed ? "here" : "waits",
-                                            psd_version(d), d->checkpointer.last_version, 0, 0));
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
+                                            psd_is_head(&d->cfg) || d->follower.placed ? "here" : "waits",
+                                            psd_version(&d->lanes), d->job.checkpointer.last_version, 0, 0));
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++) {
         const struct psd_server *s = &d->cluster.servers[i];
         const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
         json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
@@ -43,12 +43,12 @@ void psd_cluster_metrics(FILE *f, const struct psd *d)
         "# HELP psd_server_up 1: the server of that index is here; 0: its part of the center is waited for.\n"
         "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
         d->cfg.servers.index);
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++)
         fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, d->cluster.servers[i].here);
     fprintf(f,
             "# HELP psd_server_version Exchanges that the server's part of the center has taken in.\n"
             "# TYPE psd_server_version gauge\npsd_server_version{server=\"%u\"} %" PRIu64 "\n",
-            d->cfg.servers.index, psd_version(d));
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
+            d->cfg.servers.index, psd_version(&d->lanes));
+    for (uint32_t i = 1; psd_has_cluster(&d->cfg) && i < d->cfg.servers.count; i++)
         fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, d->cluster.servers[i].version);
 }

@@ -32,11 +32,11 @@ static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_sess
     struct ps_error err;
     (void)peer;
     if (psd_manifest_of(&d->cfg, m->begin->tensors, m->begin->n_tensors, &manifest, &err) < 0) {
-        psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
-        psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
+        psd_send_error(&d->sender, s, PS__CODE__MANIFEST, true, err.text);
+        psd_job_end(&d->job, s, PS__CODE__MANIFEST, err.text);
         return;
     }
-    psd_job_begin(d, s, manifest);
+    psd_job_begin(&d->job, s, manifest);
 }
 
 /* What a client falls back to is worth a line, once. */
@@ -61,14 +61,14 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     s->tempo.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
     note_road(s, m->heartbeat);
     alive.workers = psd_sessions_count(&d->sessions, false);
-    alive.center_version = psd_version(d);
-    alive.draining = d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING;
-    alive.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    alive.waiting_chunks = psd_stats_waiting(d, s->client, &alive.waiting_seq);
+    alive.center_version = psd_version(&d->lanes);
+    alive.draining = d->job.state == PSD_STATE_DRAINING || d->job.state == PSD_STATE_STOPPING;
+    alive.generation = atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed);
+    alive.waiting_chunks = psd_stats_waiting(&d->job, s->client, &alive.waiting_seq);
     alive.period = d->cfg.hyper.dynamic_period && !s->observer ? s->tempo.period : 0;
     answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
     answer.alive = &alive;
-    psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
+    psd_send_to(&d->sender, peer->id, peer->id_bytes, &answer);
 }
 
 static unsigned stage_of(const struct psd_session *s)
@@ -83,8 +83,8 @@ static bool may_say(struct psd *d, const struct psd_session *s, enum psd_message
 {
     if (psd_may_say(m, s->observer, stage_of(s)))
         return true;
-    d->rejected_control[PS__CODE__AUTH]++;
-    if (ps_log_allows(&d->control.log_limit, "control.refused", "control socket"))
+    d->sender.rejected[PS__CODE__AUTH]++;
+    if (ps_log_allows(&d->sender.log_limit, "control.refused", "control socket"))
         ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not say %s: it is not heard", s->name,
                s->observer ? "observer" : "rank", s->client,
                m == PSD_SAY_EVALUATION ? "how good the center is, as observers may once they have begun"
@@ -99,43 +99,43 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
     if (!s->observer)
-        psd_plateau_reported(d, r->loss);
+        psd_plateau_reported(&d->job, r->loss);
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
         if (s->offer.answered) /* it was lost; else it is still to come */
-            psd_control_reported(d, s, r->offer, s->offer.wanted);
+            psd_send_reported(&d->sender, s, r->offer, s->offer.wanted);
         return;
     }
     s->offer.number = r->offer;
     s->offer.incarnation = s->incarnation;
     s->offer.answered = false;
-    d->evaluation = (struct psd_evaluation){.loss = r->test_loss,
-                                            .accuracy = r->test_accuracy,
-                                            .version = r->center_version,
-                                            .fresh = true,
-                                            .offer = r->offer,
-                                            .client = s->client,
-                                            .incarnation = s->incarnation};
-    psd_checkpointer_evaluated(d, &d->evaluation);
-    psd_plateau_evaluated(d, &d->evaluation);
-    psd_stop_check(d);
+    d->job.evaluation = (struct psd_evaluation){.loss = r->test_loss,
+                                                .accuracy = r->test_accuracy,
+                                                .version = r->center_version,
+                                                .fresh = true,
+                                                .offer = r->offer,
+                                                .client = s->client,
+                                                .incarnation = s->incarnation};
+    psd_checkpointer_evaluated(&d->job, &d->job.evaluation);
+    psd_plateau_evaluated(&d->job, &d->job.evaluation);
+    psd_stop_check(&d->job);
 }
 
 static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
                           const Ps__ToServer *m)
 {
     (void)peer;
-    psd_job_note_nonfinite(d, s, m->not_finite->clock, m->not_finite->index, false);
-    psd_stop_check(d);
+    psd_job_note_nonfinite(&d->job, s, m->not_finite->clock, m->not_finite->index, false);
+    psd_stop_check(&d->job);
 }
 
 static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
 {
     (void)peer;
     s->clock = m->leave->clock > s->clock ? m->leave->clock : s->clock;
-    psd_loss_left(d, s, m->leave);
-    psd_job_end(d, s, PS__CODE__OK, "left");
+    psd_loss_left(&d->job, s, m->leave);
+    psd_job_end(&d->job, s, PS__CODE__OK, "left");
 }
 
 static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
@@ -145,11 +145,11 @@ static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_sessi
         char sentence[96];
         snprintf(sentence, sizeof sentence, "protocol version %u; this psd speaks %d", m->meet->protocol,
                  PS_PROTOCOL_VERSION);
-        psd_control_refuse(d, peer, PS__CODE__VERSION, sentence);
-    } else if (d->state >= PSD_STATE_DRAINING) {
-        psd_control_refuse(d, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
+        psd_send_refusal(&d->sender, peer, PS__CODE__VERSION, sentence);
+    } else if (d->job.state >= PSD_STATE_DRAINING) {
+        psd_send_refusal(&d->sender, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
     } else {
-        psd_rendezvous_take(&d->rendezvous, peer, m->meet, psd_loop_now_ms(&d->loop));
+        psd_rendezvous_take(&d->control.rendezvous, peer, m->meet, psd_loop_now_ms(&d->loop));
     }
 }
 
@@ -157,8 +157,8 @@ static void on_enlist(struct psd *d, const struct psd_peer *peer, struct psd_ses
                       const Ps__ToServer *m)
 {
     (void)s;
-    if (d->munge.on && psd_has_cluster(d) && m->enlist->protocol == PS_PROTOCOL_VERSION)
-        psd_munge_enlist(d, peer, m->enlist);
+    if (d->auth.munge.on && psd_has_cluster(&d->cfg) && m->enlist->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_enlist(&d->auth, peer, m->enlist);
     else
         psd_cluster_register(d, peer, m->enlist);
 }
@@ -232,7 +232,7 @@ static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t 
         code = PS__CODE__NO_SESSION;
         snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
     }
-    psd_control_refuse(d, peer, code, sentence);
+    psd_send_refusal(&d->sender, peer, code, sentence);
 }
 
 static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
@@ -241,17 +241,17 @@ static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToSer
     uint32_t client, incarnation;
 
     if ((size_t)m->what_case >= sizeof handlers / sizeof *handlers || handlers[m->what_case].handle == NULL) {
-        psd_control_refuse(d, peer, PS__CODE__MALFORMED, "a control message of no known kind");
+        psd_send_refusal(&d->sender, peer, PS__CODE__MALFORMED, "a control message of no known kind");
         return;
     }
-    if (!psd_is_head(d)) {
+    if (!psd_is_head(&d->cfg)) {
         psd_follower_redirect(d, peer);
         return;
     }
     const enum psd_message says = handlers[m->what_case].says;
     if (psd_rights[says].proof != PSD_PROOF_SERVER && (!psd_cluster_is_complete(d) || d->again.due))
         return; /* it asks again */
-    if (!psd_auth_may_say(d, peer, says))
+    if (!psd_auth_may_say(&d->auth, peer, says))
         return;
     if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
@@ -281,7 +281,7 @@ static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size
 
 static bool comes_early(const struct psd *d, const Ps__ToServer *m)
 {
-    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_cluster_is_complete(d) &&
+    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(&d->cfg) && !psd_cluster_is_complete(d) &&
            !d->again.due;
 }
 
@@ -290,11 +290,11 @@ static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
     char address[64];
     describe_peer(d, body, address, sizeof address);
     struct psd_peer peer = {.id = zmq_msg_data(id), .id_bytes = zmq_msg_size(id), .address = address};
-    if (!psd_auth_peer(d, body, &peer))
+    if (!psd_auth_peer(&d->auth, body, &peer))
         return;
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
-        psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
+        psd_send_refusal(&d->sender, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
         return;
     }
     if (comes_early(d, m))
@@ -323,26 +323,25 @@ static bool receive(struct psd *d)
         int n = 1, more;
         zmq_msg_init(&id);
         zmq_msg_init(&body);
-        if (zmq_msg_recv(&id, d->control.socket, ZMQ_DONTWAIT) < 0)
+        if (zmq_msg_recv(&id, d->sender.socket, ZMQ_DONTWAIT) < 0)
             return true;
-        if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->control.socket, ZMQ_DONTWAIT) >= 0) {
+        if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->sender.socket, ZMQ_DONTWAIT) >= 0) {
             more = zmq_msg_more(&body);
             n = 2;
         }
         while (more) {
             zmq_msg_init(&extra);
-            more = zmq_msg_recv(&extra, d->control.socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
+            more = zmq_msg_recv(&extra, d->sender.socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
             zmq_msg_close(&extra);
             n = 3;
         }
         if (n == 2)
             receive_one(d, &id, &body);
         else
-            psd_control_refuse(d,
-                               &(struct psd_peer){.id = zmq_msg_data(&id),
-                                                  .id_bytes = zmq_msg_size(&id),
-                                                  .address = "a peer"},
-                               PS__CODE__MALFORMED, "a control message has one part");
+            psd_send_refusal(&d->sender,
+                             &(struct psd_peer){
+                                 .id = zmq_msg_data(&id), .id_bytes = zmq_msg_size(&id), .address = "a peer"},
+                             PS__CODE__MALFORMED, "a control message has one part");
         zmq_msg_close(&id);
         zmq_msg_close(&body);
     }
@@ -377,12 +376,12 @@ static void say_met(void *arg, const struct psd_peer *peer, const Ps__Met *met)
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     m.what_case = PS__TO_CLIENT__WHAT_MET;
     m.met = (Ps__Met *)(uintptr_t)met;
-    psd_control_send_to(arg, peer->id, peer->id_bytes, &m);
+    psd_send_to(arg, peer->id, peer->id_bytes, &m);
 }
 
 static void say_refused(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence)
 {
-    psd_control_refuse(arg, peer, code, sentence);
+    psd_send_refusal(arg, peer, code, sentence);
 }
 
 static int set_options(void *socket)
@@ -400,6 +399,7 @@ int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
 {
     struct psd_control *c = &d->control;
     char url[300];
+    void *socket;
     int fd, rc;
     size_t fd_size = sizeof fd;
 
@@ -408,16 +408,16 @@ int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
         return rc;
     if (listen[0] != 0)
         snprintf(url, sizeof url, "%s", listen);
-    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
-        set_options(c->socket) != 0)
+    if ((c->context = zmq_ctx_new()) == NULL ||
+        (socket = d->sender.socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL || set_options(socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
-    if ((rc = psd_auth_guard_control(d, err)) < 0)
+    if ((rc = psd_auth_guard_control(&d->auth, c->context, socket, &c->watch, err)) < 0)
         return rc;
-    if ((rc = ps_bind(c->socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
+    if ((rc = ps_bind(socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
         return rc;
-    if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
+    if (zmq_getsockopt(socket, ZMQ_FD, &fd, &fd_size) != 0)
         return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
-    d->rendezvous.voice = (struct psd_rendezvous_hooks){say_met, say_refused, d};
+    d->control.rendezvous.voice = (struct psd_rendezvous_hooks){say_met, say_refused, &d->sender};
     c->poll.data = c->prepare.data = d;
     uv_poll_init(&d->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
@@ -430,18 +430,18 @@ int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
 void psd_control_close(struct psd *d)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
-    psd_rendezvous_finish(&d->rendezvous);
+    psd_rendezvous_finish(&d->control.rendezvous);
     psd_early_finish(&d->control.early);
-    d->munge.on = false; /* what munged still says comes too late */
+    d->auth.munge.on = false; /* what munged still says comes too late */
     if (d->control.poll.data != NULL) {
         uv_close((uv_handle_t *)&d->control.poll, NULL);
         uv_close((uv_handle_t *)&d->control.prepare, NULL);
         uv_close((uv_handle_t *)&d->control.more, NULL);
     }
-    if (d->control.socket != NULL) {
-        ps_watch_close(d->control.socket, d->control.watch);
-        zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-        zmq_close(d->control.socket);
+    if (d->sender.socket != NULL) {
+        ps_watch_close(d->sender.socket, d->control.watch);
+        zmq_setsockopt(d->sender.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+        zmq_close(d->sender.socket);
         ps_unix_socket_remove(&d->control.file);
     }
     psd_zap_close(&d->auth.control);

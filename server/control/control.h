@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "proto/log.h"
 #include "proto/unix_socket.h"
 #include "ps.pb-c.h"
 #include "server/control/early.h"
@@ -17,15 +16,15 @@ struct psd;
 
 /* The control socket's server end. */
 struct psd_control {
-    void *context, *socket;
+    void *context;              /* the socket is psd_sender.socket */
     void *watch;                /* its ps_watch; NULL: none */
     char url[300];              /* as bound */
     struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_idle_t more; /* active: messages were left for the loop's next turn */
-    struct ps_log_limit log_limit;
     struct psd_early early;
+    struct psd_rendezvous rendezvous;
 };
 
 /* listen: "" : as configured. */

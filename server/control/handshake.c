@@ -21,7 +21,7 @@ static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, c
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    psd_control_refuse(d, peer, code, sentence);
+    psd_send_refusal(&d->sender, peer, code, sentence);
 }
 
 static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer *peer, const Ps__Hello *m)
@@ -51,7 +51,7 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->learning_rate = h->learning_rate;
     m->period = h->period;
     m->momentum = h->momentum;
-    m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
+    m->alpha = (double)atomic_load_explicit(&d->lanes.shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
     m->overlap = h->overlap;
     m->rho = isnan(h->rho) ? 0 : h->rho;
@@ -90,36 +90,37 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     uint32_t used[PS_MAX_LANES];
 
     bool whole_lanes = ps_admission_find(d->cfg.admission)->whole_lanes;
-    uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
+    uint32_t n_lanes = whole_lanes ? 1 : d->lanes.n;
     for (uint32_t i = 0; i < n_lanes; i++) {
-        used[i] = whole_lanes ? s->client % d->n_lanes : i;
-        lanes[i] = d->lanes[used[i]]->ports[0].url;
+        used[i] = whole_lanes ? s->client % d->lanes.n : i;
+        lanes[i] = d->lanes.list[used[i]]->ports[0].url;
     }
-    psd_transports_publish(d, s, used, n_lanes, &told, &w);
+    psd_transports_publish(&d->lanes, d->cfg.window_chunks, s->may_attach ? s->pass : NULL, used, n_lanes,
+                           &told, &w);
     fill_method(d, &method, &schedule);
     w.client = s->client;
     w.incarnation = s->incarnation;
     w.workers = psd_sessions_count(&d->sessions, false);
     w.method = &method;
-    w.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    w.center_version = psd_version(d);
-    w.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
+    w.generation = atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed);
+    w.center_version = psd_version(&d->lanes);
+    w.transport = (char *)(uintptr_t)d->lanes.transports.row[0].transport->name;
     w.lanes = lanes;
     w.n_lanes = n_lanes;
-    w.parts = d->center != NULL ? d->center->shard.n_parts : d->cfg.servers.count;
-    w.chunk_floats = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
+    w.parts = d->job.center != NULL ? d->job.center->shard.n_parts : d->cfg.servers.count;
+    w.chunk_floats = d->job.center != NULL ? d->job.center->shard.chunk_floats : d->cfg.chunk_floats;
     w.window_chunks = d->cfg.window_chunks;
     w.silence_ms = d->cfg.limits.silence_s * 1000;
     w.resumed = resumed;
-    w.job = d->job;
+    w.job = d->sessions.job;
     w.revived = revived;
     w.keeps_best = d->cfg.checkpoint.keep_best && s->observer;
-    w.revival = s->revived ? d->started_unix_ms : 0;
-    w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
-                                    s->incarnation, 0);
+    w.revival = s->revived ? d->job.started_unix_ms : 0;
+    w.landed_seq = psd_exchange_seq(
+        atomic_load_explicit(&d->lanes.shared.whole[s->client], memory_order_acquire), s->incarnation, 0);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
-    psd_control_send_to(d, s->peer, s->peer_bytes, &m);
+    psd_send_to(&d->sender, s->peer, s->peer_bytes, &m);
 }
 
 void psd_hello_again(struct psd *d)
@@ -160,8 +161,8 @@ static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *pee
 static bool memory_allows(struct psd *d, const struct psd_peer *peer)
 {
     struct psd_totals t;
-    psd_stats_totals(d, &t);
-    uint64_t need = psd_stats_memory_bytes(&t) + psd_stats_window_bytes(d);
+    psd_stats_totals(&d->job, &t);
+    uint64_t need = psd_stats_memory_bytes(&t) + psd_stats_window_bytes(&d->job);
     double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
     if ((double)need <= limit)
         return true;
@@ -176,8 +177,8 @@ static bool memory_allows(struct psd *d, const struct psd_peer *peer)
  * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
 static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
 {
-    for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
+    for (uint32_t i = 0; i < d->lanes.n_own; i++)
+        if (psd_queue_room(d->lanes.list[i]->in) < 4 * d->sessions.n_slots) {
             refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
                     i);
             return false;
@@ -216,11 +217,11 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
         welcome(d, s, false, false);
         return;
     }
-    if (d->state >= PSD_STATE_DRAINING) {
+    if (d->job.state >= PSD_STATE_DRAINING) {
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
-    if (!psd_journal_has_names(d)) {
+    if (!psd_journal_has_names(&d->job)) {
         refusef(d, peer, PS__CODE__FULL,
                 "sessions begin faster than the state directory can note: try again");
         return;
@@ -234,12 +235,12 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
     s->incarnation = ++d->sessions.incarnation;
     s->token = m->token;
     s->revived = false;
-    psd_transports_new_pass(s);
+    s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = psd_loop_now_ms(&d->loop);
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
-    psd_job_update_rates(d);
+    psd_job_update_rates(&d->job);
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
            s->observer ? "observer" : "rank", s->client, s->incarnation);
     welcome(d, s, false, false);
@@ -250,9 +251,9 @@ static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__
 static uint32_t newest_known(const struct psd *d, uint32_t client)
 {
     uint32_t newest = d->sessions.slots[client].awaited;
-    for (size_t i = 0; i < d->resumed.n_replay; i++)
-        if (d->resumed.replay[i].client == client && d->resumed.replay[i].incarnation > newest)
-            newest = d->resumed.replay[i].incarnation;
+    for (size_t i = 0; i < d->job.resumed.n_replay; i++)
+        if (d->job.resumed.replay[i].client == client && d->job.resumed.replay[i].incarnation > newest)
+            newest = d->job.resumed.replay[i].incarnation;
     return newest;
 }
 
@@ -275,13 +276,14 @@ static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hell
                 m->incarnation, m->client, newest);
         return false;
     }
-    if (d->resumed_from[0] == 0 || m->incarnation > d->names_before) {
+    if (d->job.resumed_from[0] == 0 || m->incarnation > d->job.names_before) {
         refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
                 m->incarnation,
-                d->resumed_from[0] == 0 ? ": psd was started without --resume, or found no checkpoint" : "");
+                d->job.resumed_from[0] == 0 ? ": psd was started without --resume, or found no checkpoint"
+                                            : "");
         return false;
     }
-    if (d->center == NULL || d->center->manifest->hash != m->manifest_hash) {
+    if (d->job.center == NULL || d->job.center->manifest->hash != m->manifest_hash) {
         refusef(d, peer, PS__CODE__MANIFEST, "client %u had joined with another model than the checkpoint's",
                 m->client);
         return false;
@@ -303,24 +305,24 @@ static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps_
     s->incarnation = m->incarnation;
     s->token = 0;
     s->revived = true;
-    psd_transports_new_pass(s);
+    s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = psd_loop_now_ms(&d->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     set_peer(d, s, peer, m);
-    psd_loss_revived(d, s, m);
+    psd_loss_revived(&d->job, s, m);
     if (!s->observer)
-        psd_journal_wake(d);
-    s->recorded = psd_journal_put(d);
-    psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
-    psd_job_update_rates(d);
+        psd_journal_wake(&d->job);
+    s->recorded = psd_journal_put(&d->job);
+    psd_job_admit(&d->job, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
+    psd_job_update_rates(&d->job);
     if (!s->observer) {
-        s->took_part = d->membership.revived = true;
-        psd_membership_joined(d);
+        s->took_part = d->job.membership.revived = true;
+        psd_membership_joined(&d->job);
     }
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
-           s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
+           s->observer ? "observer" : "rank", s->client, m->center_version, d->job.resumed_version);
     welcome(d, s, true, true);
 }
 
@@ -338,7 +340,7 @@ static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m
         welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
         return;
     }
-    if (d->state >= PSD_STATE_DRAINING)
+    if (d->job.state >= PSD_STATE_DRAINING)
         refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
     else if (may_go_on(d, peer, m))
         revive_session(d, peer, m);
@@ -372,8 +374,8 @@ static bool codecs_allow(struct psd *d, const struct psd_peer *peer, const Ps__H
 
 void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    if (d->munge.on && m->protocol == PS_PROTOCOL_VERSION)
-        psd_munge_hello(d, peer, m);
+    if (d->auth.munge.on && m->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_hello(&d->auth, peer, m);
     else
         psd_hello_proved(d, peer, m);
 }
@@ -383,17 +385,17 @@ void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 static bool is_of_this_job(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
 {
     char sentence[200];
-    if (m->incarnation == 0 || m->job == 0 || m->job == d->job)
+    if (m->incarnation == 0 || m->job == 0 || m->job == d->sessions.job)
         return true;
-    if (psd_journal_is_former(d, m->job)) {
+    if (psd_journal_is_former(&d->job, m->job)) {
         snprintf(sentence, sizeof sentence,
                  "client %u, incarnation %u, has no session here: psd was started without --resume",
                  m->client, m->incarnation);
-        psd_control_refuse_of(d, peer, m->job, PS__CODE__NO_SESSION, sentence);
+        psd_send_refusal_of(&d->sender, peer, m->job, PS__CODE__NO_SESSION, sentence);
     } else {
         refusef(d, peer, PS__CODE__JOB,
                 "client %u, incarnation %u, is of job %016" PRIx64 "; this is %016" PRIx64, m->client,
-                m->incarnation, m->job, d->job);
+                m->incarnation, m->job, d->sessions.job);
     }
     return false;
 }
@@ -403,7 +405,7 @@ void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hell
     if (m->protocol != PS_PROTOCOL_VERSION)
         refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
-    else if (!is_of_this_job(d, peer, m) || !codecs_allow(d, peer, m) || !psd_auth_hello(d, peer, m))
+    else if (!is_of_this_job(d, peer, m) || !codecs_allow(d, peer, m) || !psd_auth_hello(&d->auth, peer, m))
         return;
     else if (m->incarnation != 0)
         go_on(d, peer, m);

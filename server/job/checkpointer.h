@@ -12,7 +12,7 @@
 #include "server/checkpoint/checkpoint.h"
 #include "server/state_dir.h"
 
-struct psd;
+struct psd_job;
 
 #define PSD_MAX_SAVED 64 /* versions of checkpoints that a server tells of */
 
@@ -78,34 +78,35 @@ struct psd_checkpointer {
     int rc;
 };
 
-int psd_checkpointer_start(struct psd *d,
+int psd_checkpointer_start(struct psd_job *job,
                            struct ps_error *err); /* -EAGAIN: no center yet; asks for one more when busy */
-void psd_checkpointer_snapped(struct psd *d, bool lacks); /* one lane has copied, or has what it waited for */
+void psd_checkpointer_snapped(struct psd_job *job,
+                              bool lacks); /* one lane has copied, or has what it waited for */
 /* Tells the lanes, everywhere, to copy; under rounds after so many of them. */
-void psd_checkpointer_take(struct psd *d, uint64_t round);
+void psd_checkpointer_take(struct psd_job *job, uint64_t round);
 /* What the head ordered; -EAGAIN: one is being written, or there is no center. */
-int psd_checkpointer_order(struct psd *d, const Ps__Snapshot *s, uint64_t round);
+int psd_checkpointer_order(struct psd_job *job, const Ps__Snapshot *s, uint64_t round);
 /* Whether this psd's last checkpoint is written, when it ends. -EIO with a sentence: what is lost, and why.
  */
-int psd_checkpointer_check_end(const struct psd *d, struct ps_error *err);
+int psd_checkpointer_check_end(const struct psd_job *job, struct ps_error *err);
 /* The center is new: takes its first checkpoint, where there are to be any. */
-void psd_checkpointer_begin(struct psd *d);
-void psd_checkpointer_check_due(struct psd *d);
+void psd_checkpointer_begin(struct psd_job *job);
+void psd_checkpointer_check_due(struct psd_job *job);
 /* Of this psd's directory. The files are read at the first call, for a model, and after each write, there by
  * the pool thread. */
-const struct psd_saved_versions *psd_checkpointer_versions(struct psd *d, uint64_t manifest_hash);
+const struct psd_saved_versions *psd_checkpointer_versions(struct psd_job *job, uint64_t manifest_hash);
 /* What was put off while the method changed. */
-void psd_checkpointer_go_on(struct psd *d);
+void psd_checkpointer_go_on(struct psd_job *job);
 /* An evaluation came: its vector is asked for when it is the best so far and checkpoint.keep_best. Who offers
  * one is told whether it is wanted, now or when lanes can take it. */
-void psd_checkpointer_evaluated(struct psd *d, const struct psd_evaluation *e);
+void psd_checkpointer_evaluated(struct psd_job *job, const struct psd_evaluation *e);
 /* Gives up a vector that does not come; now: also one that might still. On every tick. */
-void psd_checkpointer_check_vector(struct psd *d, bool now);
+void psd_checkpointer_check_vector(struct psd_job *job, bool now);
 /* Learns of the best checkpoint that is there: the job's own after a resume, or another's. */
-void psd_checkpointer_find_best(struct psd *d);
+void psd_checkpointer_find_best(struct psd_job *job);
 
 /* Whether an evaluation may decide something: a share, of a center that this psd has (after a resume an
  * evaluator may still report one that was lost). */
-bool psd_evaluation_counts(const struct psd *d, const struct psd_evaluation *e);
+bool psd_evaluation_counts(const struct psd_job *job, const struct psd_evaluation *e);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "proto/error.h"
 
-struct psd;
+struct psd_job;
 
 /* What a record of the history may tell of; the later ones outlive the others where memory is full. */
 enum psd_event {
@@ -51,15 +51,15 @@ struct psd_history {
 };
 
 json_t *psd_json_record(const struct psd_record *r);
-int psd_history_open(struct psd *d, struct ps_error *err);
-void psd_history_close(struct psd *d);
-void psd_history_tick(struct psd *d);
+int psd_history_open(struct psd_job *job, struct ps_error *err);
+void psd_history_close(struct psd_job *job);
+void psd_history_tick(struct psd_job *job);
 /* Whether lines wait for the disk: not to be closed then, but for a failed write. */
-bool psd_history_is_writing(const struct psd *d);
+bool psd_history_is_writing(const struct psd_job *job);
 /* A record at once. */
-void psd_history_add(struct psd *d);
+void psd_history_add(struct psd_job *job);
 /* The same, of an event. */
-void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+void psd_history_tell(struct psd_job *job, enum psd_event kind, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

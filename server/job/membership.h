@@ -8,7 +8,7 @@
 
 #include "server/lane/lane.h"
 
-struct psd;
+struct psd_job;
 
 /* Who takes part, and where the lanes stand. */
 struct psd_membership {
@@ -22,17 +22,18 @@ struct psd_membership {
     struct psd_members members;
 };
 
-int psd_membership_init(struct psd *d); /* -ENOMEM */
-void psd_membership_finish(struct psd *d);
-void psd_membership_joined(struct psd *d); /* a worker has become active, or may have become enough */
-void psd_membership_reset(struct psd *d);  /* the lanes have let go of the center */
-void psd_membership_save(struct psd *d);   /* the lanes copy the center after a round that none has begun */
-void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first);
+int psd_membership_init(struct psd_job *job); /* -ENOMEM */
+void psd_membership_finish(struct psd_job *job);
+void psd_membership_joined(struct psd_job *job); /* a worker has become active, or may have become enough */
+void psd_membership_reset(struct psd_job *job);  /* the lanes have let go of the center */
+void psd_membership_save(
+    struct psd_job *job); /* the lanes copy the center after a round that none has begun */
+void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint64_t first);
 /* The server of these lanes (bits) is lost, or back. While psd drains nothing waits for lanes that are away.
  */
-void psd_membership_away(struct psd *d, uint64_t lanes, bool away);
-void psd_membership_drain(struct psd *d); /* psd drains from now on */
+void psd_membership_away(struct psd_job *job, uint64_t lanes, bool away);
+void psd_membership_drain(struct psd_job *job); /* psd drains from now on */
 /* The method has changed: begins anew with everyone who is active. */
-void psd_membership_method_changed(struct psd *d);
+void psd_membership_method_changed(struct psd_job *job);
 
 #endif

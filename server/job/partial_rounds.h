@@ -9,7 +9,7 @@
 #include "server/lane/lane.h"
 #include "server/loop/timer.h"
 
-struct psd;
+struct psd_job;
 
 /* Rounds that are made of some members' messages. */
 struct psd_partial_client;
@@ -24,16 +24,17 @@ struct psd_partial_rounds {
     struct psd_timer timer;             /* of the open round's grace, or of looks at the one under way */
 };
 
-int psd_partial_rounds_init(struct psd *d); /* -ENOMEM */
-void psd_partial_rounds_finish(struct psd *d);
-void psd_partial_rounds_reset(struct psd *d); /* the lanes have let go of the center */
+int psd_partial_rounds_init(struct psd_job *job); /* -ENOMEM */
+void psd_partial_rounds_finish(struct psd_job *job);
+void psd_partial_rounds_reset(struct psd_job *job); /* the lanes have let go of the center */
 /* Notes of a lane: an exchange has begun there; it is through the round. */
-void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
-void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_t round);
-void psd_partial_rounds_forget(struct psd *d,
-                               uint32_t client); /* its session has ended, and the lanes know */
-void psd_partial_rounds_consider(struct psd *d); /* there are other members */
+void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
+                              const struct psd_lane_message *msg);
+void psd_partial_rounds_over(struct psd_job *job, const struct psd_lane *lane, uint64_t round);
+void psd_partial_rounds_forget(struct psd_job *job,
+                               uint32_t client);       /* its session has ended, and the lanes know */
+void psd_partial_rounds_consider(struct psd_job *job); /* there are other members */
 /* Exchanges of the client's session that came too late for their round. */
-uint64_t psd_partial_rounds_dropped(const struct psd *d, uint32_t client);
+uint64_t psd_partial_rounds_dropped(const struct psd_job *job, uint32_t client);
 
 #endif

@@ -11,7 +11,7 @@
 /* False: this is not the head, and says where that is. */
 static bool is_heads(const struct psd *d, struct psd_http_answer *answer)
 {
-    if (psd_is_head(d))
+    if (psd_is_head(&d->cfg))
         return true;
     psd_answer_json(
         answer, 409,
@@ -29,8 +29,8 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
     if (!is_heads(d, answer))
         return;
     const uint64_t version =
-        psd_version(d); /* before the start: lanes go on, and nobody may wait for what is newer */
-    if (psd_checkpointer_start(d, &err) < 0)
+        psd_version(&d->lanes); /* before the start: lanes go on, and nobody may wait for what is newer */
+    if (psd_checkpointer_start(&d->job, &err) < 0)
         psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
     else
         psd_answer_json(answer, 202,
@@ -42,23 +42,24 @@ static void answer_change(const struct psd *d, const char *what, int rc, const s
                           struct psd_http_answer *answer)
 {
     char list[PSD_SETTINGS_BYTES + 400];
-    bool changes = d->method_change.phase != PSD_METHOD_CHANGE_NONE;
+    bool changes = d->job.method_change.phase != PSD_METHOD_CHANGE_NONE;
     if (rc < 0) {
         psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err->text)));
         return;
     }
-    psd_settings_list(psd_settings_now(d), list, sizeof list);
-    psd_answer_json(answer, 202,
-                    json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
-                              changes ? d->method_change.next.method : d->cfg.method, "generation",
-                              (json_int_t)d->shared.generation + (changes && d->method_change.method),
-                              "set_above_file", psd_json_text(list)));
+    psd_settings_list(psd_settings_now(&d->job), list, sizeof list);
+    psd_answer_json(
+        answer, 202,
+        json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
+                  changes ? d->job.method_change.next.method : d->cfg.method, "generation",
+                  (json_int_t)d->lanes.shared.generation + (changes && d->job.method_change.method),
+                  "set_above_file", psd_json_text(list)));
 }
 
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct ps_error err;
-    int rc = psd_reload(arg, &err);
+    int rc = psd_reload(&((struct psd *)arg)->job, &err);
     (void)query;
     answer_change(arg, "reload", rc, &err, answer);
 }
@@ -69,7 +70,7 @@ void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_set(arg, query != NULL ? query : "", &err);
+    int rc = psd_set(&((struct psd *)arg)->job, query != NULL ? query : "", &err);
     answer_change(arg, "set", rc, &err, answer);
 }
 
@@ -79,7 +80,7 @@ void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_unset(arg, query != NULL ? query : "", &err);
+    int rc = psd_unset(&((struct psd *)arg)->job, query != NULL ? query : "", &err);
     answer_change(arg, "unset", rc, &err, answer);
 }
 
@@ -93,7 +94,7 @@ void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer
                         json_pack("{s:s}", "error", "wait: allowed is end, as in POST /drain?wait=end"));
         return;
     }
-    psd_job_drain(arg, "drain was asked for on the status socket");
+    psd_job_drain(&((struct psd *)arg)->job, "drain was asked for on the status socket");
     answer->held = query != NULL;
     if (!answer->held)
         psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
@@ -110,21 +111,21 @@ void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
 /* Why this is no good end of the job, or "". */
 static const char *trouble_of(const struct psd *d)
 {
-    return d->end.text[0] != 0 ? d->end.text
-           : d->again.due      ? "psd begins again with the other servers: the job has not ended"
-           : d->exit_code != 0 ? "psd ends before the job does: its log says why"
-                               : "";
+    return d->job.end.text[0] != 0 ? d->job.end.text
+           : d->again.due          ? "psd begins again with the other servers: the job has not ended"
+           : d->job.exit_code != 0 ? "psd ends before the job does: its log says why"
+                                   : "";
 }
 
 void psd_tell_end(struct psd *d)
 {
-    const struct psd_checkpointer *v = &d->checkpointer;
+    const struct psd_checkpointer *v = &d->job.checkpointer;
     const char *trouble = trouble_of(d);
     bool well = trouble[0] == 0;
-    json_t *o =
-        well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
-                         "checkpoint", psd_json_text(v->last_path), "reason", psd_json_text(d->drain_reason))
-             : json_pack("{s:s}", "error", trouble);
+    json_t *o = well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version",
+                                 (json_int_t)psd_version(&d->lanes), "checkpoint",
+                                 psd_json_text(v->last_path), "reason", psd_json_text(d->job.drain_reason))
+                     : json_pack("{s:s}", "error", trouble);
     char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     psd_http_release(d->http, well ? 200 : d->again.due ? 503 : 500, body != NULL ? body : "{}");
     free(body);
@@ -168,9 +169,9 @@ void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer
                  client);
     json_t *o = json_pack("{s:I, s:s, s:I, s:o}", "evicted", (json_int_t)client, "name", s->name,
                           "incarnation", (json_int_t)s->incarnation, "barred", psd_json_text(s->identity));
-    psd_auth_bar(d, s);
-    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
+    psd_auth_bar(&d->auth, s);
+    psd_send_error(&d->sender, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(&d->job, s, PS__CODE__EVICTED, "evicted by an operator");
     psd_answer_json(answer, 200, o);
 }
 
@@ -179,7 +180,7 @@ void psd_post_allow(void *arg, const char *query, struct psd_http_answer *answer
     const char *name = query != NULL && ps_curve_is_name(query) ? query : "";
     if (!is_heads(arg, answer))
         return;
-    if (psd_auth_allow(arg, name))
+    if (psd_auth_allow(&((struct psd *)arg)->auth, name))
         psd_answer_json(answer, 200, json_pack("{s:s}", "allowed", name));
     else
         psd_answer_json(

@@ -59,7 +59,7 @@ static void workers(FILE *f, const struct psd *d)
             const struct psd_session *s = &d->sessions.slots[i];
             if (s->observer != (kind == 1) || s->state == PSD_SESSION_VACANT)
                 continue;
-            if (psd_job_is_silent(d, s))
+            if (psd_job_is_silent(&d->job, s))
                 silent++;
             else
                 n[s->state]++;
@@ -91,7 +91,7 @@ static void norms(FILE *f, const struct psd *d)
         for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
             if (d->sessions.slots[i].state != PSD_SESSION_ACTIVE)
                 continue;
-            psd_stats_norms(d, i, &norm[0], &norm[1]);
+            psd_stats_norms(&d->job, i, &norm[0], &norm[1]);
             if (isfinite(norm[k]))
                 fprintf(f, "%s{rank=\"%u\"} %.9g\n", names[k], i, norm[k]);
         }
@@ -108,18 +108,18 @@ static void one(FILE *f, const char *name, const char *type, const char *help, c
 static void by_road(FILE *f, const struct psd *d, const char *name, const char *help, const uint64_t *bytes)
 {
     head(f, name, "counter", help);
-    for (uint32_t k = 0; k < d->transports.n; k++)
-        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->transports.row[k].transport->name,
+    for (uint32_t k = 0; k < d->lanes.transports.n; k++)
+        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->lanes.transports.row[k].transport->name,
                 bytes[k]);
 }
 
 static void swaps(FILE *f, const struct psd *d)
 {
-    const struct psd_reloader *r = &d->reload;
+    const struct psd_reloader *r = &d->job.reload;
     one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
-        atomic_load_explicit(&d->shared.generation, memory_order_relaxed));
+        atomic_load_explicit(&d->lanes.shared.generation, memory_order_relaxed));
     one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",
-        d->method_change.n_changes);
+        d->job.method_change.n_changes);
     head(f, "psd_reloads_total", "counter",
          "Times that the configuration was read again, by what came of it.");
     fprintf(f,
@@ -137,14 +137,14 @@ char *psd_metrics_text(struct psd *d)
     FILE *f = open_memstream(&text, &size);
     if (f == NULL)
         return NULL;
-    psd_stats_totals(d, &t);
+    psd_stats_totals(&d->job, &t);
     head(f, "psd_build_info", "gauge", "Version and vector kernels of this psd.");
     fprintf(f, "psd_build_info{version=\"%s\",kernels=\"%s\"} 1\n", PSD_VERSION, ps_vec_best()->name);
     snprintf(labels, sizeof labels, "{rule=\"%s\"}", d->cfg.rule);
     one(f, "psd_updates_applied_total", "counter", "Exchanges applied by every lane.", labels,
-        psd_version(d) - d->resumed_version);
-    one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "", psd_version(d));
-    struct psd_lost lost = psd_loss_told(d);
+        psd_version(&d->lanes) - d->job.resumed_version);
+    one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "", psd_version(&d->lanes));
+    struct psd_lost lost = psd_loss_told(&d->job);
     gauge(f, "psd_lost_updates",
           "Updates that were lost when this psd was resumed from a checkpoint, at most; NaN: not known.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
@@ -154,7 +154,7 @@ char *psd_metrics_text(struct psd *d)
     rejected(f, &t);
     one(f, "psd_updates_dropped_total", "counter",
         "Exchanges that came too late for their round (admissions backup and quorum).", "",
-        d->partial_rounds.dropped);
+        d->job.partial_rounds.dropped);
     one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
     one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
     staleness(f, &t);
@@ -162,21 +162,21 @@ char *psd_metrics_text(struct psd *d)
     by_road(f, d, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
     workers(f, d);
     one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
-        d->checkpointer.failures);
+        d->job.checkpointer.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
-        "When the last checkpoint was taken; 0: none yet.", "", d->checkpointer.last_unix_s);
+        "When the last checkpoint was taken; 0: none yet.", "", d->job.checkpointer.last_unix_s);
     one(f, "psd_log_lines_dropped_total", "counter",
         "Lines of the log that nobody read in time, or that could not be written.", "",
         ps_log_counts().dropped);
     gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
-          d->evaluation.accuracy);
-    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->evaluation.loss);
+          d->job.evaluation.accuracy);
+    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->job.evaluation.loss);
     gauge(f, "psd_best_test_accuracy", "Accuracy of the center that is kept as the best.",
-          d->checkpointer.best.accuracy);
-    gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(d));
+          d->job.checkpointer.best.accuracy);
+    gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(&d->job));
     norms(f, d);
     one(f, "psd_nonfinite_seen", "gauge", "1: somebody had a value that is not finite; /status says who.", "",
-        d->nonfinite.seen);
+        d->job.nonfinite.seen);
     fclose(f);
     return text;
 }

@@ -67,7 +67,7 @@ static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
 
 static json_t *checkpoint_json(const struct psd *d)
 {
-    const struct psd_checkpointer *v = &d->checkpointer;
+    const struct psd_checkpointer *v = &d->job.checkpointer;
     struct ps_error others = {""};
     bool any = v->last_path[0] != 0;
     if (v->last_error[0] == 0)
@@ -101,7 +101,7 @@ static json_t *stop_json(const struct psd *d)
     json_object_set_new(o, "updates", d->cfg.stop.updates > 0 ? integer(d->cfg.stop.updates) : json_null());
     json_object_set_new(o, "seconds", d->cfg.stop.seconds > 0 ? integer(d->cfg.stop.seconds) : json_null());
     json_object_set_new(o, "nonfinite", json_boolean(d->cfg.stop.nonfinite));
-    json_object_set_new(o, "met", d->stop_met != NULL ? json_string(d->stop_met) : json_null());
+    json_object_set_new(o, "met", d->job.stop_met != NULL ? json_string(d->job.stop_met) : json_null());
     return o;
 }
 
@@ -125,18 +125,18 @@ static json_t *nonfinite_json(const struct psd_nonfinite *f)
 static json_t *center_json(const struct psd *d, const struct psd_totals *t)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "version", integer(psd_version(d)));
-    json_object_set_new(o, "updates_applied", integer(psd_version(d) - d->resumed_version));
+    json_object_set_new(o, "version", integer(psd_version(&d->lanes)));
+    json_object_set_new(o, "updates_applied", integer(psd_version(&d->lanes) - d->job.resumed_version));
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
-    json_object_set_new(o, "updates_dropped", integer(d->partial_rounds.dropped));
+    json_object_set_new(o, "updates_dropped", integer(d->job.partial_rounds.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
-    struct psd_lost lost = psd_loss_told(d);
+    struct psd_lost lost = psd_loss_told(&d->job);
     json_object_set_new(o, "lost_updates", lost.kind != PSD_LOSS_UNKNOWN ? integer(lost.most) : json_null());
     json_object_set_new(o, "lost_updates_least", integer(lost.least));
     json_object_set_new(o, "lost_updates_are", json_string(psd_loss_kind_name(lost.kind)));
-    json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
+    json_object_set_new(o, "resumed_from", psd_json_text(d->job.resumed_from));
     json_object_set_new(o, "resumed_version",
-                        d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
+                        d->job.resumed_from[0] != 0 ? integer(d->job.resumed_version) : json_null());
     return o;
 }
 
@@ -144,18 +144,18 @@ static json_t *center_json(const struct psd *d, const struct psd_totals *t)
 static json_t *job_json(const struct psd *d)
 {
     char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)d->job);
-    return d->job != 0 ? json_string(text) : json_null();
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)d->sessions.job);
+    return d->sessions.job != 0 ? json_string(text) : json_null();
 }
 
 static json_t *model_json(const struct psd *d)
 {
     char hash[20];
-    if (d->center == NULL)
+    if (d->job.center == NULL)
         return json_null();
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->center->manifest->hash);
-    return json_pack("{s:I, s:I, s:s}", "floats", (json_int_t)d->center->manifest->n_floats, "tensors",
-                     (json_int_t)d->center->manifest->n_tensors, "manifest", hash);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->job.center->manifest->hash);
+    return json_pack("{s:I, s:I, s:s}", "floats", (json_int_t)d->job.center->manifest->n_floats, "tensors",
+                     (json_int_t)d->job.center->manifest->n_tensors, "manifest", hash);
 }
 
 static json_t *parameters_json(const struct psd *d)
@@ -165,7 +165,7 @@ static json_t *parameters_json(const struct psd *d)
     json_t *o = json_copy(json_object_get(config, "parameters"));
     if (o == NULL)
         o = json_object();
-    json_object_set_new(o, "alpha_now", psd_json_number((double)d->shared.alpha));
+    json_object_set_new(o, "alpha_now", psd_json_number((double)d->lanes.shared.alpha));
     json_object_set_new(o, "learning_rate_now", psd_json_number(psd_training_rate(d)));
     json_decref(config);
     free(text);
@@ -181,16 +181,17 @@ static json_t *reload_json(const struct psd *d)
                                          [PSD_METHOD_CHANGE_ASKING] = "asking",
                                          [PSD_METHOD_CHANGE_CLOSING] = "closing",
                                          [PSD_METHOD_CHANGE_EMPTYING] = "changing"};
-    const struct psd_reloader *r = &d->reload;
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
-                          (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
-                          (json_int_t)d->method_change.n_changes, "swap", phases[d->method_change.phase]);
+    const struct psd_reloader *r = &d->job.reload;
+    json_t *o =
+        json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
+                  (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
+                  (json_int_t)d->job.method_change.n_changes, "swap", phases[d->job.method_change.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->recipe.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
-    json_object_set_new(
-        o, "set_recorded",
-        json_boolean(d->method_change.phase == PSD_METHOD_CHANGE_NONE && psd_journal_has(d, r->recorded)));
+    json_object_set_new(o, "set_recorded",
+                        json_boolean(d->job.method_change.phase == PSD_METHOD_CHANGE_NONE &&
+                                     psd_journal_has(&d->job, r->recorded)));
     return o;
 }
 
@@ -217,8 +218,8 @@ struct road_seen {
 static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
 {
     *out = (struct road_seen){.in = 0};
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = 0; i < d->lanes.n; i++) {
+        const struct psd_lane_client *c = &d->lanes.list[i]->clients[client];
         out->in += c->bytes_in;
         out->out += c->bytes_out;
         out->road = c->bytes_in + c->bytes_out > 0 ? c->port : out->road;
@@ -234,7 +235,7 @@ static json_t *roads_json(const struct psd *d)
     for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
         if (d->sessions.slots[i].state == PSD_SESSION_VACANT || !road_of(d, i, &seen))
             continue;
-        const char *name = d->transports.row[seen.road].transport->name;
+        const char *name = d->lanes.transports.row[seen.road].transport->name;
         json_object_set_new(o, name, integer((uint64_t)json_integer_value(json_object_get(o, name)) + 1));
     }
     return o;
@@ -243,7 +244,7 @@ static json_t *roads_json(const struct psd *d)
 /* Active are those whose heart beats; who is silent is neither active nor an observer. */
 static json_t *workers_json(const struct psd *d)
 {
-    uint32_t silent = psd_job_count_silent(d, false), blind = psd_job_count_silent(d, true);
+    uint32_t silent = psd_job_count_silent(&d->job, false), blind = psd_job_count_silent(&d->job, true);
     return json_pack(
         "{s:I, s:I, s:I, s:I}", "active", (json_int_t)(psd_sessions_count(&d->sessions, false) - silent),
         "silent", (json_int_t)silent, "observers",
@@ -254,50 +255,51 @@ static json_t *status_json(struct psd *d)
 {
     struct psd_totals t;
     char url[320];
-    psd_stats_totals(d, &t);
+    psd_stats_totals(&d->job, &t);
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
     json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:f}", "name", "psd", "version", PSD_VERSION, "pid",
-                          (int)getpid(), "state", state_names[d->state], "uptime_s",
-                          (double)(psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3);
+                          (int)getpid(), "state", state_names[d->job.state], "uptime_s",
+                          (double)(psd_loop_now_ms(&d->loop) - d->job.started_ms) / 1e3);
     json_object_set_new(o, "method",
                         json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", d->cfg.method, "rule", d->cfg.rule,
                                   "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
                                   d->cfg.averaging));
     json_object_set_new(o, "parameters", parameters_json(d));
     json_object_set_new(o, "job", job_json(d));
-    json_object_set_new(o, "generation", integer(d->shared.generation));
+    json_object_set_new(o, "generation", integer(d->lanes.shared.generation));
     json_object_set_new(o, "reload", reload_json(d));
     json_object_set_new(o, "listen", json_string(url));
     json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
     json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(d->http)));
-    json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
+    json_object_set_new(o, "auth", json_string(psd_auth_name(&d->auth)));
     json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
     json_object_set_new(o, "barred", barred_json(&d->auth));
-    json_object_set_new(o, "transport", json_string(d->transports.row[0].transport->name));
+    json_object_set_new(o, "transport", json_string(d->lanes.transports.row[0].transport->name));
     json_object_set_new(o, "roads", roads_json(d));
-    json_object_set_new(o, "lanes", integer(d->n_lanes));
-    json_object_set_new(o, "chunk_floats",
-                        integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
+    json_object_set_new(o, "lanes", integer(d->lanes.n));
+    json_object_set_new(
+        o, "chunk_floats",
+        integer(d->job.center != NULL ? d->job.center->shard.chunk_floats : d->cfg.chunk_floats));
     json_object_set_new(o, "window_chunks", integer(d->cfg.window_chunks));
     json_object_set_new(o, "model", model_json(d));
     json_object_set_new(o, "center", center_json(d, &t));
-    json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(d)));
+    json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(&d->job)));
     json_object_set_new(o, "training", psd_training_json(d));
     json_object_set_new(o, "workers", workers_json(d));
     json_t *evaluation = json_object();
-    json_object_set_new(evaluation, "test_accuracy", psd_json_number(d->evaluation.accuracy));
-    json_object_set_new(evaluation, "test_loss", psd_json_number(d->evaluation.loss));
+    json_object_set_new(evaluation, "test_accuracy", psd_json_number(d->job.evaluation.accuracy));
+    json_object_set_new(evaluation, "test_loss", psd_json_number(d->job.evaluation.loss));
     json_object_set_new(evaluation, "center_version",
-                        isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
+                        isfinite(d->job.evaluation.loss) ? integer(d->job.evaluation.version) : json_null());
     json_object_set_new(o, "evaluation", evaluation);
     json_object_set_new(o, "servers", psd_cluster_json(d));
     json_object_set_new(o, "memory", memory_json(d, &t));
     json_object_set_new(o, "checkpoint", checkpoint_json(d));
     json_object_set_new(o, "stop", stop_json(d));
     json_object_set_new(o, "log", log_json());
-    json_object_set_new(o, "history_lines_lost", integer(d->history.dropped));
-    json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
-    json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
+    json_object_set_new(o, "history_lines_lost", integer(d->job.history.dropped));
+    json_object_set_new(o, "drain_reason", psd_json_text(d->job.drain_reason));
+    json_object_set_new(o, "nonfinite", nonfinite_json(&d->job.nonfinite));
     return o;
 }
 
@@ -310,9 +312,9 @@ static void get_status(void *arg, const char *query, struct psd_http_answer *ans
 static uint64_t staleness_of(const struct psd *d, uint32_t client)
 {
     uint64_t staleness = 0;
-    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if (psd_lane_serves(d->lanes[i], d->center, client) && c->staleness > staleness)
+    for (uint32_t i = 0; d->job.center != NULL && i < d->lanes.n; i++) {
+        const struct psd_lane_client *c = &d->lanes.list[i]->clients[client];
+        if (psd_lane_serves(d->lanes.list[i], d->job.center, client) && c->staleness > staleness)
             staleness = c->staleness;
     }
     return staleness;
@@ -323,12 +325,12 @@ static const char *state_of(const struct psd *d, const struct psd_session *s)
     uint64_t seq;
     if (s->state == PSD_SESSION_VACANT)
         return "ended";
-    if (psd_job_is_silent(d, s))
+    if (psd_job_is_silent(&d->job, s))
         return "silent";
-    if (psd_steps_awaited_ms(d, s) >
+    if (psd_steps_awaited_ms(&d->job, s) >
         500ull * (d->cfg.limits.step_s > 0 ? d->cfg.limits.step_s : d->cfg.limits.silence_s))
         return "stalled";
-    bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(d, s->client, &seq) > 0;
+    bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(&d->job, s->client, &seq) > 0;
     return waits ? "waits" : session_names[s->state];
 }
 
@@ -338,7 +340,7 @@ static void add_road(json_t *o, const struct psd *d, const struct psd_session *s
     struct road_seen seen;
     bool any = road_of(d, s->client, &seen);
     json_object_set_new(o, "road",
-                        any ? json_string(d->transports.row[seen.road].transport->name) : json_null());
+                        any ? json_string(d->lanes.transports.row[seen.road].transport->name) : json_null());
     json_object_set_new(o, "road_why", psd_json_text(s->road_why));
     json_object_set_new(o, "received_bytes", integer(seen.in));
     json_object_set_new(o, "sent_bytes", integer(seen.out));
@@ -349,7 +351,7 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     uint64_t now_ms = psd_loop_now_ms(&d->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     double distance, update;
-    psd_stats_norms(d, s->client, &distance, &update);
+    psd_stats_norms(&d->job, s->client, &distance, &update);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));
     json_object_set_new(o, "rank", s->observer ? json_null() : integer(s->client));
@@ -366,10 +368,11 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "steps", s->steps > 0 ? integer(s->steps) : json_null());
     json_object_set_new(o, "learning_rate", psd_json_number(psd_training_rate_of(d, s)));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
-    json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(d, s) / 1e3));
-    json_object_set_new(o, "exchanges",
-                        integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
-    json_object_set_new(o, "dropped", integer(psd_partial_rounds_dropped(d, s->client)));
+    json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(&d->job, s) / 1e3));
+    json_object_set_new(
+        o, "exchanges",
+        integer(atomic_load_explicit(&d->lanes.shared.exchanges[s->client], memory_order_relaxed)));
+    json_object_set_new(o, "dropped", integer(psd_partial_rounds_dropped(&d->job, s->client)));
     json_object_set_new(o, "staleness", integer(staleness_of(d, s->client)));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
@@ -436,7 +439,7 @@ static bool parse_since(const char *query, double *t)
 /* Records after ?since=T, oldest first: who asks again passes the t of the last one it has. */
 static void get_history(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    const struct psd_history *h = &((const struct psd *)arg)->history;
+    const struct psd_history *h = &((const struct psd *)arg)->job.history;
     size_t first = h->n;
     double since;
 
@@ -475,10 +478,10 @@ static void get_healthz(void *arg, const char *query, struct psd_http_answer *an
 static void get_readyz(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct psd *d = arg;
-    bool takes_workers = d->state < PSD_STATE_DRAINING;
+    bool takes_workers = d->job.state < PSD_STATE_DRAINING;
     (void)query;
     psd_answer_json(answer, takes_workers ? 200 : 503,
-                    json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
+                    json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->job.state]));
 }
 
 const struct psd_http_route psd_routes[] = {

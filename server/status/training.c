@@ -11,9 +11,9 @@ uint64_t psd_training_clock(const struct psd *d, const struct psd_session *s)
 {
     uint64_t clock = s->clock;
     bool admitted = s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_VACANT;
-    for (uint32_t i = 0; admitted && d->center != NULL && i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[s->client];
-        if (psd_lane_serves(d->lanes[i], d->center, s->client) && c->clock > clock)
+    for (uint32_t i = 0; admitted && d->job.center != NULL && i < d->lanes.n; i++) {
+        const struct psd_lane_client *c = &d->lanes.list[i]->clients[s->client];
+        if (psd_lane_serves(d->lanes.list[i], d->job.center, s->client) && c->clock > clock)
             clock = c->clock;
     }
     return clock;

@@ -39,7 +39,8 @@ static void set_silence(uint32_t seconds)
 
 static void send_event(enum psd_lane_message_kind kind, uint32_t client)
 {
-    psd_tell_lane(&p.head, p.head.lanes[1], &(struct psd_lane_message){.kind = kind, .client = client});
+    psd_tell_lane(&p.head.lanes, p.head.lanes.list[1],
+                  &(struct psd_lane_message){.kind = kind, .client = client});
 }
 
 static void assert_told(enum psd_lane_message_kind kind, uint32_t client)
@@ -69,9 +70,9 @@ START_TEST(a_lost_note_of_a_lane_is_said_again)
     p.lose_news = 2;
     for (uint32_t i = 1; i <= 5; i++)
         pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
-    PAIR_WHILE(&p, p.head.lanes_filled < 5, "of 5 notes %u have come", p.head.lanes_filled);
+    PAIR_WHILE(&p, p.head.job.lanes_filled < 5, "of 5 notes %u have come", p.head.job.lanes_filled);
     pair_pass_ms(&p, 5000);
-    ck_assert_uint_eq(p.head.lanes_filled, 5);
+    ck_assert_uint_eq(p.head.job.lanes_filled, 5);
 }
 END_TEST
 
@@ -83,8 +84,8 @@ START_TEST(everything_arrives_once_and_in_order)
     struct psd_lane_message msg;
     p.dice.state = (uint64_t)_i;
     p.lose_percent = 15;
-    PAIR_WHILE(&p, n_heard < N || p.head.lanes_filled < N, "%u orders and %u notes of %d arrived", n_heard,
-               p.head.lanes_filled, N)
+    PAIR_WHILE(&p, n_heard < N || p.head.job.lanes_filled < N, "%u orders and %u notes of %d arrived",
+               n_heard, p.head.job.lanes_filled, N)
     {
         if (n_told < N && dice_below(&p.dice, 2) == 0)
             send_event(PSD_COMMAND_END, n_told++ % PAIR_CLIENTS);
@@ -99,7 +100,7 @@ START_TEST(everything_arrives_once_and_in_order)
     }
     p.lose_percent = 0;
     pair_pass_ms(&p, 5000);
-    ck_assert_uint_eq(p.head.lanes_filled, N);
+    ck_assert_uint_eq(p.head.job.lanes_filled, N);
     ck_assert(!pair_told(&p.other, &msg));
     ck_assert_uint_eq(server()->n_lost, 0);
 }
@@ -114,7 +115,7 @@ START_TEST(a_cut_connection_costs_no_place)
         send_event(PSD_COMMAND_END, i);
         pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         assert_told(PSD_COMMAND_END, i);
-        PAIR_WHILE(&p, p.head.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
+        PAIR_WHILE(&p, p.head.job.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
     }
     ck_assert_uint_eq(server()->n_lost, 0);
     ck_assert_uint_eq(p.n_complete, 1);
@@ -227,10 +228,10 @@ static struct psd_center *make_center(void)
 {
     struct psd_center *center = calloc(1, sizeof *center);
     center->admission = psd_admission_find("sync");
-    p.head.center = center;
-    p.head.center_whole = true;
-    p.head.state = PSD_STATE_READY;
-    p.head.membership.started = true;
+    p.head.job.center = center;
+    p.head.job.center_whole = true;
+    p.head.job.state = PSD_STATE_READY;
+    p.head.job.membership.started = true;
     return center;
 }
 
@@ -245,7 +246,8 @@ static unsigned told_of(enum psd_lane_message_kind kind)
 
 static void own_lane_holds(void)
 {
-    psd_job_take_message(&p.head, p.head.lanes[0], &(struct psd_lane_message){.kind = PSD_LANE_HELD, .a = 7});
+    psd_job_take_message(&p.head.job, p.head.lanes.list[0],
+                         &(struct psd_lane_message){.kind = PSD_LANE_HELD, .a = 7});
 }
 
 static void lose_server(void)
@@ -257,8 +259,8 @@ static void lose_server(void)
 
 static void drain(void)
 {
-    p.head.state = PSD_STATE_DRAINING;
-    psd_membership_drain(&p.head);
+    p.head.job.state = PSD_STATE_DRAINING;
+    psd_membership_drain(&p.head.job);
 }
 
 /* Rows: when the server is lost, and when psd drains. */
@@ -278,19 +280,19 @@ START_TEST(the_last_checkpoint_waits_for_no_server_that_is_lost)
     if (ends[_i].drained == BEFORE_THE_HOLD)
         drain();
     told_of(PSD_COMMAND_HOLD);
-    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head.job, &(struct ps_error){""}), 0);
     ck_assert_uint_eq(told_of(PSD_COMMAND_HOLD), 1);
     own_lane_holds();
     ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT),
                       ends[_i].lost == BEFORE_THE_HOLD && ends[_i].drained == BEFORE_THE_HOLD);
-    ck_assert(p.head.membership.holding ==
+    ck_assert(p.head.job.membership.holding ==
               (ends[_i].lost != BEFORE_THE_HOLD || ends[_i].drained != BEFORE_THE_HOLD));
     if (ends[_i].lost == WITH_THE_HOLD_OUT)
         lose_server();
     if (ends[_i].drained == WITH_THE_HOLD_OUT)
         drain();
-    ck_assert(!p.head.membership.holding);
-    p.head.center = NULL;
+    ck_assert(!p.head.job.membership.holding);
+    p.head.job.center = NULL;
     free(center);
 }
 END_TEST
@@ -300,11 +302,11 @@ START_TEST(a_job_that_goes_on_waits_for_the_lost_servers_lanes)
 {
     struct psd_center *center = make_center();
     lose_server();
-    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head.job, &(struct ps_error){""}), 0);
     own_lane_holds();
-    ck_assert(p.head.membership.holding);
+    ck_assert(p.head.job.membership.holding);
     ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT), 0);
-    p.head.center = NULL;
+    p.head.job.center = NULL;
     free(center);
 }
 END_TEST
@@ -317,13 +319,13 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
     bool *forgotten = calloc(p.other.sessions.n_slots, sizeof *forgotten);
     Ps__Snapshot what = PS__SNAPSHOT__INIT;
     what.what = PSD_SAVE_NEWEST;
-    p.head.center = NULL;
-    p.other.center = center;
-    p.other.center_whole = true;
-    p.other.state = PSD_STATE_READY;
+    p.head.job.center = NULL;
+    p.other.job.center = center;
+    p.other.job.center_whole = true;
+    p.other.job.state = PSD_STATE_READY;
     psd_cluster_save(&p.head, &what, 9);
     assert_told(PSD_COMMAND_SNAPSHOT, 0);
-    ck_assert(p.other.checkpointer.busy && p.other.checkpointer.round == 9);
+    ck_assert(p.other.job.checkpointer.busy && p.other.job.checkpointer.round == 9);
     p.other.n_stops = 2;
     psd_follower_stop(&p.other, "SIGTERM");
     while (pair_told(&p.other, &msg)) {
@@ -333,7 +335,7 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
     for (uint32_t i = 0; i < p.other.sessions.n_slots; i++)
         ck_assert_msg(forgotten[i], "the lane waits for client %u", i);
     ck_assert(p.other.follower.has_waiting); /* what was asked for before is not the last */
-    p.other.center = NULL;
+    p.other.job.center = NULL;
     free(forgotten);
     free(center);
 }
