@@ -33,7 +33,7 @@ struct psd {
     struct psd_http *http;
     void (*completed)(struct psd *d); /* cluster/: all servers are here, clients may come */
     struct psd_restart_request again;
-    int state_lock; /* state_dir.h */
+    int state_lock; /* checkpoint/state_dir.h */
     struct psd_timer tick;
     uv_signal_t sigterm, sigint, sighup, sigusr1;
     uint32_t n_stops; /* SIGTERMs and drains */

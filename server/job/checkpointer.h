@@ -10,7 +10,7 @@
 #include "proto/error.h"
 #include "ps.pb-c.h"
 #include "server/checkpoint/checkpoint.h"
-#include "server/state_dir.h"
+#include "server/checkpoint/state_dir.h"
 
 struct psd_job;
 
