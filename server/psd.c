@@ -37,39 +37,14 @@ static uint32_t lanes_wanted(const struct psd *d)
     return d->job.center != NULL ? d->job.center->cut.n_lanes / d->cfg.servers.count : d->cfg.lanes;
 }
 
-/* At the head those of other servers follow, in order. */
-static int open_other_lanes(struct psd *d, struct ps_error *err)
-{
-    int rc = 0;
-    uint32_t all = psd_is_head(&d->cfg) ? d->lanes.n_own * d->cfg.servers.count : d->lanes.n_own;
-    for (; d->lanes.n < all && rc == 0; d->lanes.n += rc == 0)
-        rc = psd_lane_create_remote(d->lanes.n, &d->lanes.shared, &d->lanes.list[d->lanes.n], err);
-    return rc;
-}
-
 static int open_lanes(struct psd *d, struct ps_error *err)
 {
-    uint32_t want = lanes_wanted(d);
     uint32_t chunk = d->job.center != NULL ? d->job.center->shard.chunk_floats : d->cfg.chunk_floats;
-    struct psd_lane_options opt = {.shared = &d->lanes.shared};
-    struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
-                                         .clients = d->sessions.n_slots};
-    d->lanes.list = calloc((size_t)want * d->cfg.servers.count, sizeof *d->lanes.list);
-    d->lanes.polls = calloc(want, sizeof *d->lanes.polls);
-    if (d->lanes.list == NULL || d->lanes.polls == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
-    int rc = 0;
-    while (rc == 0 && d->lanes.n_own < want) {
-        struct psd_lane **lane = &d->lanes.list[d->lanes.n_own];
-        opt.index = d->cfg.servers.index * want + d->lanes.n_own;
-        if ((rc = psd_lane_create(&opt, lane, err)) < 0)
-            return rc;
-        rc = psd_transports_open_lane(&d->lanes.transports, &d->cfg, d->control.url, *lane, d->lanes.n_own,
-                                      limits, err);
-        d->lanes.n = ++d->lanes.n_own;
-    }
+    const struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
+                                               .clients = d->sessions.n_slots};
+    int rc = psd_lanes_open(&d->lanes, &d->cfg, d->control.url, lanes_wanted(d), &limits, err);
     psd_stats_limit_lent(&d->job);
-    return rc < 0 ? rc : open_other_lanes(d, err);
+    return rc;
 }
 
 static void on_lane_note(uv_poll_t *poll, int status, int events)
@@ -473,8 +448,7 @@ static void tear_down(struct psd *d)
     for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors go */
         if (d->lanes.polls[i].data != NULL)
             uv_close((uv_handle_t *)&d->lanes.polls[i], NULL);
-    for (uint32_t i = 0; i < d->lanes.n; i++)
-        psd_lane_destroy(d->lanes.list[i]);
+    psd_lanes_stop(&d->lanes);
     psd_journal_close(&d->job);
     psd_zap_close(&d->auth.data);
     psd_transports_close(&d->lanes.transports);
@@ -488,8 +462,7 @@ static void tear_down(struct psd *d)
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
-    free(d->lanes.list);
-    free(d->lanes.polls);
+    psd_lanes_finish(&d->lanes);
     psd_center_abandon(d->job.method_change.center);
     psd_center_destroy(d->job.center);
     psd_snapshot_finish(&d->job.resumed);

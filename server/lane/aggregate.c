@@ -15,7 +15,7 @@
  * trimmed_mean: of each value the `trim` highest and the `trim` lowest are left out, and the others' mean is
  * taken, each worker counting alike (Yin, Chen, Ramchandran, Bartlett 2018, definition 2). Of n <= 2 trim
  * messages it is (n - 1) / 2 that are left out on each side: their median, or the mean of the middle two. */
-#include "server/lane/aggregate.h"
+#include "server/lane/rounds.h"
 
 #include "proto/log.h"
 

@@ -14,6 +14,7 @@
 #include "server/lane/transports.h"
 
 struct psd;
+struct psd_config;
 
 struct psd_lanes {
     struct psd_shared shared;
@@ -25,6 +26,16 @@ struct psd_lanes {
     void (*command_remote)(struct psd *psd, const struct psd_lane *lane, const struct psd_lane_message *msg);
     struct psd *psd; /* for command_remote */
 };
+
+/* `want` lanes of this psd, and at the head what the loop keeps of other servers'. limits: window_chunks is
+ * filled in. None is started. -errno with a sentence; psd_lanes_stop and psd_lanes_finish either way.
+ */
+int psd_lanes_open(struct psd_lanes *lanes, const struct psd_config *cfg, const char *control_url,
+                   uint32_t want, const struct ps_transport_limits *limits, struct ps_error *err);
+/* Ends them, whether or not they were started; their polls are closed. */
+void psd_lanes_stop(struct psd_lanes *lanes);
+/* When the loop has ended: polls are handles of it. */
+void psd_lanes_finish(struct psd_lanes *lanes);
 
 void psd_tell_lane(struct psd_lanes *lanes, const struct psd_lane *lane, const struct psd_lane_message *msg);
 void psd_tell_lanes(struct psd_lanes *lanes, const struct psd_lane_message *msg);
