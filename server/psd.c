@@ -56,7 +56,7 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     if (psd_is_head(&d->cfg))
         psd_job_take_notes(&d->job, lane);
     else
-        psd_follower_take_notes(d, lane);
+        psd_follower_take_notes(&d->cluster, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)
@@ -89,7 +89,7 @@ static void end_all(struct psd *d, bool observers)
  * end. */
 static void stop_when_possible(struct psd *d)
 {
-    bool now = psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->n_stops > 1;
+    bool now = psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->job.n_stops > 1;
     if (psd_method_change_is_closing(&d->job) && !(now && d->job.state == PSD_STATE_DRAINING))
         return; /* a moment: lanes change hands */
     if (d->job.state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
@@ -99,10 +99,11 @@ static void stop_when_possible(struct psd *d)
     }
     bool saved = !d->job.checkpointer.busy &&
                  d->job.checkpointer.again == 0; /* one that is due waits for a swap's end */
-    if (d->job.state == PSD_STATE_STOPPING && saved && (psd_cluster_has_saved(d) || d->n_stops > 2) &&
+    if (d->job.state == PSD_STATE_STOPPING && saved &&
+        (psd_cluster_has_saved(&d->cluster) || d->job.n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
-        if (psd_cluster_dismiss(d))
+        if (psd_cluster_dismiss(&d->cluster))
             uv_stop(&d->loop);
     }
 }
@@ -112,10 +113,10 @@ static void on_tick(struct psd_timer *timer)
     struct psd *d = timer->data;
     if (!psd_is_head(&d->cfg)) {
         psd_stats_limit_lent(&d->job);
-        psd_follower_tick(d);
+        psd_follower_tick(&d->cluster);
         return;
     }
-    psd_cluster_tick(d);
+    psd_cluster_tick(&d->cluster);
     psd_job_check_silence(&d->job);
     psd_steps_check(&d->job);
     psd_job_tell_begun(&d->job);
@@ -128,7 +129,7 @@ static void on_tick(struct psd_timer *timer)
     psd_checkpointer_check_due(&d->job);
     psd_checkpointer_check_vector(
         &d->job, d->job.state == PSD_STATE_STOPPING &&
-                     (psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->n_stops > 1));
+                     (psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->job.n_stops > 1));
     psd_stop_check(&d->job);
     psd_history_tick(&d->job);
     stop_when_possible(d);
@@ -140,13 +141,13 @@ static void on_tick(struct psd_timer *timer)
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct psd *d = handle->data;
-    d->n_stops++;
+    d->job.n_stops++;
     if (!psd_is_head(&d->cfg)) {
-        psd_follower_stop(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+        psd_follower_stop(&d->cluster, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
         return;
     }
     psd_job_drain(&d->job, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
-    if (d->n_stops > 1)
+    if (d->job.n_stops > 1)
         ps_log(PS_LOG_WARN, "job.stopping", "a second signal: checkpoint and exit at once");
     stop_when_possible(d);
 }
@@ -321,9 +322,9 @@ static int open_up(struct psd *d, const struct psd_start *start)
 
     if (psd_transports_open(&d->lanes.transports, &d->cfg, d->auth.curve, lanes_wanted(d), &err) < 0 ||
         psd_auth_guard_data(&d->auth, &d->lanes.transports, &err) < 0 ||
-        psd_control_open(d, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
-        psd_auth_watch(&d->auth, d->control.watch, &d->lanes, &err) < 0 || psd_cluster_open(d) < 0 ||
-        psd_follower_open(d, &err) < 0) {
+        psd_control_open(&d->control, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
+        psd_auth_watch(&d->auth, d->control.watch, &d->lanes, &err) < 0 ||
+        psd_cluster_open(&d->cluster) < 0 || psd_follower_open(&d->cluster, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -331,7 +332,8 @@ static int open_up(struct psd *d, const struct psd_start *start)
         snprintf(socket_path, sizeof socket_path, "%s", d->cfg.status.socket);
     else
         snprintf(socket_path, sizeof socket_path, "%s/%s", d->cfg.state_dir, d->cfg.status.socket);
-    if (psd_http_create(&d->loop, socket_path, d->cfg.status.http, psd_routes, d, &d->http, &err) < 0) {
+    if (psd_http_create(&d->loop, socket_path, d->cfg.status.http, psd_routes, &d->status, &d->status.http,
+                        &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.status", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -394,7 +396,7 @@ static void announce(struct psd *d)
                d->auth.curve
                    ? "it is not needed where auth.key is set"
                    : "whoever reaches psd may join the job and move its center, and nothing is encrypted");
-    const char *page = psd_http_address(d->http);
+    const char *page = psd_http_address(d->status.http);
     if (page[0] != 0)
         ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
     psd_notify_ready(&d->job.notify);
@@ -405,7 +407,7 @@ static void complete(struct psd *d)
     if (d->job.center != NULL)
         psd_job_resume(&d->job);
     announce(d);
-    psd_control_take_early(d);
+    psd_control_take_early(&d->control);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -435,7 +437,8 @@ static int check_end(struct psd *d)
 {
     struct ps_error why;
     int rc = psd_checkpointer_check_end(&d->job, &d->job.end);
-    if (rc < 0 || d->job.checkpointer.last != PSD_LAST_WRITTEN || psd_cluster_check_saved(d, &why) == 0)
+    if (rc < 0 || d->job.checkpointer.last != PSD_LAST_WRITTEN ||
+        psd_cluster_check_saved(&d->cluster, &why) == 0)
         return rc;
     return ps_fail(&d->job.end, -EIO,
                    "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
@@ -452,12 +455,12 @@ static void tear_down(struct psd *d)
     psd_journal_close(&d->job);
     psd_zap_close(&d->auth.data);
     psd_transports_close(&d->lanes.transports);
-    if (d->http != NULL) {
-        psd_tell_end(d);
-        psd_http_destroy(d->http);
+    if (d->status.http != NULL) {
+        psd_tell_end(&d->status);
+        psd_http_destroy(d->status.http);
     }
-    psd_control_close(d);
-    psd_follower_close(d);
+    psd_control_close(&d->control);
+    psd_follower_close(&d->cluster);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
@@ -473,37 +476,9 @@ static void tear_down(struct psd *d)
     psd_history_close(&d->job);
     psd_notify_finish(&d->job.notify);
     psd_shared_finish(&d->lanes.shared);
-    psd_cluster_close(d);
+    psd_cluster_close(&d->cluster);
     if (d->state_lock >= 0)
         psd_state_unlock(d->state_lock);
-}
-
-void psd_wire(struct psd *d)
-{
-    bool leads = psd_has_cluster(&d->cfg);
-    d->lanes.psd = d->sender.psd = d->auth.psd = d->job.psd = d;
-    d->lanes.command_remote = leads ? psd_cluster_notify : NULL;
-    d->sender.sessions = d->auth.sessions = d->job.sessions = &d->sessions;
-    d->sender.holds_back = leads ? psd_cluster_holds_back : NULL;
-    d->auth.cfg = d->job.cfg = &d->cfg;
-    d->auth.loop = d->job.loop = &d->loop;
-    d->auth.sender = d->job.sender = &d->sender;
-    d->auth.hooks =
-        (struct psd_auth_hooks){.proved = psd_hello_proved, .proved_server = psd_cluster_register};
-    d->job.lanes = &d->lanes;
-    d->job.auth = &d->auth;
-    d->job.hooks = (struct psd_job_hooks){.welcome_all = psd_hello_again,
-                                          .saved = psd_follower_saved,
-                                          .save_others = psd_cluster_save,
-                                          .others_saved = psd_cluster_has_saved,
-                                          .check_others = psd_cluster_check_here,
-                                          .try_others = psd_cluster_try,
-                                          .drop_others = psd_cluster_drop,
-                                          .make_others = psd_cluster_make,
-                                          .is_complete = psd_cluster_is_complete,
-                                          .newest_of_others = psd_cluster_newest,
-                                          .has_members = psd_follower_has_members};
-    d->completed = complete;
 }
 
 static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_restart_request *again)
@@ -516,6 +491,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     }
     d->cfg = *cfg;
     psd_wire(d);
+    d->cluster.completed = complete;
     d->job.reload.source = start->source;
     d->job.reload.recipe.base = start->recipe.base;
     if (d->cfg.lanes == 0)
@@ -536,7 +512,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         if (d->job.evaluation.fresh)
             psd_history_add(&d->job);
         code = d->job.exit_code;
-        *again = d->again;
+        *again = d->cluster.again;
         start->recipe.base = d->job.reload.recipe.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)

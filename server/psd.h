@@ -28,18 +28,14 @@ struct psd {
     struct psd_auth auth;
     struct psd_job job;
     struct psd_cluster cluster;
-    struct psd_follower follower;
     struct psd_control control;
-    struct psd_http *http;
-    void (*completed)(struct psd *d); /* cluster/: all servers are here, clients may come */
-    struct psd_restart_request again;
+    struct psd_status status;
     int state_lock; /* checkpoint/state_dir.h */
     struct psd_timer tick;
     uv_signal_t sigterm, sigint, sighup, sigusr1;
-    uint32_t n_stops; /* SIGTERMs and drains */
 };
 
-/* With its configuration: each part knows those below it, and asks those above it by its hooks. */
+/* wire.c. With its configuration: each part knows those below it, and asks those above it by its hooks. */
 void psd_wire(struct psd *d);
 
 struct psd_start {
@@ -49,18 +45,6 @@ struct psd_start {
     struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
     struct psd_recipe recipe;        /* of the configuration that psd begins with; nothing is set yet */
     bool unset;                      /* resume without what was set while the job ran */
-};
-
-/* Exit codes of psd. */
-enum {
-    PSD_EXIT_OK = 0,
-    PSD_EXIT_CONFIG = 2,
-    PSD_EXIT_STATE_DIR = 3,
-    PSD_EXIT_BIND = 4,
-    PSD_EXIT_CHECKPOINT = 5,
-    PSD_EXIT_SERVERS = 6,
-    PSD_EXIT_UNSAVED = 7,
-    PSD_EXIT_SYSTEM = 1
 };
 
 /* psd.c: everything up and until the end. Returns the exit code; logs what failed. */

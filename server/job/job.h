@@ -31,6 +31,18 @@ struct psd;
 #define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
+/* Exit codes of psd: why a job cannot go on, for psd_job_fail; others are psd.c's. */
+enum {
+    PSD_EXIT_OK = 0,
+    PSD_EXIT_CONFIG = 2,
+    PSD_EXIT_STATE_DIR = 3,
+    PSD_EXIT_BIND = 4,
+    PSD_EXIT_CHECKPOINT = 5,
+    PSD_EXIT_SERVERS = 6,
+    PSD_EXIT_UNSAVED = 7,
+    PSD_EXIT_SYSTEM = 1
+};
+
 enum psd_state {
     PSD_STATE_WAITING,  /* no center yet */
     PSD_STATE_OFFERED,  /* the first worker's x is on its way */
@@ -108,6 +120,7 @@ struct psd_job {
     const char *stop_met;   /* the condition of `stop` that was; NULL: none */
     char drain_reason[256]; /* "" : not draining */
     int exit_code;          /* of psd_job_fail */
+    uint32_t n_stops;       /* SIGTERMs and drains */
     struct ps_error end;    /* why the job has not ended well; "" : it has, or it has not ended */
     uint64_t started_ms, started_unix_ms, drain_deadline_ms;
     uint64_t ready_ms;   /* when the center was */

@@ -48,7 +48,7 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
     d->cfg.servers.wait_s = d->cfg.limits.silence_s = 3600; /* only a test lets so much go by */
     psd_wire(d);
     d->job.hooks.welcome_all = welcome_all;
-    d->completed = complete;
+    d->cluster.completed = complete;
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
     ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);
     ck_assert_int_eq(psd_shared_init(&d->lanes.shared, d->sessions.n_slots, 1), 0);
@@ -79,8 +79,8 @@ void pair_open(struct pair *p, const char *setting)
     make(&p->other, 1, p->url, setting);
     p->head.sender.socket = open_socket(p->context, ZMQ_ROUTER, near, true);
     p->near = open_socket(p->context, ZMQ_DEALER, near, false);
-    ck_assert_int_eq(psd_cluster_open(&p->head), 0);
-    ck_assert_msg(psd_follower_open(&p->other, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(psd_cluster_open(&p->head.cluster), 0);
+    ck_assert_msg(psd_follower_open(&p->other.cluster, &err) == 0, "%s", err.text);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -94,8 +94,8 @@ static void unmake(struct psd *d)
 {
     for (uint32_t i = 0; i < d->lanes.n; i++)
         psd_lane_destroy(d->lanes.list[i]);
-    psd_follower_close(d);
-    psd_cluster_close(d);
+    psd_follower_close(&d->cluster);
+    psd_cluster_close(&d->cluster);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&d->loop), 0);
@@ -178,9 +178,9 @@ static void hear_at_head(struct pair *p)
     while (receive(p->head.sender.socket, id, &peer.id_bytes, &body)) {
         Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
         if (m->what_case == PS__TO_SERVER__WHAT_ENLIST)
-            psd_cluster_register(&p->head, &peer, m->enlist);
+            psd_cluster_register(&p->head.cluster, &peer, m->enlist);
         else
-            psd_cluster_news(&p->head, &peer, m->news);
+            psd_cluster_news(&p->head.cluster, &peer, m->news);
         ps_control_free_to_server(m);
         zmq_msg_close(&body);
     }
@@ -193,12 +193,12 @@ void pair_turn(struct pair *p)
     if (!p->other_stands) {
         carry_to_other(p);
         uv_run(&p->other.loop, UV_RUN_NOWAIT);
-        psd_follower_take_notes(&p->other, p->other.lanes.list[0]);
+        psd_follower_take_notes(&p->other.cluster, p->other.lanes.list[0]);
     }
     uint64_t before = psd_loop_now_ms(&p->head.loop) / TICK_MS;
     test_clock_advance_ms(PAIR_TURN_MS);
     if (psd_loop_now_ms(&p->head.loop) / TICK_MS != before)
-        psd_cluster_tick(&p->head);
+        psd_cluster_tick(&p->head.cluster);
     p->n_complete = (uint32_t)p->head.job.drain_reason[0];
     nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
 }
@@ -211,7 +211,7 @@ void pair_pass_ms(struct pair *p, uint32_t ms)
 
 void pair_stand(struct pair *p, bool stands)
 {
-    struct psd_timer *timer = &p->other.follower.timer;
+    struct psd_timer *timer = &p->other.cluster.follower.timer;
     p->other_stands = stands;
     if (stands)
         psd_timer_stop(timer);

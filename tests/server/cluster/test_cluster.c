@@ -12,12 +12,12 @@ static struct pair p;
 
 static struct psd_server *server(void)
 {
-    return &p.head.cluster.servers[1];
+    return &p.head.cluster.head.servers[1];
 }
 
 static void join(void)
 {
-    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.follower.placed, "the server gets no place");
+    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.cluster.follower.placed, "the server gets no place");
 }
 
 static void open_pair(void)
@@ -131,7 +131,7 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         PAIR_WHILE(&p, server()->here, "the server that stands is not lost");
         set_silence(3600);
         pair_stand(&p, false);
-        PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "it is not back");
+        PAIR_WHILE(&p, !server()->here || !p.other.cluster.follower.placed, "it is not back");
         for (uint32_t i = 0; i < 20; i++) {
             send_event(PSD_COMMAND_HOLD, i % PAIR_CLIENTS);
             pair_pass_ms(&p, 300);
@@ -152,10 +152,10 @@ END_TEST
 START_TEST(a_head_that_slept_loses_nobody)
 {
     set_silence(5);
-    psd_cluster_tick(&p.head);
+    psd_cluster_tick(&p.head.cluster);
     pair_stand(&p, true); /* it would be heard on the way */
     test_clock_advance_ms(60000);
-    psd_cluster_tick(&p.head);
+    psd_cluster_tick(&p.head.cluster);
     ck_assert(server()->here);
     pair_stand(&p, false);
     pair_pass_ms(&p, 1000);
@@ -180,7 +180,7 @@ static bool is_held(const char *name, Ps__ToClient__WhatCase what)
         m.alive = &alive;
     else
         m.error = &error;
-    return psd_cluster_holds_back(&p.head, (const unsigned char *)name, strlen(name), &m);
+    return psd_cluster_holds_back(&p.head.cluster, (const unsigned char *)name, strlen(name), &m);
 }
 
 START_TEST(a_server_that_stands_still_silences_nobody)
@@ -199,7 +199,7 @@ START_TEST(a_server_that_stands_still_silences_nobody)
     ck_assert(is_held("c", PS__TO_CLIENT__WHAT_BEGUN));
     pair_stand(&p, false);
     assert_told(PSD_COMMAND_END, 1);
-    PAIR_WHILE(&p, p.head.cluster.held_messages != NULL, "letters are not sent");
+    PAIR_WHILE(&p, p.head.cluster.head.held_messages != NULL, "letters are not sent");
     ck_assert(!is_held("a", PS__TO_CLIENT__WHAT_WELCOME));
 }
 END_TEST
@@ -209,14 +209,15 @@ START_TEST(an_enlist_that_was_said_to_another_head_is_passed_by)
 {
     Ps__ToServer *m = ps_control_unpack_to_server(p.enlist, p.enlist_bytes);
     ck_assert(m != NULL && m->what_case == PS__TO_SERVER__WHAT_ENLIST);
-    psd_cluster_close(&p.head);
-    p.head.cluster = (struct psd_cluster){.run = 0};
-    ck_assert_int_eq(psd_cluster_open(&p.head), 0);
+    psd_cluster_close(&p.head.cluster);
+    p.head.cluster.head = (struct psd_head){.run = 0};
+    ck_assert_int_eq(psd_cluster_open(&p.head.cluster), 0);
     struct psd_peer late = {.id = (const unsigned char *)"late", .id_bytes = 4, .address = "the wire"};
-    psd_cluster_register(&p.head, &late, m->enlist);
+    psd_cluster_register(&p.head.cluster, &late, m->enlist);
     ck_assert(!server()->enlisted && !server()->here);
-    PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "the server finds no place at the next head");
-    psd_cluster_register(&p.head, &late, m->enlist);
+    PAIR_WHILE(&p, !server()->here || !p.other.cluster.follower.placed,
+               "the server finds no place at the next head");
+    psd_cluster_register(&p.head.cluster, &late, m->enlist);
     ck_assert(server()->here && server()->n_lost == 0);
     ck_assert_uint_eq(p.n_complete, 2);
     ps_control_free_to_server(m);
@@ -323,18 +324,18 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
     p.other.job.center = center;
     p.other.job.center_whole = true;
     p.other.job.state = PSD_STATE_READY;
-    psd_cluster_save(&p.head, &what, 9);
+    psd_cluster_save(&p.head.cluster, &what, 9);
     assert_told(PSD_COMMAND_SNAPSHOT, 0);
     ck_assert(p.other.job.checkpointer.busy && p.other.job.checkpointer.round == 9);
-    p.other.n_stops = 2;
-    psd_follower_stop(&p.other, "SIGTERM");
+    p.other.job.n_stops = 2;
+    psd_follower_stop(&p.other.cluster, "SIGTERM");
     while (pair_told(&p.other, &msg)) {
         ck_assert_int_eq(msg.kind, PSD_COMMAND_END);
         forgotten[msg.client] = true;
     }
     for (uint32_t i = 0; i < p.other.sessions.n_slots; i++)
         ck_assert_msg(forgotten[i], "the lane waits for client %u", i);
-    ck_assert(p.other.follower.has_waiting); /* what was asked for before is not the last */
+    ck_assert(p.other.cluster.follower.has_waiting); /* what was asked for before is not the last */
     p.other.job.center = NULL;
     free(forgotten);
     free(center);
