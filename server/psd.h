@@ -1,5 +1,6 @@
-/* psd.h: the daemon. struct psd owns every part and is passed down; all of it belongs to the loop's thread
- * but what server/lane/lane.h says is shared.
+/* psd.h: the daemon. struct psd owns the state of every folder, which that folder's header
+ * defines. Each folder knows those below it, and nobody but psd.c and wire.c knows all of them. All of it
+ * belongs to the loop's thread but what server/lane/lane.h says is shared.
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
  * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop

@@ -158,7 +158,7 @@ bool psd_cluster_holds_back(struct psd_cluster *cluster, const unsigned char *pe
 /* Whether the others can take a few notes for every client. */
 bool psd_cluster_keeps_up(const struct psd_cluster *cluster);
 void psd_cluster_tick(struct psd_cluster *cluster);
-/* Changes of the configuration, as psd_hooks has them. */
+/* Changes of the configuration, as psd_job_hooks has them. */
 int psd_cluster_check_here(const struct psd_cluster *cluster, struct ps_error *err);
 int psd_cluster_try(struct psd_cluster *cluster, uint32_t generation, struct ps_error *err);
 void psd_cluster_drop(struct psd_cluster *cluster);

@@ -31,7 +31,7 @@ struct psd;
 #define PSD_TICK_MS  200
 #define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
 
-/* Exit codes of psd: why a job cannot go on, for psd_job_fail; others are psd.c's. */
+/* Exit codes of psd: why a job cannot go on, for psd_job_fail; the others are psd.c's. */
 enum {
     PSD_EXIT_OK = 0,
     PSD_EXIT_CONFIG = 2,

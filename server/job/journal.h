@@ -44,7 +44,8 @@ struct psd_journal {
 /* Reads what the run before left. -errno with a sentence. */
 int psd_journal_open(struct psd_job *job, struct ps_error *err);
 /* This run's first record is in the file when it returns: the job that it is of, names to give. resume: from
- * d->resumed, if that is a checkpoint, and from what the run before left of the same job; else a new job. */
+ * job->resumed, if that is a checkpoint, and from what the run before left of the same job; else a new job.
+ */
 int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err);
 int psd_journal_start(struct psd_job *job, struct ps_error *err);
 /* Who is in the job has changed, or what the job is. Returns the change that psd_journal_has knows. */
@@ -53,7 +54,7 @@ uint64_t psd_journal_put(struct psd_job *job);
 uint64_t psd_journal_put_method(struct psd_job *job);
 /* Whether what the run before left is of the job that is resumed. */
 bool psd_journal_goes_on(const struct psd_job *job, bool from_checkpoint);
-/* The generation that the job goes on with, from d->resumed. */
+/* The generation that the job goes on with, from job->resumed. */
 uint32_t psd_journal_generation(const struct psd_job *job);
 /* Somebody takes part in this run: from now on the record is about it. */
 void psd_journal_wake(struct psd_job *job);

@@ -11,7 +11,7 @@
 
 struct psd_job;
 
-/* How far a change of the method is. See server/job/method_change.c. */
+/* How far a change of the method is. See method_change.c. */
 enum psd_method_change_phase {
     PSD_METHOD_CHANGE_NONE,
     PSD_METHOD_CHANGE_DUE,      /* the center is not ready, or is being saved */

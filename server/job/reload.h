@@ -36,7 +36,7 @@ int psd_set(struct psd_job *job, const char *lines, struct ps_error *err);
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err);
 /* What is set, or will be when the change of the method that is due has been made. */
 const char *psd_settings_now(const struct psd_job *job);
-/* When psd goes on with a job: what was set while that ran, from its record, into d->cfg. -EINVAL: it does
+/* When psd goes on with a job: what was set while that ran, from its record, into job->cfg. -EINVAL: it does
  * not go with the configuration. */
 int psd_settings_resume(struct psd_job *job, bool from_checkpoint, struct ps_error *err);
 
