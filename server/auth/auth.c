@@ -33,6 +33,7 @@ int psd_auth_set_up(struct psd_auth *a, struct ps_error *err)
 {
     struct ps_error why;
     int rc;
+    a->rejected.counter = &a->sender->rejected[PS__CODE__AUTH];
     if ((rc = psd_munge_set_up(a, err)) < 0 || !is_given(a->cfg->auth.key))
         return rc;
     if ((rc = ps_curve_read(a->cfg->auth.key, &a->pair, &why)) < 0)
@@ -110,8 +111,7 @@ int psd_auth_watch(struct psd_auth *a, void *control, const struct psd_lanes *la
     watches[0] = control;
     for (uint32_t i = 0; i < lanes->n_own; i++)
         watches[1 + i] = lanes->transports.row[0].transport->port_watch(lanes->list[i]->ports[0].port);
-    return psd_rejected_peers_open(&a->rejected, a->loop, &a->sender->rejected[PS__CODE__AUTH], watches,
-                                   1 + lanes->n_own) == 0
+    return psd_rejected_peers_open(&a->rejected, a->loop, watches, 1 + lanes->n_own) == 0
                ? 0
                : ps_fail(err, -ENOMEM, "no memory to watch sockets");
 }

@@ -109,10 +109,8 @@ static void watch_one(struct psd_rejected_peers *g, uv_loop_t *loop, struct psd_
     uv_poll_start(&w->poll, UV_READABLE, on_readable);
 }
 
-int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, uint64_t *counter,
-                            void *const *watches, uint32_t n)
+int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, void *const *watches, uint32_t n)
 {
-    g->counter = counter;
     g->watches = calloc(n, sizeof *g->watches);
     g->addresses = calloc(PSD_REJECTED_PEERS_FDS, sizeof *g->addresses);
     if (g->watches == NULL || g->addresses == NULL)

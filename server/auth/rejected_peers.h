@@ -12,7 +12,7 @@ struct psd_rejected_peers_watch;
 enum { PSD_REJECTED_PEERS_SEEN = 64, PSD_REJECTED_PEERS_FDS = 1024 };
 
 struct psd_rejected_peers {
-    uint64_t *counter;                        /* of those who were turned away */
+    uint64_t *counter; /* of those who were turned away; there before anything listens */
     struct psd_rejected_peers_watch *watches; /* [n] */
     uint32_t n;
     uv_prepare_t prepare;
@@ -25,8 +25,7 @@ struct psd_rejected_peers {
 
 /* Looks after these sockets' watches (proto/security/socket_monitor.h), n of them, some of which may be NULL.
  * -ENOMEM. */
-int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, uint64_t *counter,
-                            void *const *watches, uint32_t n);
+int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, void *const *watches, uint32_t n);
 /* Before the watches are closed. */
 void psd_rejected_peers_close(struct psd_rejected_peers *g);
 void psd_rejected_peers_finish(struct psd_rejected_peers *g);
