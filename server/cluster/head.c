@@ -108,6 +108,7 @@ static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o
 {
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     o->number = number;
+    o->place = s->place;
     o->heard = s->msgs;
     o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
     o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
@@ -373,7 +374,9 @@ void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News
     struct psd_server *s = psd_has_cluster(d) && m->index > 0 && m->index < d->cfg.servers.count
                                ? &d->cluster.servers[m->index]
                                : NULL;
-    if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
+    /* What it said in a place that it has lost may come when it has the next one. */
+    bool former = s != NULL && m->place != 0 && m->place != s->place;
+    if (s == NULL || !s->here || s->run != m->run || former || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
         psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
         return;
