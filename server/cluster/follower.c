@@ -115,6 +115,7 @@ static void send_news(struct psd_cluster *cluster, const Ps__Note *msg, uint64_t
     m.number = number;
     m.index = cluster->cfg->servers.index;
     m.run = f->run;
+    m.place = f->place;
     m.taken = f->taken;
     m.note = (Ps__Note *)(uintptr_t)msg;
     m.version = psd_version(cluster->lanes);
@@ -326,8 +327,8 @@ static void take_note(struct psd_cluster *cluster, const Ps__Note *n, const Ps__
 static void on_orders(struct psd_cluster *cluster, const Ps__Orders *m)
 {
     struct psd_follower *f = &cluster->follower;
-    if (!f->placed)
-        return;
+    if (!f->placed || (m->place != 0 && m->place != f->place))
+        return; /* of another place: the head hears of that by News, and says which is ours */
     psd_outbox_taken(&f->msgs, m->heard, f->heard_ms);
     if (m->number > f->taken + 1) {
         if (ps_log_allows(&f->log_limit, "server.gap", "servers"))

@@ -113,6 +113,7 @@ static void send_orders(struct psd_cluster *cluster, const struct psd_server *s,
 {
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     o->number = number;
+    o->place = s->place;
     o->heard = s->msgs;
     o->alpha = atomic_load_explicit(&cluster->lanes->shared.alpha, memory_order_relaxed);
     o->mean_rate = atomic_load_explicit(&cluster->lanes->shared.mean_rate, memory_order_relaxed);
@@ -381,7 +382,9 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
         psd_has_cluster(cluster->cfg) && m->index > 0 && m->index < cluster->cfg->servers.count
             ? &cluster->head.servers[m->index]
             : NULL;
-    if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
+    /* What it said in a place that it has lost may come when it has the next one. */
+    bool former = s != NULL && m->place != 0 && m->place != s->place;
+    if (s == NULL || !s->here || s->run != m->run || former || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
         psd_send_refusal(cluster->sender, peer, PS__CODE__NO_SESSION,
                          "news of no server that has a place here: enlist");

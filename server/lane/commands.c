@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 
 static void notify_loop(struct psd_lane *lane, enum psd_lane_message_kind kind)
@@ -147,6 +148,16 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         restore_whole(lane);
 }
 
+static void change_slice(struct psd_lane *lane, struct psd_center *center)
+{
+    uint64_t begin_ns = ps_now_ns();
+    if (center != NULL)
+        take_slice(lane, center);
+    else
+        release(lane);
+    psd_lane_note_stop(lane, begin_ns);
+}
+
 /* Who may attach as this client, and who no longer. */
 static void admit_to_roads(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
@@ -221,10 +232,7 @@ void psd_lane_take_notes(struct psd_lane *lane)
     while (psd_queue_take(lane->in, &msg)) {
         switch (msg.kind) {
         case PSD_COMMAND_SLICE:
-            if (msg.p != NULL)
-                take_slice(lane, msg.p);
-            else
-                release(lane);
+            change_slice(lane, msg.p);
             break;
         case PSD_COMMAND_ADMIT:
             admit(lane, &msg);

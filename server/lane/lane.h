@@ -35,6 +35,9 @@ struct psd_lane_stats {
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
+    /* The longest time without a look at messages, because the lane copied for a snapshot, touched memory or
+     * made tables: since the last snapshot began, before the first one since the start. */
+    _Atomic uint64_t longest_stop_ns;
     /* Sum over the PARAM values that it serves, at the last exchange; NaN: none yet. */
     _Atomic double center_squares;
 };
@@ -146,6 +149,7 @@ struct psd_lane {
         uint32_t vector; /* in the order of memory.c */
         uint64_t at;     /* bytes of its slice that are there */
     } memory;
+    uint64_t stop_ns;                     /* of such a stop, since it last looked at messages */
     float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
@@ -212,6 +216,9 @@ void psd_lane_take_notes(struct psd_lane *lane);
 bool psd_lane_turn(struct psd_lane *lane);
 /* request.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
+
+/* snapshot.c, lane's thread. What it has done since begin_ns was not for clients. */
+void psd_lane_note_stop(struct psd_lane *lane, uint64_t begin_ns);
 
 /* Whether data of this client comes to this lane. Any thread, with a center. */
 static inline bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center,

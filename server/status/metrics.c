@@ -130,6 +130,18 @@ static void swaps(FILE *f, const struct psd_status *status)
             r->n_applied, r->n_unchanged, r->n_refused);
 }
 
+static void stops(FILE *f, const struct psd_status *status)
+{
+    head(f, "psd_lane_longest_stop_seconds", "gauge",
+         "The longest time that a lane looked at no message, because it copied for a checkpoint, made memory "
+         "present or made tables: since the last checkpoint began; before the first, since psd started.");
+    for (uint32_t i = 0; i < status->lanes->n_own; i++) {
+        const struct psd_lane_stats *s = &status->lanes->list[i]->stats;
+        fprintf(f, "psd_lane_longest_stop_seconds{lane=\"%u\"} %.9g\n", status->lanes->list[i]->index,
+                1e-9 * (double)atomic_load_explicit(&s->longest_stop_ns, memory_order_relaxed));
+    }
+}
+
 char *psd_metrics_text(struct psd_status *status)
 {
     char *text = NULL, labels[96];
@@ -167,6 +179,7 @@ char *psd_metrics_text(struct psd_status *status)
         status->job->checkpointer.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
         "When the last checkpoint was taken; 0: none yet.", "", status->job->checkpointer.last_unix_s);
+    stops(f, status);
     one(f, "psd_log_lines_dropped_total", "counter",
         "Lines of the log that nobody read in time, or that could not be written.", "",
         ps_log_counts().dropped);

@@ -161,7 +161,10 @@ static void carry_to_other(struct pair *p)
         ck_assert_ptr_nonnull(m);
         p->n_refused += m->what_case == PS__TO_CLIENT__WHAT_ERROR;
         bool msg = m->what_case == PS__TO_CLIENT__WHAT_ORDERS && m->orders->note != NULL;
-        if (!is_lost(p, &p->lose_orders, msg) && p->id_bytes > 0) {
+        bool place = m->what_case == PS__TO_CLIENT__WHAT_PLACE && m->place->begin == PSD_BEGIN_GO_ON;
+        bool lost = is_lost(p, &p->lose_orders, msg) || (place && p->lose_places > 0);
+        p->lose_places -= place && p->lose_places > 0;
+        if (!lost && p->id_bytes > 0) {
             zmq_send(p->far, p->id, p->id_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE);
             zmq_send(p->far, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
         }

@@ -149,6 +149,76 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
 }
 END_TEST
 
+/* Its place is gone, and it has gone on. */
+static void lose_place(void)
+{
+    set_silence(5);
+    pair_stand(&p, true);
+    PAIR_WHILE(&p, server()->here, "the server that stands is not lost");
+    set_silence(3600);
+    pair_stand(&p, false);
+}
+
+static void find_place(void)
+{
+    PAIR_WHILE(&p,
+               !server()->here || !p.other.cluster.follower.placed ||
+                   p.other.cluster.follower.place != server()->place,
+               "it is not back");
+}
+
+/* Its numbers are those of another count. */
+START_TEST(news_of_a_place_that_is_gone_count_for_nothing)
+{
+    for (uint32_t i = 1; i <= 3; i++) {
+        send_event(PSD_COMMAND_END, i);
+        assert_told(PSD_COMMAND_END, i);
+    }
+    PAIR_WHILE(&p, server()->orders.taken < 3, "the head does not hear of it");
+    Ps__News late = PS__NEWS__INIT;
+    Ps__Note note = PS__NOTE__INIT;
+    note.kind = PSD_LANE_FILLED;
+    note.lane = 1;
+    late.index = 1;
+    late.run = server()->run;
+    late.place = server()->place;
+    late.taken = 3;
+    late.number = 1;
+    late.note = &note;
+    lose_place();
+    find_place();
+    p.lose_orders = 2;
+    for (uint32_t i = 4; i <= 6; i++)
+        send_event(PSD_COMMAND_END, i);
+    psd_cluster_news(&p.head.cluster,
+                     &(struct psd_peer){.id = server()->peer, .id_bytes = server()->peer_bytes}, &late);
+    ck_assert_uint_eq(p.head.job.lanes_filled, 0);
+    for (uint32_t i = 4; i <= 6; i++)
+        assert_told(PSD_COMMAND_END, i);
+    pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
+    PAIR_WHILE(&p, p.head.job.lanes_filled < 1, "the next place's first note is lost");
+    ck_assert_uint_eq(server()->n_lost, 1);
+}
+END_TEST
+
+/* The word by which it has its next place is lost, and orders of that come. */
+START_TEST(orders_of_a_place_that_it_has_not_heard_of_come_once)
+{
+    struct psd_lane_message msg;
+    lose_place();
+    p.lose_places = 1;
+    PAIR_WHILE(&p, !server()->here, "it is not back");
+    for (uint32_t i = 1; i <= 3; i++)
+        send_event(PSD_COMMAND_END, i);
+    for (uint32_t i = 1; i <= 3; i++)
+        assert_told(PSD_COMMAND_END, i);
+    find_place();
+    pair_pass_ms(&p, 5000);
+    ck_assert(!pair_told(&p.other, &msg));
+    ck_assert_uint_eq(server()->n_lost, 1);
+}
+END_TEST
+
 START_TEST(a_head_that_slept_loses_nobody)
 {
     set_silence(5);
@@ -352,6 +422,8 @@ int main(void)
     tcase_add_loop_test(c, everything_arrives_once_and_in_order, 1, 5);
     tcase_add_test(c, a_cut_connection_costs_no_place);
     tcase_add_test(c, a_server_that_stood_still_beyond_silence_finds_its_place_again);
+    tcase_add_test(c, news_of_a_place_that_is_gone_count_for_nothing);
+    tcase_add_test(c, orders_of_a_place_that_it_has_not_heard_of_come_once);
     tcase_add_test(c, a_head_that_slept_loses_nobody);
     tcase_add_test(c, a_server_that_stands_still_silences_nobody);
     tcase_add_test(c, an_enlist_that_was_said_to_another_head_is_passed_by);
