@@ -310,7 +310,7 @@ static bool lingers(const struct psc *c)
 static void wait_for_news(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    int ms = ts->refused || ts->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
+    int ms = ts->refused || ts->links.leaving ? 1 : (int)(c->opt.retry_ms / 4) + 1;
     int ask_ms = (int)(psc_ask_again_s(c) * 1e3);
     ms = ms < ask_ms ? ms : ask_ms;
     if (ts->links.transport != NULL && !ts->links.leaving && !ts->links.none)
@@ -342,12 +342,17 @@ struct pace {
     bool hastened;          /* links are gone: retry_s is for them */
 };
 
+static double pace_next(const struct psc *c, struct pace *p)
+{
+    double first = c->opt.retry_ms / 1e3;
+    return psc_retry_next(&p->retry, first, MAX_BACKOFF * first);
+}
+
 static void pace_begin(const struct psc *c, struct pace *p)
 {
     p->progress_s = ps_now_s();
     psc_retry_reset(&p->retry);
-    p->retry_s =
-        p->progress_s + psc_retry_next(&p->retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+    p->retry_s = p->progress_s + pace_next(c, p);
     p->hastened = false;
 }
 
@@ -421,8 +426,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
         hasten(c, &pace, now);
         if (joined && (moved || now > pace.retry_s)) {
             pace.hastened = false;
-            pace.retry_s =
-                now + psc_retry_next(&pace.retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+            pace.retry_s = now + pace_next(c, &pace);
             if ((rc = leave(c, t, moved)) != PSC_OK)
                 return rc;
         }

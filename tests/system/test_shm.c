@@ -281,13 +281,19 @@ static struct holdings holdings_of(const struct daemon *d)
     return h;
 }
 
-/* Exchanges a vector of equal values until it is killed; odd ones staged, even ones in place. */
-static pid_t start_victim(const struct daemon *d, int number, float *const counter)
+/* Exchanges a vector of equal values until it is killed; odd ones staged, even ones in place. It stands still
+ * until SIGCONT: it is forked before this process has threads, since one of those may hold a lock of the
+ * allocator, which the address sanitizer's never gives back to a child. */
+static pid_t prepare_victim(const struct daemon *d, int number, float *const counter)
 {
+    int status;
     pid_t pid = fork();
-    if (pid != 0)
+    if (pid != 0) {
+        ck_assert(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
         return pid;
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    raise(SIGSTOP);
     struct psc *c = NULL;
     static float own[FLOATS], g[FLOATS];
     float *x;
@@ -321,16 +327,20 @@ START_TEST(killed_workers_leave_whole_chunks_and_nothing_else)
     float *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *x;
     static float center[FLOATS];
     struct dice dice = {.state = 20260722};
+    pid_t victims[KILLS];
     ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
     struct shim_page *page = timelapse_prepare(&d);
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     shim_unset();
+    for (int k = 1; k <= KILLS; k++)
+        victims[k - 1] = prepare_victim(&d, k, counter);
     ck_assert_int_eq(join(d.endpoint, "shm", 0, &c, &x), PSC_OK); /* the first x is 0 */
     ck_assert_int_eq(psc_pull(c, NULL, x), PSC_OK);
     struct holdings before = holdings_of(&d);
     for (int k = 1; k <= KILLS; k++) {
         *counter = 0;
-        pid_t pid = start_victim(&d, k, counter);
+        pid_t pid = victims[k - 1];
+        kill(pid, SIGCONT);
         double end = test_now_s() + test_slow_s(WAIT_S);
         while (*(volatile float *)counter == 0 && waitpid(pid, NULL, WNOHANG) == 0 && test_now_s() < end)
             test_nap_s(0.001);

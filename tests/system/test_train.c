@@ -63,6 +63,7 @@ static void check_pages(const struct daemon *d)
                                           "psd_observers{state=\"active\"} 1",
                                           "psd_center_version ",
                                           "psd_last_checkpoint_timestamp_seconds ",
+                                          "psd_lane_longest_stop_seconds{lane=\"0\"} ",
                                           "psd_build_info{"};
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         char *text = daemon_ask(d, "GET", pages[i]);

@@ -1,6 +1,6 @@
 /* state_dir.h: the state directory, which one psd at a time may have. */
-#ifndef PSD_STATE_DIR_H
-#define PSD_STATE_DIR_H
+#ifndef PSD_CHECKPOINT_STATE_DIR_H
+#define PSD_CHECKPOINT_STATE_DIR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "server/state_dir.h"
+#include "server/checkpoint/state_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
