@@ -100,6 +100,8 @@ static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_ses
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
     if (!s->observer)
         psd_plateau_reported(d, r->loss);
+    if (r->steps > 0 && r->steps <= PSD_MAX_STEPS)
+        s->steps = r->steps;
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {

@@ -50,6 +50,7 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     m->mix = h->mix;
     m->learning_rate = h->learning_rate;
     m->period = h->period;
+    m->workers = h->workers;
     m->momentum = h->momentum;
     m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nets/worker/worker.h"
@@ -71,6 +72,55 @@ START_TEST(an_epoch_is_the_training_set)
     ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
                      CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 15); /* 60,000 / 4096, up */
+}
+END_TEST
+
+/* Of all workers together, as scripts/quickstart and scripts/compare count: 60,000 images. Who comes
+ * later shortens what is left; who has left has done its share. */
+static const struct {
+    uint32_t workers, joined;
+    uint64_t join_at, steps;
+} together[] = {
+    {1, 0, 0, 15}, {4, 0, 0, 4}, {16, 0, 0, 1}, {1, 3, 7, 9}, {3, 1, 2, 5},
+};
+
+START_TEST(an_epoch_is_a_pass_of_all_workers_together)
+{
+    fake_plan.workers = together[_i].workers;
+    fake_plan.joined = together[_i].joined;
+    fake_plan.join_at = together[_i].join_at;
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
+                     CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, together[_i].steps);
+    ck_assert_uint_eq(fake_seen.steps_wanted, together[_i].steps);
+}
+END_TEST
+
+#define EPOCH "--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1 --state %s"
+
+/* What all had passed is in the state: the others may have been fewer since. A state of an earlier version
+ * lacks it. */
+START_TEST(a_saved_state_goes_on_in_its_epoch)
+{
+    char path[64], line[256];
+    struct stat file;
+    snprintf(path, sizeof path, "/tmp/psd-test-epoch-%ld", (long)getpid());
+    snprintf(line, sizeof line, EPOCH, path);
+    fake_plan.workers = 3; /* five steps */
+    fake_plan.step = PSC_DRAINED;
+    fake_plan.step_from = 3;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 3);
+    ck_assert_int_eq(stat(path, &file), 0);
+    setup();
+    if (_i == 1)
+        ck_assert_int_eq(truncate(path, file.st_size - 8), 0);
+    fake_plan.workers = _i == 1 ? 3 : 1; /* 60,000 less 3 x 12,288 */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, _i == 1 ? 2 : 6);
+    unlink(path);
+    snprintf(line, sizeof line, "%s.before", path);
+    unlink(line);
 }
 END_TEST
 
@@ -825,6 +875,8 @@ int main(void)
     tcase_add_test(tc, training_takes_the_steps_asked_for);
     tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
     tcase_add_test(tc, an_epoch_is_the_training_set);
+    tcase_add_loop_test(tc, an_epoch_is_a_pass_of_all_workers_together, 0, (int)ROWS(together));
+    tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
     tcase_add_test(tc, a_signal_ends_training_well);
