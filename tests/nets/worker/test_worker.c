@@ -868,18 +868,30 @@ START_TEST(good_arguments)
 }
 END_TEST
 
+/* What has loaders, a signal's thread and the net at work side by side; the thread sanitizer runs these
+ * alone. */
+static TCase *threads(void)
+{
+    TCase *tc = tcase_create("threads");
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_test(tc, training_takes_the_steps_asked_for);
+    tcase_add_test(tc, a_signal_ends_training_well);
+    tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
+    tcase_add_test(tc, training_goes_on_from_its_state);
+    return tc;
+}
+
 int main(void)
 {
     TCase *tc = tcase_create("worker");
     tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, training_takes_the_steps_asked_for);
     tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
     tcase_add_test(tc, an_epoch_is_the_training_set);
     tcase_add_loop_test(tc, an_epoch_is_a_pass_of_all_workers_together, 0, (int)ROWS(together));
     tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
-    tcase_add_test(tc, a_signal_ends_training_well);
     tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
     tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
@@ -898,18 +910,18 @@ int main(void)
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
-    tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, the_training_loss_stands_beside_the_test_loss);
     tcase_add_test(tc, evaluating_the_average);
-    tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
     tcase_add_test(tc, schedules_reach_the_library);
     tcase_add_test(tc, training_alone_evaluates_the_average);
     tcase_add_test(tc, divergence_ends_training_alone);
-    tcase_add_test(tc, training_goes_on_from_its_state);
     tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
     tcase_add_test(tc, good_arguments);
-    return run_case(tc, "worker");
+    Suite *suite = suite_create("worker");
+    suite_add_tcase(suite, tc);
+    suite_add_tcase(suite, threads());
+    return unit_run(suite);
 }
