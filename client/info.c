@@ -43,6 +43,16 @@ static const char *transport_of(const struct psc *c)
                                      : "none";
 }
 
+/* With the lock held. Members of a clique have it from the same message: none ends a step before the others.
+ */
+static uint32_t workers_of(const struct psc *c)
+{
+    uint32_t clients = c->group.size > 1 ? c->group.workers : c->shared.workers;
+    if (c->hyper.workers > 0)
+        clients = c->hyper.workers;
+    return (clients > 0 ? clients : 1) * (uint32_t)(c->group.size > 1 ? c->group.size : 1);
+}
+
 int psc_info(const struct psc *c, struct psc_info *info)
 {
     struct psc *open = (struct psc *)(uintptr_t)c;
@@ -70,6 +80,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
             full.save_version = c->group.save_version;
         else if (c->rule != NULL && psc_has_prefetch(c))
             full.save_version = c->save_version;
+        full.workers = workers_of(c);
         full.reconnects = c->shared.reconnects;
         full.generation = r->generation;
         full.period = r->hyper.dynamic_period && c->pacing.period > 0 ? c->pacing.period : r->hyper.period;

@@ -190,7 +190,8 @@ struct psc_metrics {
     double test_accuracy;
     uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
     const float
-        *vector; /* observers: [n_floats], what was scored, for best.safetensors; NULL: it is not kept */
+        *vector;    /* observers: [n_floats], what was scored, for best.safetensors; NULL: it is not kept */
+    uint64_t steps; /* as in options, where that has changed since; 0: it has not */
 };
 
 struct psc_info {
@@ -212,6 +213,10 @@ struct psc_info {
     char transport[16];    /* that data takes; "none" where no data does, or another member's */
     uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
     char averaging[32];    /* "none": there is no z */
+    /* That train together, each member of a clique counted: those that the job's beginning waits for (psd's
+     * `workers`), else those that are there, as the server last said. After a step the same at all members of
+     * a clique. At least 1. */
+    uint32_t workers;
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. The macro adds how large

@@ -15,7 +15,7 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
     o->rc = rc;
     o->clock = c->clock;
     pthread_mutex_lock(&c->shared.lock);
-    o->workers = c->shared.workers;
+    c->group.workers = o->workers = c->shared.workers;
     o->save_version = c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->shared.save_version;
     o->counts = c->shared.counts;
     pthread_mutex_unlock(&c->shared.lock);
@@ -62,7 +62,7 @@ int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
             return fail(c, rc);
     } while (o->rc == PSC_WAITING);
     pthread_mutex_lock(&c->shared.lock);
-    c->shared.workers = o->workers;
+    c->group.workers = c->shared.workers = o->workers;
     c->shared.save_version = o->save_version;
     c->shared.counts = o->counts;
     c->shared.hyper = o->hyper;

@@ -48,6 +48,7 @@ struct psc_keeper {
 struct psc_group {
     struct psc_clique *q; /* the caller's; NULL: there is no other member */
     int rank, size;       /* 0 and 1 without a clique */
+    uint32_t workers;     /* clients of the job, as the leader last told all members */
     bool follows;         /* has no session of its own */
     float *sum;           /* [n_floats]: where gradients are summed, of a method that a leader steps */
     struct psc_keeper keeper;

@@ -438,6 +438,7 @@ static void send_report(struct service *v, const struct psc_metrics *r, uint64_t
     report.test_accuracy = r->test_accuracy;
     report.center_version = r->center_version;
     report.offer = offer;
+    report.steps = r->steps;
     send_message(v, PS__TO_SERVER__WHAT_REPORT, &report);
 }
 

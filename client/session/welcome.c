@@ -104,6 +104,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                   .alpha = m->alpha,
                   .rho = m->rho,
                   .period = m->period,
+                  .workers = m->workers,
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
                   .overlap = m->overlap,

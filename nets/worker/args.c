@@ -55,7 +55,7 @@ static const struct row rows[] = {
      "with --data images: images that cannot be read and are left out, at most (100)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E",
-     "end after this many passes of its own over the training set (1)"},
+     "end after this many passes over the training set, all workers together (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
     {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
     {"threads", NUMBER, AT(threads), 0, 1024, "T",

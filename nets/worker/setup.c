@@ -121,15 +121,6 @@ static int open_net(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
-uint64_t cnn_job_steps(const struct cnn_job *job)
-{
-    const struct cnn_worker_args *a = job->args;
-    if (a->evaluate || a->steps != 0)
-        return a->steps;
-    uint64_t images = a->batch * a->accumulate; /* of a step */
-    return (a->epochs * job->info.n_train + images - 1) / images;
-}
-
 /* The first point, where a server on this machine can reach it. */
 static int make_x(struct cnn_job *job)
 {
@@ -210,7 +201,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.go_on_arg = job;
     opt.net = job->args->net;
     opt.data = job->args->data;
-    opt.steps = cnn_job_steps(job);
+    opt.steps = job->args->steps;
     opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)

@@ -10,13 +10,13 @@
 #include "nets/worker/worker.h"
 #include "proto/log.h"
 
-enum { N_FIELDS = 7 };
+enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* before `passed` was among them */
 
 /* As the file has it: 64-bit numbers, little-endian. */
 static void pack(const struct cnn_place *p, unsigned char *bytes)
 {
-    const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,          p->batch,
-                                       p->rank,  p->position.epoch, p->position.index};
+    const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,           p->batch,
+                                       p->rank,  p->position.epoch, p->position.index, p->passed};
     for (int i = 0; i < 8 * N_FIELDS; i++)
         bytes[i] = (unsigned char)(fields[i / 8] >> (i % 8 * 8));
 }
@@ -26,7 +26,7 @@ static struct cnn_place unpack(const unsigned char *bytes)
     uint64_t f[N_FIELDS] = {0};
     for (int i = 0; i < 8 * N_FIELDS; i++)
         f[i / 8] |= (uint64_t)bytes[i] << (i % 8 * 8);
-    return (struct cnn_place){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}};
+    return (struct cnn_place){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}, f[7]};
 }
 
 static int name_before(char *before, size_t size, const char *path)
@@ -92,7 +92,7 @@ int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place
     if (rc < 0)
         return load_failed(psc, rc);
     struct cnn_place found = unpack(bytes);
-    if (n_bytes != sizeof bytes) {
+    if (n_bytes != sizeof bytes && n_bytes != 8 * N_FIELDS_BEFORE) {
         ps_log(PS_LOG_ERROR, "state.failed",
                "--state: %s holds another program's state: %zu bytes of its own", path, n_bytes);
         return CNN_EXIT_USAGE;

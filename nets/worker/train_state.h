@@ -14,6 +14,7 @@ struct cnn_place {
     uint64_t seed, batch; /* as the options said; a file of others is refused */
     uint64_t rank;
     struct cnn_position position; /* in the data */
+    uint64_t passed;              /* images of all workers in these steps; 0: of a file that does not know */
 };
 
 /* Writes `path` by psc_save, whose result it returns. What was there is PATH.before then: psd may have been

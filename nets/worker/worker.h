@@ -72,8 +72,6 @@ int cnn_worker_run(const struct cnn_worker_args *args);
 
 /* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
-/* Steps that training is to take, those of a saved state included. 0 for an observer. */
-uint64_t cnn_job_steps(const struct cnn_job *job);
 /* Whether others go on with this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
 

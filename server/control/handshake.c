@@ -52,6 +52,7 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->mix = h->mix;
     m->learning_rate = h->learning_rate;
     m->period = h->period;
+    m->workers = h->workers;
     m->momentum = h->momentum;
     m->alpha = (double)atomic_load_explicit(&control->lanes->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
