@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "client/member/member.h"
+#include "client/optimizers/optimizers.h"
 #include "client/psclient.h"
 #include "client/session/control_socket.h"
 #include "client/session/errors.h"
@@ -179,28 +180,6 @@ enum psc_vector {
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
-
-/* What an optimizer works on; n floats each. */
-struct psc_point {
-    float *at;      /* the caller's array: where the next gradient is wanted */
-    float *x, *v;   /* the library's own; NULL unless the optimizer keeps them. Without an x, at is x */
-    const float *g; /* taken at `at` */
-    size_t n;
-};
-
-struct psc_optimizer {
-    const char *name; /* as in ps_optimizers */
-    unsigned keeps;   /* of PSC_VECTOR_X and PSC_VECTOR_V */
-    /* The worker's own step, at rate eta, with momentum delta. NULL: the caller makes it,
-     * psc_options.own_step.
-     */
-    void (*step)(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta);
-    /* Of those that keep x: at from x and v, when something else has moved x. */
-    void (*lookahead)(const struct ps_vec *vec, const struct psc_point *p, float delta);
-};
-extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,
-    psc_optimizer_nesterov, psc_optimizer_external;
-const struct psc_optimizer *psc_optimizer_find(const char *name);
 
 /* The worker's half of a rule: what of a step goes to the server, when, and what becomes of the
  * answer. A row of client/rules. */

@@ -236,7 +236,7 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
 {
     const unsigned kept = psc_vectors_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
-    const unsigned own = c->optimizer->keeps;
+    const unsigned own = psc_optimizer_vectors_of(c);
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
     if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
         return psc_fail(c, PSC_EDAMAGED,

@@ -34,9 +34,16 @@ void psc_kept_drop_but(struct psc *c, unsigned keeps)
     }
 }
 
+unsigned psc_optimizer_vectors_of(const struct psc *c)
+{
+    return (c->optimizer->keeps_x ? PSC_VECTOR_BIT(PSC_VECTOR_X) : 0) |
+           (c->optimizer->keeps_v ? PSC_VECTOR_BIT(PSC_VECTOR_V) : 0);
+}
+
 unsigned psc_vectors_of(const struct psc *c)
 {
-    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
+    unsigned keeps =
+        psc_optimizer_vectors_of(c) | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
     bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GRADIENT);
@@ -145,11 +152,11 @@ float *psc_own_x(struct psc *c, float *at)
     return x != NULL ? x : at;
 }
 
-static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
+static struct psc_optimizer_vectors point_of(struct psc *c, struct ps_range r, float *at)
 {
     float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
     uint64_t begin = r.begin;
-    return (struct psc_point){
+    return (struct psc_optimizer_vectors){
         .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
 }
 
@@ -173,7 +180,7 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
     struct psc *c = w->c;
     struct ps_range r = {begin, count};
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
-        struct psc_point point = point_of(c, p.range, w->at);
+        struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
             c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta), (float)c->hyper.momentum);
@@ -198,7 +205,7 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
     const float *own = c->vectors[PSC_VECTOR_X];
     struct ps_range r = {w->begin + begin, count};
     for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
-        struct psc_point point = point_of(c, p.range, w->at);
+        struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         if (p.segment->role == PS_ROLE_PARAM)
             c->optimizer->lookahead(c->vec, &point, (float)c->hyper.momentum);
         else if (p.segment->role == PS_ROLE_BUFFER)

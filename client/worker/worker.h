@@ -9,6 +9,8 @@
 bool psc_vector_make(struct psc *c, enum psc_vector k);
 /* All but these (PSC_VECTOR_BIT bits). */
 void psc_kept_drop_but(struct psc *c, unsigned keeps);
+/* Which vectors the optimizer keeps: PSC_VECTOR_BIT bits. */
+unsigned psc_optimizer_vectors_of(const struct psc *c);
 /* Which vectors the method keeps: PSC_VECTOR_BIT bits. */
 unsigned psc_vectors_of(const struct psc *c);
 /* Whether they are there: not after a change to a method that the worker could not go over to. */
