@@ -16,9 +16,8 @@
 #include "client/member/member.h"
 #include "client/optimizers/optimizers.h"
 #include "client/psclient.h"
-#include "client/session/control_socket.h"
-#include "client/session/errors.h"
 #include "client/session/retry.h"
+#include "client/session/session.h"
 #include "client/team/team.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
@@ -31,98 +30,9 @@
 #include "proto/wire/frame.h"
 #include "ps.pb-c.h"
 
-enum psc_state {
-    PSC_STATE_CONNECTING, /* no Welcome yet, or none since the server was lost */
-    PSC_STATE_JOINED,
-    PSC_STATE_ENDED, /* for good: see result */
-};
-
 /* Beside enum psc_result, within the library: the method changed before the transfer had landed anywhere, and
  * what it carried was made for the one before. */
 #define PSC_METHOD_CHANGED 100
-
-/* One of the transports that lead to the lanes. */
-enum { PSC_MAX_TRANSPORT_OFFERS = 4 };
-struct psc_transport_offer {
-    const struct ps_transport *transport;
-    uint32_t window_chunks;
-    char urls[PS_MAX_LANES][320];
-};
-
-/* What Welcome said. */
-struct psc_welcome {
-    char server_key[PS_CURVE_KEY_CHARS + 1]; /* of the lanes as of the control socket; "": plain */
-    uint32_t client, incarnation, generation;
-    struct psc_transport_offer
-        transport_offers[PSC_MAX_TRANSPORT_OFFERS]; /* the best first, the listener's last */
-    uint32_t n_transport_offers;
-    struct ps_pass pass; /* shown where links attach */
-    uint32_t n_lanes, chunk_floats;
-    uint32_t n_parts; /* of the vector, each at a server of its own; at least 1 */
-    char method[32], rule[32], optimizer[32], averaging[32], admission[32];
-    enum ps_clique_mode clique_mode;
-    char clique_codec[16];
-    uint32_t publish; /* steps of a job that is one clique between two copies of the center at the server */
-    double rho;       /* of a rule that reads it; 0 else */
-    const struct ps_codec *message, *answer; /* of exchanges */
-    bool error_feedback;
-    struct ps_hyper hyper; /* alpha as of Welcome */
-};
-
-/* What data did, as psc_info tells it. */
-struct psc_counts {
-    uint64_t exchanges, retries, bytes_sent, bytes_received;
-    uint64_t center_version; /* of the last answer */
-    float rate;              /* as the server last applied it */
-};
-
-struct psc_shared {
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* CLOCK_MONOTONIC */
-    enum psc_state state;
-    int result; /* of PSC_STATE_ENDED */
-    struct ps_error why;
-    struct ps_error trouble; /* the last failure to look for the server, "" when it was looked for */
-    uint64_t epoch;          /* Welcomes so far: links of an older one are dead */
-    struct psc_welcome welcome;
-    uint32_t workers;
-    uint64_t job;                    /* the server's that we are in; 0: not known */
-    uint64_t center_version;         /* the newest seen */
-    uint64_t versions[PS_MAX_PARTS]; /* of each part, as the last transfer that met it saw */
-    _Atomic bool under_way;          /* an exchange is; set without the lock */
-    uint64_t clock;                  /* t, for heartbeats */
-    double steps_per_second;         /* of computing alone, for heartbeats; 0: not known */
-    char transport[16],
-        transport_why[160]; /* the transport of the links, and why no better one: for heartbeats */
-    bool beat_now;          /* the server is to be told */
-    uint32_t period;        /* that the server last told this worker; 0: none */
-    bool draining;
-    bool begun, offer;                  /* Begun has come; it asked for our x */
-    bool parked;                        /* the server has said that Begin waits */
-    const struct ps_manifest *manifest; /* to send Begin with; the caller's, unchanged until close */
-    bool send_begin, send_leave, stop;
-    bool has_report;
-    struct psc_metrics report;
-    bool keeps_best;         /* the server may want the vector behind an evaluation */
-    uint64_t report_offer;   /* of `report`: the number of the vector that it offers; 0: none */
-    uint64_t n_offers;       /* so far */
-    uint64_t answered_offer; /* the last one that the server has answered */
-    bool offer_wanted;       /* how */
-    bool has_nonfinite;      /* a vector was refused: the server is to be told */
-    uint64_t nonfinite_clock, nonfinite_index;
-    uint64_t reconnects;
-    uint64_t revivals;     /* times that the server came back from a checkpoint */
-    uint64_t revival;      /* of the last Welcome; 0: none of a run in which the session was revived */
-    uint64_t save_version; /* the center's, when the server last asked to save */
-    uint64_t heard;        /* answers to heartbeats, and Welcomes */
-    uint64_t beats;        /* heartbeats sent */
-    uint64_t landed_seq;   /* up to here exchanges had landed when the newest Welcome was said */
-    uint64_t waiting_seq;  /* the exchange that the server last said it holds back chunks of; how many */
-    uint32_t waiting_chunks;
-    int give_up;              /* the transfer under way is to end with this result; PSC_OK: it is not */
-    struct ps_hyper hyper;    /* of the transport that transfers take */
-    struct psc_counts counts; /* as of the last transfer */
-};
 
 struct psc_hub {
     const struct ps_transport *transport;
@@ -325,16 +235,8 @@ struct psc {
     char transport[8];                           /* "auto", or the one that data has to take */
     struct ps_buffer buffers[PS_MAX_BUFFERS];    /* client/worker/memory.h; base NULL: none */
     struct psc_memory *memories[PS_MAX_BUFFERS]; /* who frees them instead of psc_close; NULL: nobody */
-    struct psc_proof proof;
-    struct ps_error error;
-    struct psc_shared shared;
-    bool shared_ready; /* lock and condition exist */
-    pid_t owner;       /* the process whose threads know it */
-    uint64_t token;    /* tells this handle's Hellos from others' */
-    int wake_fd;       /* service to caller */
-    int command_fd;    /* caller to service */
-    pthread_t service;
-    bool service_runs;
+    struct ps_error error;                       /* of the last call that failed */
+    struct psc_session session;
 
     struct ps_manifest *manifest;
     const struct ps_vec *vec;
@@ -349,10 +251,8 @@ struct psc {
     bool feeds_back;       /* errors of its message codec */
     struct ps_shard shard; /* as that method has it */
     bool begun;            /* psc_begin has succeeded */
-    bool local;            /* there is no server */
+    bool local;            /* a method without a server */
     bool pulled;           /* more than its own steps has moved x since this was cleared */
-    bool interrupted;      /* options.go_on has ended a wait */
-    double asked_s;        /* when it was last asked */
 
     struct psc_group group;
 
@@ -472,20 +372,10 @@ uint32_t psc_pacing_fragments(const struct psc *c);
 /* At the end of a step: measures it. */
 void psc_pacing_measure(struct psc *c);
 
-/* client/session/welcome.c. The names of the library's codecs, for Hello; how many. */
-enum { PSC_MAX_CODECS = 32 };
-size_t psc_codec_names(char *names[PSC_MAX_CODECS]);
-/* What Welcome said, checked; a psc result. */
-int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err);
-
 /* no_server.c: a handle without a server: fills in what Welcome would have said. */
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);
 /* push_pull.c: psc_pull of the whole vector, by whoever has a session. */
 int psc_pull_alone(struct psc *c, float *x);
-
-/* client/session/control_thread.c */
-int psc_service_start(struct psc *c);
-void psc_service_stop(struct psc *c);
 
 /* open.c: whether psc_open has succeeded. */
 bool psc_is_open(const struct psc *c);

@@ -8,7 +8,7 @@
 static int broadcast(struct psc *c, float *v)
 {
     int rc = psc_broadcast(c->group.q, v, c->shard.n_floats * sizeof *v, 0);
-    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
 /* What the orders say that follows them. */
@@ -55,9 +55,9 @@ static int take_method(struct psc *c)
     int rc = psc_leader_message_take_road(c);
     if (rc != PSC_OK)
         return rc;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    pthread_mutex_unlock(&c->session.shared.lock);
     psc_take_method(c, &welcome);
     psc_kept_drop_but(c, psc_vectors_of(c));
     return psc_step_prepare(c);
@@ -143,8 +143,8 @@ int psc_group_check_hand(struct psc *c, const char *call)
 {
     return c->group.size == 1
                ? PSC_OK
-               : psc_fail(c, PSC_EUNSUPPORTED,
-                          "%s: a clique of %d moves values by psc_step; by hand it can pull the "
-                          "whole vector",
-                          call, c->group.size);
+               : ps_fail(&c->error, PSC_EUNSUPPORTED,
+                         "%s: a clique of %d moves values by psc_step; by hand it can pull the "
+                         "whole vector",
+                         call, c->group.size);
 }

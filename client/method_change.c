@@ -16,9 +16,9 @@
 
 bool psc_method_has_changed(struct psc *c)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    bool swapped = c->shared.welcome.generation != c->generation;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    bool swapped = c->session.shared.welcome.generation != c->generation;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return swapped;
 }
 
@@ -29,7 +29,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->optimizer = psc_optimizer_find(welcome->optimizer);
     c->hyper = welcome->hyper;
     c->generation = welcome->generation;
-    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !psc_is_local(c);
+    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !c->local;
     c->shard = (struct ps_shard){c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
     ps_manifest_cut(c->manifest, welcome->n_parts, &c->shard,
                     NULL); /* psc_lanes_prepare says so if it cannot be */
@@ -100,10 +100,10 @@ int psc_change_method(struct psc *c, float *x)
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    c->shared.hyper = welcome.hyper;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    c->session.shared.hyper = welcome.hyper;
+    pthread_mutex_unlock(&c->session.shared.lock);
     bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
     if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
         return_to_own_x(c, x);

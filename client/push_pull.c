@@ -26,24 +26,24 @@ static bool overlap(const float *send, const float *answer, size_t n)
 /* Whether the job has an average, as the server last said. */
 static int check_average(struct psc *c, const char *call)
 {
-    char averaging[sizeof c->shared.welcome.averaging];
-    pthread_mutex_lock(&c->shared.lock);
-    memcpy(averaging, c->shared.welcome.averaging, sizeof averaging);
-    pthread_mutex_unlock(&c->shared.lock);
+    char averaging[sizeof c->session.shared.welcome.averaging];
+    pthread_mutex_lock(&c->session.shared.lock);
+    memcpy(averaging, c->session.shared.welcome.averaging, sizeof averaging);
+    pthread_mutex_unlock(&c->session.shared.lock);
     return strcmp(averaging, "none") != 0
                ? PSC_OK
-               : psc_fail(c, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
+               : ps_fail(&c->error, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
 }
 
 static int check(struct psc *c, const struct value_call *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    int rc = psc_check_use(c, h->call);
+    int rc = psc_check_use(&c->session, h->call, &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)
-        return psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
@@ -52,7 +52,8 @@ static int find_tensor(struct psc *c, const struct value_call *h, const struct p
 {
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
     if (h->tensor != NULL && index < 0)
-        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call,
+                       h->tensor);
     *out = h->tensor != NULL ? &c->manifest->tensors[index] : NULL;
     return PSC_OK;
 }
@@ -66,9 +67,9 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
         return rc;
     if (!h->for_all && (rc = psc_group_check_hand(c, h->call)) != PSC_OK)
         return rc;
-    if (psc_is_local(c))
-        return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
-                        c->method_name);
+    if (c->local)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
+                       c->method_name);
     if ((rc = find_tensor(c, h, &t)) != PSC_OK)
         return rc;
     *out = (struct psc_transfer){.kind = h->kind,
@@ -83,9 +84,10 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
     if (overlap(h->send, h->answer, t != NULL ? ps_tensor_range(t).count : c->shard.n_floats))
-        return psc_fail(c, PSC_EINVAL, "%s: message and answer overlap", h->call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
-        return psc_fail(c, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call, t->name);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
+                       t->name);
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
         psc_start_over(c);
@@ -104,9 +106,9 @@ static int follow_method(struct psc *c, const struct value_call *h)
     int rc = psc_change_method(c, (float *)(uintptr_t)c->caller_x);
     if (rc != PSC_OK || c->rule_info->message == was)
         return rc;
-    return psc_fail(c, PSC_EREFUSED,
-                    "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
-                    h->call, c->method_name, c->rule_name);
+    return ps_fail(&c->error, PSC_EREFUSED,
+                   "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
+                   h->call, c->method_name, c->rule_name);
 }
 
 static bool is_message(const struct value_call *h)
@@ -188,7 +190,7 @@ static int copy_average(struct psc *c, const struct value_call *h)
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
     struct value_call h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
-    return psc_is_local(c) ? copy_average(c, &h) : move_now(c, &h);
+    return c->local ? copy_average(c, &h) : move_now(c, &h);
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)

@@ -15,7 +15,7 @@ static bool is_evaluation(const struct psc *c, const struct psc_metrics *m)
 /* Hands it to the service thread. Returns the number by which the vector is offered; 0: it is not. */
 static uint64_t say(struct psc *c, const struct psc_metrics *m)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->report = *m;
     s->report.samples_per_second *= c->group.size; /* members keep step */
@@ -23,7 +23,7 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
     s->report_offer = m->vector != NULL && s->keeps_best && is_evaluation(c, m) ? ++s->n_offers : 0;
     uint64_t offer = s->report_offer;
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return offer;
 }
 
@@ -31,14 +31,14 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
  * lost, and is said again. Whether it wants the vector. */
 static bool is_wanted(struct psc *c, uint64_t offer)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     double end = ps_now_s() + c->opt.timeout_ms / 1e3;
     pthread_mutex_lock(&s->lock);
     while (s->answered_offer != offer && s->state != PSC_STATE_ENDED && ps_now_s() < end) {
         if (ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(SAY_AGAIN_S)) == 0)
             continue;
         s->has_report = true;
-        psc_service_poke(c);
+        psc_session_poke(&c->session);
     }
     bool wanted = s->answered_offer == offer && s->offer_wanted;
     pthread_mutex_unlock(&s->lock);
@@ -60,15 +60,13 @@ static int check_evaluation(struct psc *c, struct psc_metrics *m)
     if (c->opt.kind == PSC_OBSERVER)
         return !says || c->begun
                    ? PSC_OK
-                   : psc_fail(
-                         c, PSC_EINVAL,
-                         "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
-                         "NaN");
+                   : ps_fail(&c->error, PSC_EINVAL,
+                             "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
+                             "NaN");
     if (says && (m->test_loss != 0 || m->test_accuracy != 0))
-        return psc_fail(
-            c, PSC_EINVAL,
-            "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
-            "a worker's are NaN");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
+                       "a worker's are NaN");
     m->test_loss = m->test_accuracy = NAN;
     return PSC_OK;
 }
@@ -81,13 +79,14 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                   .samples_per_second = NAN,
                                   .test_loss = NAN,
                                   .test_accuracy = NAN};
-    int rc = psc_check_process(c, "psc_report");
+    int rc = psc_check_process(&c->session, "psc_report", &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
-        return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_report: needs an open handle and metrics whose size is set");
     if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||
-        (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->service_runs)
+        (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->session.runs)
         return rc;
     uint64_t offer = say(c, &metrics);
     return offer != 0 && is_wanted(c, offer) ? give(c, metrics.vector) : PSC_OK;

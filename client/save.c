@@ -123,8 +123,8 @@ static int check_finite(struct psc *c, const char *call, const char *path, const
 {
     for (size_t i = 0; i < N_VECTORS; i++)
         if (vectors[i] != NULL && c->vec->first_nonfinite(vectors[i], c->shard.n_floats) < c->shard.n_floats)
-            return psc_fail(c, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite", call,
-                            path);
+            return ps_fail(&c->error, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite",
+                           call, path);
     return PSC_OK;
 }
 
@@ -135,9 +135,10 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     if (rc != PSC_OK)
         return rc;
     if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
-        return psc_fail(c, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
     if (extra == NULL && extra_bytes > 0)
-        return psc_fail(c, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call, extra_bytes);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call,
+                       extra_bytes);
     c->error.text[0] = 0;
     return PSC_OK;
 }
@@ -183,11 +184,11 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
-    pthread_mutex_lock(&c->shared.lock);
-    h.exchanges = c->shared.counts.exchanges;
-    h.center_version = c->shared.counts.center_version;
+    pthread_mutex_lock(&c->session.shared.lock);
+    h.exchanges = c->session.shared.counts.exchanges;
+    h.center_version = c->session.shared.counts.center_version;
     snprintf(h.method, sizeof h.method, "%s", c->method_name);
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_unlock(&c->session.shared.lock);
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
     return h;
@@ -210,8 +211,8 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
         return rc;
     rc = write_file(path, &s);
     if (rc == -ENOMEM)
-        return psc_fail(c, PSC_ENOMEM, "psc_save: no memory");
-    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
+    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
 }
 
 /* 0, -errno; -ENODATA when the file is shorter. */
@@ -239,9 +240,9 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
     const unsigned own = psc_optimizer_vectors_of(c);
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
     if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
-        return psc_fail(c, PSC_EDAMAGED,
-                        "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
-                        c->optimizer->name, c->rule_name);
+        return ps_fail(&c->error, PSC_EDAMAGED,
+                       "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
+                       c->optimizer->name, c->rule_name);
     return PSC_OK;
 }
 
@@ -254,30 +255,30 @@ static uint32_t fragments_of(const struct psc_state_head *h)
 static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
 {
     if (h->manifest_hash != c->manifest->hash || h->n_floats != c->shard.n_floats)
-        return psc_fail(c, PSC_EMANIFEST,
-                        "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
-                        "; this one has %" PRIu64 ", %016" PRIx64,
-                        path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
+        return ps_fail(&c->error, PSC_EMANIFEST,
+                       "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
+                       "; this one has %" PRIu64 ", %016" PRIx64,
+                       path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
     if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule_name) != 0)
-        return psc_fail(c, PSC_EINVAL,
-                        "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
-                        h->optimizer, h->rule, c->optimizer->name, c->rule_name);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
+                       h->optimizer, h->rule, c->optimizer->name, c->rule_name);
     if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_pacing_fragments(c))
-        return psc_fail(
-            c, PSC_EINVAL,
+        return ps_fail(
+            &c->error, PSC_EINVAL,
             "psc_load: '%.300s' was saved within an exchange of %u fragments a period; the job has %u", path,
             fragments_of(h), psc_pacing_fragments(c));
     if (h->extra_bytes > room_bytes)
-        return psc_fail(c, PSC_EINVAL,
-                        "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
-                        h->extra_bytes, room_bytes);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
+                       h->extra_bytes, room_bytes);
     return check_vectors(c, path, h->flags);
 }
 
 static int fail_read(struct psc *c, const char *call, const char *path, int err)
 {
-    return psc_fail(c, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
-                    err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
+    return ps_fail(&c->error, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
+                   err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
 }
 
 /* Opens the file and reads its head. *fd: to be closed; -1 on failure. */
@@ -290,11 +291,11 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
     int rc = PSC_OK, err;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0 || fstat(*fd, &st) < 0) {
-        rc = psc_fail(c, PSC_ESYSTEM, "%s: '%.300s': %s", call, path, strerror(errno));
+        rc = ps_fail(&c->error, PSC_ESYSTEM, "%s: '%.300s': %s", call, path, strerror(errno));
         goto out;
     }
     if (!S_ISREG(st.st_mode)) {
-        rc = psc_fail(c, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
+        rc = ps_fail(&c->error, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
         goto out;
     }
     *file_bytes = (size_t)st.st_size;
@@ -302,7 +303,7 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
     if ((err = read_all(*fd, head, n)) < 0)
         rc = fail_read(c, call, path, err);
     else if (psc_state_parse(h, head, n, *file_bytes, &why) < 0)
-        rc = psc_fail(c, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
+        rc = ps_fail(&c->error, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
 out:
     if (rc != PSC_OK && *fd >= 0) {
         close(*fd);
@@ -322,14 +323,15 @@ static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigne
     if (rc != PSC_OK || (rc = check_fit(c, path, h, room_bytes)) != PSC_OK)
         goto out;
     if ((*bytes = malloc(file_bytes)) == NULL) {
-        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for the %zu bytes of '%.300s'", file_bytes, path);
+        rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for the %zu bytes of '%.300s'", file_bytes,
+                     path);
         goto out;
     }
     memcpy(*bytes, head, sizeof head);
     if ((err = read_all(fd, *bytes + sizeof head, file_bytes - sizeof head)) < 0)
         rc = fail_read(c, "psc_load", path, err);
     else if (psc_state_decode(h, parts, *bytes, file_bytes, &why) < 0)
-        rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
+        rc = ps_fail(&c->error, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
 out:
     if (fd >= 0)
         close(fd);
@@ -342,10 +344,11 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     struct psc_state_head h = {.flags = 0};
     size_t file_bytes;
     int fd, rc;
-    if ((rc = psc_check_process(c, "psc_saved_version")) != PSC_OK)
+    if ((rc = psc_check_process(&c->session, "psc_saved_version", &c->error)) != PSC_OK)
         return rc;
     if (path == NULL || center_version == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_saved_version: a path and a place for the version are needed");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_saved_version: a path and a place for the version are needed");
     if ((rc = open_file(c, "psc_saved_version", path, &fd, &file_bytes, head, &h)) != PSC_OK)
         return rc;
     close(fd);
@@ -384,9 +387,9 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     c->prefetch.outcome.rate = h->rate;
     c->clock = h->clock;
     take_tempo(c, h);
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.clock = c->clock;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.clock = c->clock;
+    pthread_mutex_unlock(&c->session.shared.lock);
 }
 
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
@@ -399,7 +402,7 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     if (rc != PSC_OK)
         return rc;
     if (c->stepped)
-        return psc_fail(c, PSC_EINVAL, "psc_load: it comes before the first psc_step");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_load: it comes before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
     /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
@@ -410,8 +413,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         goto out;
     if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->vectors[PSC_VECTOR_PREFETCHED] == NULL &&
         (c->vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
-        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
-                      c->shard.n_floats);
+        rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
+                     c->shard.n_floats);
         goto out;
     }
     restore_state(c, &h, &p, x);

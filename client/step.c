@@ -18,33 +18,33 @@ int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
-        return psc_fail(
-            c, PSC_EUNSUPPORTED,
-            "the job's optimizer is %s: every worker brings a step of its own (options.own_step), "
-            "and this one has none",
-            c->optimizer->name);
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "the job's optimizer is %s: every worker brings a step of its own (options.own_step), "
+                       "and this one has none",
+                       c->optimizer->name);
     const struct ps_tensor *own_rate = c->optimizer->step == NULL ? first_with_rate(c->manifest) : NULL;
     if (own_rate != NULL)
-        return psc_fail(
-            c, PSC_EUNSUPPORTED,
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
             "the job's optimizer is %s: tensor '%.60s' is to be stepped at %g of the learning rate, and the "
             "step is the program's own; allowed: 1",
             c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
     if (c->hyper.overlap && !c->rule->overlaps)
-        return psc_fail(c, PSC_EUNSUPPORTED,
-                        "rule %s cannot exchange while the worker computes; allowed: overlap: false",
-                        c->rule_name);
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "rule %s cannot exchange while the worker computes; allowed: overlap: false",
+                       c->rule_name);
     if (psc_pacing_fragments(c) > 1 && psc_pacing_fragments(c) > ps_fragments_most(&c->shard))
-        return psc_fail(c, PSC_EUNSUPPORTED, "the server wants %u fragments; the vector has %llu chunks",
-                        psc_pacing_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "the server wants %u fragments; the vector has %llu chunks", psc_pacing_fragments(c),
+                       (unsigned long long)ps_fragments_most(&c->shard));
     if (c->pacing.fragment >= psc_pacing_fragments(c))
         psc_pacing_restart(c);
     for (int k = 0; k < PSC_N_VECTORS; k++)
         if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->vectors[k] == NULL) {
             c->restart = c->restart || k == PSC_VECTOR_X || k == PSC_VECTOR_V;
             if (!psc_vector_make(c, (enum psc_vector)k))
-                return psc_fail(c, PSC_ENOMEM, "no memory for the method's vectors of %llu floats",
-                                (unsigned long long)c->shard.n_floats);
+                return ps_fail(&c->error, PSC_ENOMEM, "no memory for the method's vectors of %llu floats",
+                               (unsigned long long)c->shard.n_floats);
         }
     return c->hyper.overlap && !c->group.follows ? psc_async_start(c) : PSC_OK;
 }
@@ -137,8 +137,8 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (rc != PSC_OK)
         return rc;
     if (n_samples == 0 && c->group.size > 1)
-        return psc_fail(
-            c, PSC_EINVAL,
+        return ps_fail(
+            &c->error, PSC_EINVAL,
             "psc_step: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by "
             "them");
     c->error.text[0] = 0;

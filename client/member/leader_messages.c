@@ -6,7 +6,7 @@
 
 static int fail(struct psc *c, int rc)
 {
-    return psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+    return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
 void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc)
@@ -14,11 +14,12 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
     memset(o, 0, sizeof *o);
     o->rc = rc;
     o->clock = c->clock;
-    pthread_mutex_lock(&c->shared.lock);
-    o->workers = c->shared.workers;
-    o->save_version = c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->shared.save_version;
-    o->counts = c->shared.counts;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    o->workers = c->session.shared.workers;
+    o->save_version =
+        c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->session.shared.save_version;
+    o->counts = c->session.shared.counts;
+    pthread_mutex_unlock(&c->session.shared.lock);
     o->generation = c->generation;
     o->hyper = c->hyper;
     if (rc < 0)
@@ -42,9 +43,9 @@ int psc_leader_message_wait(struct psc *c)
 int psc_leader_message_give_road(struct psc *c)
 {
     struct psc_welcome welcome;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    pthread_mutex_unlock(&c->session.shared.lock);
     /* Ways and pass are the leader's own, and addresses mean nothing elsewhere. */
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;
@@ -61,14 +62,14 @@ int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
         if (rc != PSC_OK)
             return fail(c, rc);
     } while (o->rc == PSC_WAITING);
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.workers = o->workers;
-    c->shared.save_version = o->save_version;
-    c->shared.counts = o->counts;
-    c->shared.hyper = o->hyper;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.workers = o->workers;
+    c->session.shared.save_version = o->save_version;
+    c->session.shared.counts = o->counts;
+    c->session.shared.hyper = o->hyper;
+    pthread_mutex_unlock(&c->session.shared.lock);
     if (o->rc < 0)
-        psc_fail(c, o->rc, "rank 0 of the clique: %.360s", o->sentence);
+        ps_fail(&c->error, o->rc, "rank 0 of the clique: %.360s", o->sentence);
     return o->rc;
 }
 
@@ -81,11 +82,11 @@ int psc_leader_message_take_road(struct psc *c)
         return fail(c, rc);
     welcome.message = welcome.answer = ps_codec_find(0); /* this one exchanges nothing */
     welcome.error_feedback = false;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.welcome = welcome;
-    c->shared.hyper = welcome.hyper;
-    c->shared.epoch = 1;
-    c->shared.state = PSC_STATE_JOINED;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.welcome = welcome;
+    c->session.shared.hyper = welcome.hyper;
+    c->session.shared.epoch = 1;
+    c->session.shared.state = PSC_STATE_JOINED;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return PSC_OK;
 }

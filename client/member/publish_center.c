@@ -6,7 +6,7 @@
 
 static bool has_server(const struct psc *c)
 {
-    return c->group.rank == 0 && !psc_is_local(c);
+    return c->group.rank == 0 && !c->local;
 }
 
 /* How the copy before ended. A center that is not finite stays where it is: the next sum tells of it. */
@@ -18,7 +18,7 @@ static int finish_previous(struct psc *c)
     psc_async_await(c, p->publish_ticket);
     p->publish_ticket = 0;
     p->lost = p->published.rc != PSC_OK && p->published.rc != PSC_EVALUE;
-    return p->lost ? psc_fail(c, p->published.rc, "%s", p->published.error.text) : PSC_OK;
+    return p->lost ? ps_fail(&c->error, p->published.rc, "%s", p->published.error.text) : PSC_OK;
 }
 
 static int send(struct psc *c, const float *center)

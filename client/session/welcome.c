@@ -1,8 +1,12 @@
 /* What the server's Welcome says of the way to it. */
+#include "client/session/welcome.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
+#include "client/psclient.h"
+#include "proto/model/fragment.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {

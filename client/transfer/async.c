@@ -69,7 +69,7 @@ int psc_async_start(struct psc *c)
     if (m->runs)
         return PSC_OK;
     if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
-        return psc_fail(c, PSC_ENOMEM, "no memory for started transfers");
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for started transfers");
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
@@ -77,7 +77,8 @@ int psc_async_start(struct psc *c)
     m->runs = rc == 0;
     if (rc != 0)
         finish(m);
-    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
+    return rc == 0 ? PSC_OK
+                   : ps_fail(&c->error, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
 }
 
 /* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent, or
@@ -86,9 +87,9 @@ static void await(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
     while (m->finished < ticket) {
-        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(c)));
+        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(&c->session)));
         pthread_mutex_unlock(&m->lock);
-        psc_ask_to_go_on(c);
+        psc_ask_to_go_on(&c->session);
         pthread_mutex_lock(&m->lock);
     }
 }
@@ -152,7 +153,7 @@ void psc_async_stop(struct psc *c)
     struct psc_async *m = &c->async;
     if (!m->runs)
         return;
-    psc_give_up(c, PSC_EINVAL);
+    psc_give_up(&c->session, PSC_EINVAL);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
     ps_cond_wake(&m->queued);
@@ -201,10 +202,10 @@ int psc_wait(struct psc *c, uint64_t ticket)
     struct psc_async *m = &c->async;
     double begin = ps_now_s();
     int rc = PSC_OK;
-    if ((rc = psc_check_use(c, "psc_wait")) != PSC_OK)
+    if ((rc = psc_check_use(&c->session, "psc_wait", &c->error)) != PSC_OK)
         return rc;
     if (!c->begun)
-        return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: psc_begin comes first");
     if (ticket == PSC_ALL && c->rule->flush != NULL && c->stepped) {
         c->error.text[0] = 0;
         if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
@@ -212,7 +213,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
     if (ticket > (m->runs ? m->issued : 0)) /* only this thread gives tickets out */
-        return psc_fail(c, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
     c->error.text[0] = 0;
     if (m->runs) {
         pthread_mutex_lock(&m->lock);
@@ -225,13 +226,13 @@ int psc_wait(struct psc *c, uint64_t ticket)
 
 bool psc_refresh(struct psc *c)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    bool draining = c->shared.draining;
-    c->shared.clock = c->clock;
-    if (c->shared.welcome.generation == c->generation)
-        c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
-    c->shared.steps_per_second = c->pacing.steps_per_second;
-    c->save_version = c->shared.save_version;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    bool draining = c->session.shared.draining;
+    c->session.shared.clock = c->clock;
+    if (c->session.shared.welcome.generation == c->generation)
+        c->hyper = c->session.shared.hyper; /* a restarted server may have other parameters */
+    c->session.shared.steps_per_second = c->pacing.steps_per_second;
+    c->save_version = c->session.shared.save_version;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return draining;
 }

@@ -190,7 +190,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
 /* The control socket says why a session was ended, and may be a moment later than the lanes. */
 static bool is_told_why(struct psc *c)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     uint64_t end_ns = ps_ns_after(REASON_S);
     int rc = 0;
     pthread_mutex_lock(&s->lock);
@@ -295,7 +295,7 @@ static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *
     if (!l->lost) {
         snprintf(sentence, sizeof sentence, "lane %u: no lane answers there (%.160s): connecting anew", lane,
                  why->text);
-        psc_say(c, sentence);
+        psc_session_say(&c->session, sentence);
     }
     l->lost = true;
 }

@@ -59,7 +59,7 @@ static void part_from_vector(struct psc *c)
         struct ps_buffer *b = &c->buffers[i];
         bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
         if (holds && ps_buffer_renew(b, &err) < 0)
-            psc_say(c, err.text);
+            psc_session_say(&c->session, err.text);
     }
 }
 
@@ -136,7 +136,7 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
     if (rc == 0 && offer->transport->hub_pass != NULL)
         offer->transport->hub_pass(h->hub, &welcome->pass);
     if (rc == 0 && welcome->server_key[0] != 0)
-        offer->transport->hub_secure(h->hub, &c->proof.own, welcome->server_key);
+        offer->transport->hub_secure(h->hub, &c->session.proof.own, welcome->server_key);
     l->transport = offer->transport;
     l->window_chunks = offer->window_chunks;
     for (uint32_t i = 0; rc == 0 && i < welcome->n_lanes; i++)
@@ -150,7 +150,7 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
 /* For the server's pages. */
 static void note_transport(struct psc *c, const char *transport, const char *why)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     bool news = strcmp(s->transport, transport) != 0 || strcmp(s->transport_why, why) != 0;
     snprintf(s->transport, sizeof s->transport, "%s", transport);
@@ -158,7 +158,7 @@ static void note_transport(struct psc *c, const char *transport, const char *why
     s->beat_now = s->beat_now || news;
     pthread_mutex_unlock(&s->lock);
     if (news)
-        psc_service_poke(c);
+        psc_session_poke(&c->session);
 }
 
 static bool is_auto(const struct psc *c)
@@ -190,7 +190,7 @@ static bool may_pass(struct psc *c, int rc)
 {
     enum { BEATS = 2 }; /* the first may have been on its way */
     struct psc_links *l = &c->transfer_state.links;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     enum psc_remedy remedy = psc_remedy_of(rc);
     if (remedy != PSC_REMEDY_SERVER || l->worked)
         return remedy == PSC_REMEDY_SERVER || (remedy == PSC_REMEDY_TIME && (l->worked || rc == -ETIMEDOUT));
@@ -200,7 +200,7 @@ static bool may_pass(struct psc *c, int rc)
     bool lives = s->heard >= l->heard + BEATS;
     s->beat_now = true;
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return !lives;
 }
 

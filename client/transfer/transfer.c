@@ -34,7 +34,7 @@ enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 static int take_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     int rc = PSC_OK;
     bool swapped = s->welcome.generation != ts->welcome.generation;
     if (s->welcome.chunk_floats != ts->welcome.chunk_floats ||
@@ -73,10 +73,10 @@ static int take_welcome(struct psc *c)
 static int look_around(struct psc *c, bool *joined, bool *moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     int rc = PSC_OK;
     eventfd_t count;
-    eventfd_read(c->wake_fd, &count);
+    eventfd_read(c->session.wake_fd, &count);
     pthread_mutex_lock(&s->lock);
     *joined = s->state == PSC_STATE_JOINED;
     *moved = s->epoch != ts->links.epoch;
@@ -119,7 +119,7 @@ static bool starts_over(struct psc *c, const struct psc_transfer *t)
 static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_range scope, uint64_t at,
                         const char *then, struct ps_error *err)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     if (!s->has_nonfinite) { /* the server wants the first */
         s->has_nonfinite = true;
@@ -127,7 +127,7 @@ static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_r
         s->nonfinite_index = at;
     }
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return ps_fail(err, PSC_EVALUE, "%s[%" PRIu64 "], in tensor '%s', is not finite: %s", t->name,
                    at - scope.begin, ps_manifest_tensor(c->manifest, at)->name, then);
 }
@@ -311,12 +311,12 @@ static void wait_for_news(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     int ms = ts->refused || ts->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
-    int ask_ms = (int)(psc_ask_again_s(c) * 1e3);
+    int ask_ms = (int)(psc_ask_again_s(&c->session) * 1e3);
     ms = ms < ask_ms ? ms : ask_ms;
     if (ts->links.transport != NULL && !ts->links.leaving && !ts->links.none)
-        ts->links.transport->links_wait(ts->links.link, ts->welcome.n_lanes, c->wake_fd, ms);
+        ts->links.transport->links_wait(ts->links.link, ts->welcome.n_lanes, c->session.wake_fd, ms);
     else
-        ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = c->session.wake_fd, .events = POLLIN}, 1, ms);
 }
 
 /* Whether everything that is on its way waits at the server for other workers (rounds): it is not lost, and
@@ -324,7 +324,7 @@ static void wait_for_news(struct psc *c)
 static bool is_parked(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     uint32_t in_flight = 0;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
@@ -390,7 +390,7 @@ static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progre
 static int run_transfer(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ ts->seq}};
+    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->session.token ^ ts->seq}};
     bool joined, moved;
     int rc;
 
@@ -409,7 +409,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
             psc_retry_reset(&ts->links.retry);
         }
         if (!t->patient)
-            psc_ask_to_go_on(c);
+            psc_ask_to_go_on(&c->session);
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
@@ -432,7 +432,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
 /* Lets psc_info see what the transfer did. */
 static void publish(struct psc *c)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
     for (uint32_t i = 0; i < c->transfer_state.welcome.n_parts; i++)
@@ -464,7 +464,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
     ts->begun = ts->refused = false;
-    atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
+    atomic_store_explicit(&c->session.shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
                           memory_order_relaxed);
     psc_pieces_start(c, t);
     if ((rc = run_transfer(c, &under_way)) != PSC_OK || ts->links.leaving) {
@@ -474,6 +474,6 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     }
     ts->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
     publish(c);
-    atomic_store_explicit(&c->shared.under_way, false, memory_order_release);
+    atomic_store_explicit(&c->session.shared.under_way, false, memory_order_release);
     return rc;
 }

@@ -48,9 +48,9 @@ void psc_pacing_exchanged(struct psc *c)
         return;
     }
     psc_pacing_restart(c);
-    pthread_mutex_lock(&c->shared.lock);
-    uint32_t told = c->shared.period;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    uint32_t told = c->session.shared.period;
+    pthread_mutex_unlock(&c->session.shared.lock);
     c->pacing.period = !c->hyper.dynamic_period ? 0 : told < c->hyper.period ? told : c->hyper.period;
 }
 

@@ -79,15 +79,15 @@ void psc_start_over(struct psc *c)
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
-    int rc = psc_check_use(c, call);
+    int rc = psc_check_use(&c->session, call, &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)
-        return psc_fail(c, PSC_EINVAL, "%s: psc_begin comes first", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: psc_begin comes first", call);
     if (c->opt.kind != PSC_WORKER)
-        return psc_fail(c, PSC_EINVAL, "%s: an observer only pulls", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: an observer only pulls", call);
     if (a == NULL || b == NULL)
-        return psc_fail(c, PSC_EINVAL, "%s: a vector is missing", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: a vector is missing", call);
     return PSC_OK;
 }
 

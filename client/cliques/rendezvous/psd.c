@@ -9,9 +9,10 @@
 
 #include "client/cliques/rendezvous/leader.h"
 #include "client/cliques/socket.h"
-#include "client/internal.h"
+#include "client/psclient.h"
 #include "proto/clock.h"
 #include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 
 static const double say_s = 1.0;    /* between two Meets: psd forgets who is silent for five */
 static const double margin_s = 0.5; /* psd gives up first, at most so much: it knows who is missing */

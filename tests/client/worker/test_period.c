@@ -42,11 +42,11 @@ static void await_silence(struct psc *c)
 {
     double end_s = test_now_s() + TEST_HANG_S;
     for (bool answered = false; !answered; test_nap_s(1e-3)) {
-        pthread_mutex_lock(&c->shared.lock);
-        answered = !c->shared.beat_now && c->shared.beats > 0 &&
-                   c->shared.heard - c->shared.epoch == c->shared.beats;
-        c->shared.period = 0;
-        pthread_mutex_unlock(&c->shared.lock);
+        pthread_mutex_lock(&c->session.shared.lock);
+        answered = !c->session.shared.beat_now && c->session.shared.beats > 0 &&
+                   c->session.shared.heard - c->session.shared.epoch == c->session.shared.beats;
+        c->session.shared.period = 0;
+        pthread_mutex_unlock(&c->session.shared.lock);
         ck_assert(test_now_s() < end_s);
     }
 }
@@ -68,9 +68,9 @@ static struct psc *join(void)
 
 static void send_period(struct psc *c, uint32_t period)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.period = period;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.period = period;
+    pthread_mutex_unlock(&c->session.shared.lock);
 }
 
 static uint64_t exchanges(const struct psc *c)
