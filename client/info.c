@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 int psc_rank(const struct psc *c)
@@ -31,7 +32,7 @@ int psc_size(const struct psc *c)
 
 uint64_t psc_clock(const struct psc *c)
 {
-    return c->clock;
+    return c->worker.clock;
 }
 
 /* With the lock held: the transport that data takes, or will unless a better one can be had. */
@@ -72,13 +73,15 @@ int psc_info(const struct psc *c, struct psc_info *info)
         if (c->rule != NULL && c->rule->collective)
             full.save_version = c->group.save_version;
         else if (c->rule != NULL && psc_has_prefetch(c))
-            full.save_version = c->save_version;
+            full.save_version = c->worker.save_version;
         full.reconnects = c->session.shared.reconnects;
         full.generation = r->generation;
-        full.period = r->hyper.dynamic_period && c->pacing.period > 0 ? c->pacing.period : r->hyper.period;
-        full.learning_rate = c->session.shared.epoch > 0
-                                 ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->clock)
-                                 : 0;
+        full.period = r->hyper.dynamic_period && c->worker.pacing.period > 0 ? c->worker.pacing.period
+                                                                             : r->hyper.period;
+        full.learning_rate =
+            c->session.shared.epoch > 0
+                ? ps_schedule_rate(&r->hyper.schedule, r->hyper.learning_rate, c->worker.clock)
+                : 0;
         full.alpha = c->rule_info != NULL && (c->rule_info->uses & PS_USES_RATE) != 0 ? (double)n->rate : 0;
         snprintf(full.method, sizeof full.method, "%s", r->method);
         snprintf(full.optimizer, sizeof full.optimizer, "%s", r->optimizer);
@@ -87,10 +90,10 @@ int psc_info(const struct psc *c, struct psc_info *info)
         pthread_mutex_unlock(&open->session.shared.lock);
     }
     if (c->local)
-        full.center_version = c->clock; /* x is all there is, and a step is what moves it */
+        full.center_version = c->worker.clock; /* x is all there is, and a step is what moves it */
     full.n_floats = c->shard.n_floats;
-    full.exchange_seconds = c->exchange_s;
-    full.update_seconds = c->update_s;
+    full.exchange_seconds = c->worker.exchange_s;
+    full.update_seconds = c->worker.update_s;
     memcpy(info, &full, size < sizeof full ? size : sizeof full);
     info->size = size;
     return PSC_OK;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/member/leader_messages.h"
 #include "client/worker/worker.h"
 
@@ -20,14 +21,14 @@ static int give(struct psc *c, struct psc_leader_message *o, float *x)
     if (rc == PSC_OK && o->x_comes)
         rc = broadcast(c, psc_own_x(c, x));
     if (rc == PSC_OK && o->v_comes)
-        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
+        rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     return rc;
 }
 
 static int lead(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
-    uint64_t clock = c->clock;
+    uint64_t clock = c->worker.clock;
     uint32_t generation = c->generation;
     int rc = gathered;
     c->pulled = false;
@@ -39,10 +40,10 @@ static int lead(struct psc *c, float *x, int gathered)
     psc_group_idle(c);
     psc_leader_message_fill(c, &o, rc);
     if (rc >= 0) {
-        o.has_stepped = c->clock > clock;
+        o.has_stepped = c->worker.clock > clock;
         o.road_comes = c->generation != generation;
         o.x_comes = c->pulled || o.road_comes;
-        o.v_comes = o.road_comes && c->vectors[PSC_VECTOR_V] != NULL;
+        o.v_comes = o.road_comes && c->worker.vectors[PSC_VECTOR_V] != NULL;
     }
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;
@@ -69,7 +70,7 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
     if (o->x_comes && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
         return rc;
     if (o->v_comes)
-        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
+        rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     if (rc == PSC_OK && o->x_comes)
         psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     return rc;
@@ -82,7 +83,7 @@ static int follow(struct psc *c, float *x, int gathered)
     struct psc_leader_message o;
     int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
-        c->restart = c->restart || rc == PSC_EVALUE; /* from wherever the caller goes on */
+        c->worker.restart = c->worker.restart || rc == PSC_EVALUE; /* from wherever the caller goes on */
         return rc;
     }
     psc_refresh(c);
@@ -90,12 +91,12 @@ static int follow(struct psc *c, float *x, int gathered)
         return taken;
     psc_own_x(c, x);
     if (!o.road_comes && o.has_stepped) {
-        c->clock = o.clock - 1;
+        c->worker.clock = o.clock - 1;
         psc_gather_buffers(c, x, c->group.sum);
         psc_gradient_decay(c, x, c->group.sum);
         psc_own_step(c, x, c->group.sum);
     }
-    c->clock = o.clock;
+    c->worker.clock = o.clock;
     taken = take_vectors(c, &o, x);
     return taken == PSC_OK ? rc : taken;
 }
@@ -117,10 +118,10 @@ int psc_group_pull(struct psc *c, float *x)
     struct psc_leader_message o;
     int rc;
     if (c->rule->collective) {
-        const float *center = c->rule->center(c, (float *)(uintptr_t)c->caller_x);
+        const float *center = c->rule->center(c, (float *)(uintptr_t)c->worker.caller_x);
         if (center != x)
             memcpy(x, center, c->shard.n_floats * sizeof *x);
-        if (x == c->caller_x)
+        if (x == c->worker.caller_x)
             psc_start_over(c);
         return PSC_OK;
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
@@ -27,7 +28,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
     c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);
     c->optimizer = psc_optimizer_find(welcome->optimizer);
-    c->hyper = welcome->hyper;
+    c->worker.hyper = welcome->hyper;
     c->generation = welcome->generation;
     c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !c->local;
     c->shard = (struct ps_shard){c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
@@ -42,9 +43,9 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
 /* What the worker owes, into the center; its own x is the center then. */
 static int flush_unsent(struct psc *c, float *x)
 {
-    bool may_have_unsent = c->stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
+    bool may_have_unsent = c->worker.stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
     const float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
-    c->prefetch.lost = false;
+    c->worker.prefetch.lost = false;
     if (unsent == NULL)
         return PSC_OK;
     struct psc_transfer t = psc_exchange_of(c, unsent, psc_own_x(c, x), 0);
@@ -62,7 +63,7 @@ static void return_to_own_x(struct psc *c, float *x)
     const float *own = psc_own_x(c, x);
     if (own != x)
         psc_copy_moved(c, x, own);
-    c->restart = true;
+    c->worker.restart = true;
 }
 
 /* Of a rule that needs all workers to begin at the center. */
@@ -81,10 +82,10 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
         psc_kept_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
     psc_kept_drop_but(c, psc_vectors_of(c));
     int rc = psc_step_prepare(c);
-    if (rc == PSC_OK && !same_rule && c->vectors[PSC_VECTOR_LAMBDA] != NULL)
+    if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
-    if (rc == PSC_OK && c->vectors[PSC_VECTOR_START] != NULL)
-        memcpy(c->vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+    if (rc == PSC_OK && c->worker.vectors[PSC_VECTOR_START] != NULL)
+        memcpy(c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
     return rc;
 }
 
@@ -94,9 +95,9 @@ int psc_change_method(struct psc *c, float *x)
     int flushed, rc = psc_finish_overlapped(c);
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
-    if (c->prefetch.landed && c->rule->take_over != NULL)
+    if (c->worker.prefetch.landed && c->rule->take_over != NULL)
         c->rule->take_over(c, x);
-    c->prefetch.landed = false;
+    c->worker.prefetch.landed = false;
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;
@@ -109,7 +110,7 @@ int psc_change_method(struct psc *c, float *x)
         return_to_own_x(c, x);
     psc_take_method(c, &welcome);
     psc_pacing_restart(c);
-    c->pacing.period = 0;
+    c->worker.pacing.period = 0;
     rc = start_vectors(c, x, same_rule);
     if (rc == PSC_OK)
         return flushed;

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/internal.h"
 #include "client/worker/memory.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
@@ -284,10 +285,10 @@ static void tell_of_method(struct psc *c)
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         decays = decays || (c->manifest->segments[i].role == PS_ROLE_PARAM &&
                             c->manifest->segments[i].decay == PS_DECAY);
-    if (c->hyper.weight_decay > 0 && !decays)
+    if (c->worker.hyper.weight_decay > 0 && !decays)
         psc_session_say(&c->session,
                         "the method has weight decay, and no tensor of this model decays: it does nothing");
-    if (c->hyper.overlap && c->rule->staler)
+    if (c->worker.hyper.overlap && c->rule->staler)
         psc_session_say(&c->session,
                         "exchanges overlap with computing: gradients are one step staler than without");
 }
@@ -299,10 +300,10 @@ static void start_vectors(struct psc *c, const float *x)
     c->begun = true;
     if (c->opt.kind != PSC_WORKER)
         return;
-    c->caller_x = x;
+    c->worker.caller_x = x;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (c->vectors[starts[i]] != NULL)
-            memcpy(c->vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
+        if (c->worker.vectors[starts[i]] != NULL)
+            memcpy(c->worker.vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
     tell_of_method(c);
 }
 

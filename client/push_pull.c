@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 /* What a call moves. */
@@ -78,7 +79,7 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
                                  .send = h->send,
                                  .name = h->kind == PS_FRAME_SET ? "x" : "the message",
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
-                                 .clock = c->clock,
+                                 .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .target = h->answer};
     if (h->answer != NULL)
@@ -89,7 +90,7 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
         return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
                        t->name);
     c->error.text[0] = 0;
-    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
+    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
         psc_start_over(c);
         out->anew = true;
         if (c->rule->land_anew != NULL && psc_vectors_are_there(c))
@@ -103,7 +104,7 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
 static int follow_method(struct psc *c, const struct value_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
-    int rc = psc_change_method(c, (float *)(uintptr_t)c->caller_x);
+    int rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
     if (rc != PSC_OK || c->rule_info->message == was)
         return rc;
     return ps_fail(&c->error, PSC_EREFUSED,
@@ -183,7 +184,7 @@ static int copy_average(struct psc *c, const struct value_call *h)
         return rc;
     scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
     c->error.text[0] = 0;
-    c->vec->copy(h->answer, c->vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
+    c->vec->copy(h->answer, c->worker.vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
     return PSC_OK;
 }
 

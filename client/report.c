@@ -47,7 +47,8 @@ static bool is_wanted(struct psc *c, uint64_t offer)
 
 static int give(struct psc *c, const float *vector)
 {
-    struct psc_transfer t = {.kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->clock};
+    struct psc_transfer t = {
+        .kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->worker.clock};
     int rc = psc_move(c, &t);
     return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method changes: it is not kept */
 }

@@ -11,8 +11,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "client/internal.h"
 #include "client/save_format.h"
 #include "client/worker/worker.h"
+#include "proto/model/fragment.h"
 
 /* A file being written, under another name. */
 struct writer {
@@ -146,7 +148,7 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
 /* The exchange that the last step started belongs to the state: it is waited for. */
 static bool has_landed(struct psc *c)
 {
-    const struct psc_prefetch *a = &c->prefetch;
+    const struct psc_prefetch *a = &c->worker.prefetch;
     if (c->rule->gather != NULL)
         c->rule->gather(c); /* what is not finite is not the state's */
     if (!a->started)
@@ -160,27 +162,27 @@ static bool has_landed(struct psc *c)
 /* Whether the vector says something that the next step reads. */
 static bool is_in_force(const struct psc *c, int k, bool landed)
 {
-    if (c->vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
+    if (c->worker.vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
         return false;
     if (k == PSC_VECTOR_X || k == PSC_VECTOR_V)
-        return !c->restart;
+        return !c->worker.restart;
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
-    if (c->async.runs && c->vectors[PSC_VECTOR_ERROR] != NULL)
+    if (c->async.runs && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
         psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
-                               .clock = c->clock,
+                               .clock = c->worker.clock,
                                .extra_bytes = extra_bytes,
-                               .since = c->pacing.since,
-                               .period = c->pacing.period,
-                               .fragment = c->pacing.fragment,
+                               .since = c->worker.pacing.since,
+                               .period = c->worker.pacing.period,
+                               .fragment = c->worker.pacing.fragment,
                                .fragments = psc_pacing_fragments(c),
-                               .rate = landed ? c->prefetch.outcome.rate : 0};
+                               .rate = landed ? c->worker.prefetch.outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
@@ -205,7 +207,7 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
-        s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->vectors[k] : NULL;
+        s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->worker.vectors[k] : NULL;
     psc_state_pack(&head, s.head);
     if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
         return rc;
@@ -363,13 +365,13 @@ static void take_tempo(struct psc *c, const struct psc_state_head *h)
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
-    c->pacing.period = h->period;
-    c->prefetch.part =
+    c->worker.pacing.period = h->period;
+    c->worker.prefetch.part =
         n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
     if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
         return;
-    c->pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->hyper.period;
-    c->pacing.fragment = h->fragment;
+    c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
+    c->worker.pacing.fragment = h->fragment;
 }
 
 static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
@@ -378,17 +380,17 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     size_t len_bytes = c->shard.n_floats * sizeof *x;
     assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
-    c->caller_x = x;
-    c->restart = p->vectors[PSC_VECTOR_V] == NULL;
+    c->worker.caller_x = x;
+    c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->vectors[k] != NULL && c->vectors[k] != NULL) /* the job may feed errors back no more */
-            memcpy(c->vectors[k], p->vectors[k], len_bytes);
-    c->prefetch.landed = h->flags & PSC_STATE_LANDED;
-    c->prefetch.outcome.rate = h->rate;
-    c->clock = h->clock;
+        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* the job may feed errors back no more */
+            memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
+    c->worker.prefetch.landed = h->flags & PSC_STATE_LANDED;
+    c->worker.prefetch.outcome.rate = h->rate;
+    c->worker.clock = h->clock;
     take_tempo(c, h);
     pthread_mutex_lock(&c->session.shared.lock);
-    c->session.shared.clock = c->clock;
+    c->session.shared.clock = c->worker.clock;
     pthread_mutex_unlock(&c->session.shared.lock);
 }
 
@@ -401,7 +403,7 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)
         return rc;
-    if (c->stepped)
+    if (c->worker.stepped)
         return ps_fail(&c->error, PSC_EINVAL, "psc_load: it comes before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
@@ -411,8 +413,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         vectors[1 + k] = (const void *)p.vectors[k];
     if ((rc = check_finite(c, "psc_load", path, vectors)) != PSC_OK)
         goto out;
-    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->vectors[PSC_VECTOR_PREFETCHED] == NULL &&
-        (c->vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
+    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->worker.vectors[PSC_VECTOR_PREFETCHED] == NULL &&
+        (c->worker.vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
         rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
                      c->shard.n_floats);
         goto out;

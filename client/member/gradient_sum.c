@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
@@ -96,7 +97,7 @@ int psc_sum_finish(struct psc *c, float *sum)
     double begin = ps_now_s();
     int rc = p->size > 1 ? psc_clique_wait(p->q, PSC_ALL) : PSC_OK;
     p->pending = false;
-    c->exchange_s += ps_now_s() - begin;
+    c->worker.exchange_s += ps_now_s() - begin;
     if (rc != PSC_OK)
         return ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
     if ((rc = take_words(c)) != PSC_OK || (p->rank > 0 && psc_group_sums_to_leader(c)))

@@ -1,3 +1,4 @@
+#include "client/internal.h"
 #include "client/member/leader_messages.h"
 #include "client/worker/worker.h"
 
@@ -13,15 +14,15 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
 {
     memset(o, 0, sizeof *o);
     o->rc = rc;
-    o->clock = c->clock;
+    o->clock = c->worker.clock;
     pthread_mutex_lock(&c->session.shared.lock);
     o->workers = c->session.shared.workers;
     o->save_version =
-        c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->session.shared.save_version;
+        c->rule != NULL && psc_has_prefetch(c) ? c->worker.save_version : c->session.shared.save_version;
     o->counts = c->session.shared.counts;
     pthread_mutex_unlock(&c->session.shared.lock);
     o->generation = c->generation;
-    o->hyper = c->hyper;
+    o->hyper = c->worker.hyper;
     if (rc < 0)
         snprintf(o->sentence, sizeof o->sentence, "%.360s", c->error.text);
 }

@@ -2,7 +2,12 @@
 #ifndef PSC_MEMBER_LEADER_MESSAGES_H
 #define PSC_MEMBER_LEADER_MESSAGES_H
 
-#include "client/internal.h"
+#include <stdint.h>
+
+#include "client/session/session.h"
+#include "proto/model/method.h"
+
+struct psc;
 
 struct psc_leader_message {
     int32_t rc;       /* of the leader's call; PSC_WAITING: it has not ended */

@@ -1,3 +1,4 @@
+#include "client/internal.h"
 #include "client/member/member.h"
 
 #include <inttypes.h>

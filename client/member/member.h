@@ -16,16 +16,10 @@
 #include <stdint.h>
 
 #include "client/psclique.h"
+#include "client/transfer/async.h"
 #include "proto/error.h"
 
 struct psc;
-
-/* How a transfer ended. */
-struct psc_outcome {
-    int rc;
-    float rate; /* as the server applied it */
-    struct ps_error error;
-};
 
 /* What every member adds to the sum of a step, beside its vector; exact as floats. */
 enum psc_word {
@@ -101,13 +95,6 @@ int psc_gather_start(struct psc *c, float *sum, const float *x, const float *g, 
 int psc_gather_finish(struct psc *c, float *sum);
 /* Buffers of x from the mean. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
-
-/* client/leader_step.c. psc_step, where a leader steps for all. */
-int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples);
-/* psc_pull of the whole vector, likewise. */
-int psc_group_pull(struct psc *c, float *x);
-/* Whether values may be moved by hand: PSC_EUNSUPPORTED for a clique. */
-int psc_group_check_hand(struct psc *c, const char *call);
 
 /* publish_center.c, for methods whose workers are one clique. After a step: sends a copy of `center` to the
  * server when it is due; of the leader alone. A server that is lost is told by the next sum. */

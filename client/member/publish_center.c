@@ -24,7 +24,7 @@ static int finish_previous(struct psc *c)
 static int send(struct psc *c, const float *center)
 {
     struct psc_group *p = &c->group;
-    struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->clock};
+    struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->worker.clock};
     int rc = finish_previous(c);
     if (rc != PSC_OK)
         return rc;

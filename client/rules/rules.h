@@ -3,7 +3,14 @@
 #ifndef PSC_RULES_RULES_H
 #define PSC_RULES_RULES_H
 
-#include "client/internal.h"
+#include "client/worker/rule.h"
+#include "proto/model/method.h"
+
+/* What applying the answer of the current step needs, under admm. */
+struct psc_admm {
+    const float *g;
+    float eta, pull, scale; /* at this t: eta, eta rho, 1 / (1 + eta rho) */
+};
 
 extern const struct psc_rule psc_rule_elastic, psc_rule_gradient, psc_rule_delta, psc_rule_admm,
     psc_rule_local, psc_rule_clique, psc_rule_vectors;

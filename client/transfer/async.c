@@ -117,7 +117,7 @@ void psc_async_await(struct psc *c, uint64_t ticket)
     pthread_mutex_lock(&c->async.lock);
     await(c, ticket);
     pthread_mutex_unlock(&c->async.lock);
-    c->exchange_s += ps_now_s() - begin;
+    c->worker.exchange_s += ps_now_s() - begin;
 }
 
 static bool is_idle(struct psc_async *m)
@@ -139,7 +139,7 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
     } else {
         double begin = ps_now_s();
         out.rc = psc_transfer_run(c, t);
-        c->exchange_s += ps_now_s() - begin;
+        c->worker.exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
             out.error = c->transfer_state.error;
     }
@@ -171,8 +171,9 @@ static int outcome_of_all(struct psc *c)
     await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->prefetch.started && c->prefetch.outcome.rc != PSC_OK && c->prefetch.outcome.rc != PSC_ABORTED)
-        out = &c->prefetch.outcome;
+    else if (c->worker.prefetch.started && c->worker.prefetch.outcome.rc != PSC_OK &&
+             c->worker.prefetch.outcome.rc != PSC_ABORTED)
+        out = &c->worker.prefetch.outcome;
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
@@ -206,9 +207,9 @@ int psc_wait(struct psc *c, uint64_t ticket)
         return rc;
     if (!c->begun)
         return ps_fail(&c->error, PSC_EINVAL, "psc_wait: psc_begin comes first");
-    if (ticket == PSC_ALL && c->rule->flush != NULL && c->stepped) {
+    if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
         c->error.text[0] = 0;
-        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
+        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x)) != PSC_OK)
             return rc;
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
@@ -219,7 +220,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
         pthread_mutex_unlock(&m->lock);
-        c->exchange_s += ps_now_s() - begin;
+        c->worker.exchange_s += ps_now_s() - begin;
     }
     return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
@@ -228,11 +229,11 @@ bool psc_refresh(struct psc *c)
 {
     pthread_mutex_lock(&c->session.shared.lock);
     bool draining = c->session.shared.draining;
-    c->session.shared.clock = c->clock;
+    c->session.shared.clock = c->worker.clock;
     if (c->session.shared.welcome.generation == c->generation)
-        c->hyper = c->session.shared.hyper; /* a restarted server may have other parameters */
-    c->session.shared.steps_per_second = c->pacing.steps_per_second;
-    c->save_version = c->session.shared.save_version;
+        c->worker.hyper = c->session.shared.hyper; /* a restarted server may have other parameters */
+    c->session.shared.steps_per_second = c->worker.pacing.steps_per_second;
+    c->worker.save_version = c->session.shared.save_version;
     pthread_mutex_unlock(&c->session.shared.lock);
     return draining;
 }

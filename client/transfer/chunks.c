@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 
 /* Room for each chunk of each lane, one after the other. */
 static size_t place_chunks(struct psc_transfer_state *ts)
@@ -68,9 +69,11 @@ const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct p
 /* m + e, frozen values 0. Where that is not finite, which m alone is, e does not count. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
-    const float *m = t->send + (r.begin - c->transfer_state.scope.begin), *e = c->vectors[PSC_VECTOR_ERROR];
+    const float *m = t->send + (r.begin - c->transfer_state.scope.begin),
+                *e = c->worker.vectors[PSC_VECTOR_ERROR];
     memcpy(out, m, r.count * sizeof *out);
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         float *at = out + (p.range.begin - r.begin);
         if (p.segment->role == PS_ROLE_FROZEN) {
             memset(at, 0, p.range.count * sizeof *at);
@@ -86,10 +89,11 @@ static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_
 
 static bool needs_making(const struct psc *c, struct ps_range r)
 {
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
         if (p.segment->role == PS_ROLE_FROZEN)
             return true;
-    return c->vectors[PSC_VECTOR_ERROR] != NULL;
+    return c->worker.vectors[PSC_VECTOR_ERROR] != NULL;
 }
 
 static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
@@ -121,7 +125,7 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                      struct ps_range r)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    float *e = c->vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
+    float *e = c->worker.vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
     bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;

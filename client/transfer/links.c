@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
 enum { SETTLE_NAP_US = 100 };

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
 /* What is not answered is sent again after retry_ms, and then ever later, at most after so many times that.
@@ -144,7 +145,8 @@ static void search_piece(void *arg, uint64_t begin, uint64_t count)
     struct search *s = arg;
     const struct psc *c = s->c;
     struct ps_range r = {s->begin + begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         if (psc_transfer_spares_frozen(s->t) && p.segment->role == PS_ROLE_FROZEN)
             continue;
         size_t bad = c->vec->first_nonfinite(s->t->send + (p.range.begin - s->scope_at), p.range.count);
@@ -459,8 +461,9 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
     ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
-    if (t->anew && c->vectors[PSC_VECTOR_ERROR] != NULL)
-        memset(c->vectors[PSC_VECTOR_ERROR], 0, c->shard.n_floats * sizeof *c->vectors[PSC_VECTOR_ERROR]);
+    if (t->anew && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+        memset(c->worker.vectors[PSC_VECTOR_ERROR], 0,
+               c->shard.n_floats * sizeof *c->worker.vectors[PSC_VECTOR_ERROR]);
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
     ts->begun = ts->refused = false;

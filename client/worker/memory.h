@@ -2,7 +2,7 @@
 #ifndef PSC_WORKER_MEMORY_H
 #define PSC_WORKER_MEMORY_H
 
-#include "client/internal.h"
+struct psc;
 
 /* psc.buffers: the first is the library's own x, if it keeps one; those of psc_alloc follow. */
 enum { PSC_BUFFER_OWN = 0 };

@@ -1,4 +1,5 @@
 /* The vectors that the library keeps for a worker, and what steps do to them whatever the rule. */
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 #include <stdlib.h>
@@ -19,8 +20,9 @@ static float *own_x(struct psc *c)
 
 bool psc_vector_make(struct psc *c, enum psc_vector k)
 {
-    c->vectors[k] = k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->vectors[k]);
-    return c->vectors[k] != NULL;
+    c->worker.vectors[k] =
+        k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
+    return c->worker.vectors[k] != NULL;
 }
 
 void psc_kept_drop_but(struct psc *c, unsigned keeps)
@@ -29,8 +31,8 @@ void psc_kept_drop_but(struct psc *c, unsigned keeps)
         if ((keeps & PSC_VECTOR_BIT(k)) != 0)
             continue;
         if (k != PSC_VECTOR_X) /* in its buffer */
-            free(c->vectors[k]);
-        c->vectors[k] = NULL;
+            free(c->worker.vectors[k]);
+        c->worker.vectors[k] = NULL;
     }
 }
 
@@ -47,7 +49,7 @@ unsigned psc_vectors_of(const struct psc *c)
     bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GRADIENT);
-    if (c->hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
+    if (c->worker.hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
@@ -60,21 +62,21 @@ bool psc_vectors_are_there(const struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
     for (int k = 0; k < PSC_N_VECTORS; k++)
-        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->vectors[k] == NULL)
+        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->worker.vectors[k] == NULL)
             return false;
     return true;
 }
 
 bool psc_has_prefetch(const struct psc *c)
 {
-    return c->prefetch.started && c->rule->lands_in_x;
+    return c->worker.prefetch.started && c->rule->lands_in_x;
 }
 
 void psc_start_over(struct psc *c)
 {
-    c->restart = true;
-    c->prefetch.unwanted = c->prefetch.started;
-    c->prefetch.landed = false;
+    c->worker.restart = true;
+    c->worker.prefetch.unwanted = c->worker.prefetch.started;
+    c->worker.prefetch.landed = false;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
@@ -105,7 +107,8 @@ void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float
     uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
-    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at))
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
+         p = ps_role_run_next(p, at))
         if (p.segment->role != PS_ROLE_FROZEN)
             memcpy(target + (p.range.begin - scope), answer + (p.range.begin - at.begin),
                    p.range.count * sizeof *target);
@@ -130,7 +133,8 @@ static void copy_moved(void *arg, uint64_t begin, uint64_t count)
 {
     const struct copy *k = arg;
     struct ps_range r = {begin, count};
-    for (struct psc_part p = psc_first_part(k->c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+    for (struct ps_role_run p = ps_role_run_first(k->c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
             k->c->vec->copy(k->to + p.range.begin, k->from + p.range.begin, p.range.count);
 }
@@ -143,18 +147,18 @@ void psc_copy_moved(const struct psc *c, float *to, const float *from)
 
 float *psc_own_x(struct psc *c, float *at)
 {
-    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
-    if (c->restart && x != NULL)
+    float *x = c->worker.vectors[PSC_VECTOR_X], *v = c->worker.vectors[PSC_VECTOR_V];
+    if (c->worker.restart && x != NULL)
         memcpy(x, at, c->shard.n_floats * sizeof *at);
-    if (c->restart && v != NULL)
+    if (c->worker.restart && v != NULL)
         memset(v, 0, c->shard.n_floats * sizeof *at);
-    c->restart = false;
+    c->worker.restart = false;
     return x != NULL ? x : at;
 }
 
 static struct psc_optimizer_vectors point_of(struct psc *c, struct ps_range r, float *at)
 {
-    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
+    float *x = c->worker.vectors[PSC_VECTOR_X], *v = c->worker.vectors[PSC_VECTOR_V];
     uint64_t begin = r.begin;
     return (struct psc_optimizer_vectors){
         .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
@@ -162,7 +166,7 @@ static struct psc_optimizer_vectors point_of(struct psc *c, struct ps_range r, f
 
 double psc_rate(const struct psc *c)
 {
-    return ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock);
+    return ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate, c->worker.clock);
 }
 
 /* A pass of the optimizer. */
@@ -179,11 +183,13 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
     const struct own_pass *w = arg;
     struct psc *c = w->c;
     struct ps_range r = {begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta), (float)c->hyper.momentum);
+            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta),
+                               (float)c->worker.hyper.momentum);
     }
 }
 
@@ -195,19 +201,20 @@ void psc_own_step(struct psc *c, float *at, const float *g)
         c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
     else
         psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
-    c->update_s += ps_now_s() - begin;
+    c->worker.update_s += ps_now_s() - begin;
 }
 
 static void look_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct own_pass *w = arg;
     struct psc *c = w->c;
-    const float *own = c->vectors[PSC_VECTOR_X];
+    const float *own = c->worker.vectors[PSC_VECTOR_X];
     struct ps_range r = {w->begin + begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->lookahead(c->vec, &point, (float)c->hyper.momentum);
+            c->optimizer->lookahead(c->vec, &point, (float)c->worker.hyper.momentum);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(w->at + p.range.begin, own + p.range.begin, p.range.count);
     }
@@ -215,12 +222,12 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
 
 void psc_own_lookahead(struct psc *c, float *at, struct ps_range r)
 {
-    if (c->vectors[PSC_VECTOR_X] == NULL)
+    if (c->worker.vectors[PSC_VECTOR_X] == NULL)
         return;
     double begin = ps_now_s();
     struct own_pass w = {.c = c, .at = at, .begin = r.begin};
     psc_team_run(c->team, r.count, look_piece, &w);
-    c->update_s += ps_now_s() - begin;
+    c->worker.update_s += ps_now_s() - begin;
 }
 
 struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
@@ -230,13 +237,13 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                  .send = message,
                                  .name = message == target ? "x" : "the message",
                                  .samples = n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)n_samples,
-                                 .clock = c->clock,
+                                 .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .target = target};
 }
 
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t)
 {
-    c->prefetch.ticket = psc_async_put(c, t, &c->prefetch.outcome);
-    c->prefetch.started = true;
+    c->worker.prefetch.ticket = psc_async_put(c, t, &c->worker.prefetch.outcome);
+    c->worker.prefetch.started = true;
 }

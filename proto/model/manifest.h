@@ -73,6 +73,26 @@ const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at);
 /* Whether nothing of the range is ever moved: it does not travel in an exchange. */
 bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r);
+/* The part of a range that lies in one segment: its values are all of one role. */
+struct ps_role_run {
+    struct ps_range range;
+    const struct ps_segment *segment;
+};
+
+/* for (struct ps_role_run p = ps_role_run_first(m, r); p.range.count > 0; p = ps_role_run_next(p, r)) */
+static inline struct ps_role_run ps_role_run_first(const struct ps_manifest *m, struct ps_range r)
+{
+    const struct ps_segment *s = ps_manifest_segment(m, r.begin);
+    return (struct ps_role_run){ps_range_intersect(s->range, r), s};
+}
+
+static inline struct ps_role_run ps_role_run_next(struct ps_role_run p, struct ps_range r)
+{
+    if (p.range.begin + p.range.count >= r.begin + r.count)
+        return (struct ps_role_run){{0, 0}, p.segment};
+    return (struct ps_role_run){ps_range_intersect(p.segment[1].range, r), p.segment + 1};
+}
+
 /* Cuts the vector into a part for each of n_parts servers: between tensors where a boundary is near enough to
  * the even cut that no part is a quarter larger or smaller for it, else within one. s has the other numbers.
  * -EINVAL when lanes are not a multiple of parts, or a part would hold nothing that moves. */

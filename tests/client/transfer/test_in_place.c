@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
+#include "client/internal.h"
 #include "client/worker/memory.h"
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"

@@ -232,11 +232,11 @@ END_TEST
 START_TEST(a_speed_is_of_computing_alone)
 {
     struct psc *c = calloc(1, sizeof *c);
-    struct psc_pacing *t = &c->pacing;
+    struct psc_pacing *t = &c->worker.pacing;
     psc_pacing_measure(c); /* the first step: since when, nobody knows */
     ck_assert_uint_eq(t->n_took, 0);
     t->ended_s -= 10000;
-    c->exchange_s += 9999;
+    c->worker.exchange_s += 9999;
     psc_pacing_measure(c);
     ck_assert_double_ge(t->took_s[0], 1); /* 1 s, and what this took */
     ck_assert_double_lt(t->took_s[0], 5000);
