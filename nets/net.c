@@ -219,7 +219,7 @@ int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory
     return rc;
 }
 
-void cnn_net_memory(const struct cnn_net *net, struct cnn_net_memory *out)
+void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out)
 {
     *out = (struct cnn_net_memory){net->memory->arena_bytes, net->backend->own_bytes(net->state),
                                    2 * net->plan->n_floats * sizeof(float)};

@@ -263,7 +263,7 @@ struct cnn_net_memory {
 /* As planned. The errors of cnn_net_create but for the limit, which is not looked at. */
 int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory *out, struct ps_error *err);
 /* As made. */
-void cnn_net_memory(const struct cnn_net *net, struct cnn_net_memory *out);
+void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out);
 /* Where its x and g are to lie. */
 enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net);
 

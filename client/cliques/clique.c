@@ -20,7 +20,7 @@
 #include "proto/clock.h"
 
 struct psc_clique {
-    const struct psc_clique_kind *kind; /* NULL: only the sentence */
+    const struct psc_clique_ops *kind; /* NULL: only the sentence */
     void *state;
     int rank, members;
     pid_t owner;           /* the process whose threads know it */
@@ -70,7 +70,7 @@ static struct psc_clique *allocate(void)
     return q;
 }
 
-int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, int members,
                       struct psc_clique **out)
 {
     bool known = kind->size == sizeof *kind;

@@ -23,8 +23,8 @@ struct psc_collective {
     const struct ps_codec *codec; /* of ALLREDUCE and REDUCE */
 };
 
-struct psc_clique_kind {
-    size_t size; /* sizeof (struct psc_clique_kind), as the library that has the kind knows it */
+struct psc_clique_ops {
+    size_t size; /* sizeof (struct psc_clique_ops), as the library that has the kind knows it */
     const char *name;
     bool raw_only;   /* floats travel as they are: another codec is refused before anything is run */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
@@ -37,7 +37,7 @@ struct psc_clique_kind {
 };
 
 /* Takes over `state`, also on failure: PSC_ENOMEM; PSC_EUNSUPPORTED: the kind is of another version. */
-int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, int members,
                       struct psc_clique **out);
 /* A handle that only has the sentence; NULL when there is no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);

@@ -73,7 +73,7 @@ void cnn_data_close(struct cnn_data *data)
     free(data);
 }
 
-void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info)
+void cnn_data_get_info(const struct cnn_data *data, struct cnn_data_info *info)
 {
     *info = data->info;
 }

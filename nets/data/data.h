@@ -43,7 +43,7 @@ int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, str
                        struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
-void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
+void cnn_data_get_info(const struct cnn_data *data, struct cnn_data_info *info);
 
 /* Whether the set has images for the model: its channels and size, and no more classes. -EINVAL with a
  * sentence that says which sizes the set gives, and what the model takes. */

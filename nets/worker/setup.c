@@ -61,7 +61,7 @@ static int open_data(struct cnn_job *job)
         ps_log(PS_LOG_ERROR, "data.failed", "--data: %s", err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : rc == -ENOMEM ? CNN_EXIT_INTERNAL : CNN_EXIT_DATA;
     }
-    cnn_data_info(job->data, &job->info);
+    cnn_data_get_info(job->data, &job->info);
     job->n_pixels = (size_t)m->channels * m->height * m->width;
     return CNN_EXIT_OK;
 }

@@ -13,7 +13,7 @@
 enum { N_FIELDS = 7 };
 
 /* As the file has it: 64-bit numbers, little-endian. */
-static void pack(const struct cnn_place *p, unsigned char *bytes)
+static void pack(const struct cnn_train_state *p, unsigned char *bytes)
 {
     const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,          p->batch,
                                        p->rank,  p->position.epoch, p->position.index};
@@ -21,12 +21,12 @@ static void pack(const struct cnn_place *p, unsigned char *bytes)
         bytes[i] = (unsigned char)(fields[i / 8] >> (i % 8 * 8));
 }
 
-static struct cnn_place unpack(const unsigned char *bytes)
+static struct cnn_train_state unpack(const unsigned char *bytes)
 {
     uint64_t f[N_FIELDS] = {0};
     for (int i = 0; i < 8 * N_FIELDS; i++)
         f[i / 8] |= (uint64_t)bytes[i] << (i % 8 * 8);
-    return (struct cnn_place){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}};
+    return (struct cnn_train_state){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}};
 }
 
 static int name_before(char *before, size_t size, const char *path)
@@ -34,7 +34,8 @@ static int name_before(char *before, size_t size, const char *path)
     return snprintf(before, size, "%s.before", path) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-int cnn_place_save(struct psc *psc, const char *path, const float *x, const struct cnn_place *place)
+int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
+                         const struct cnn_train_state *place)
 {
     unsigned char bytes[8 * N_FIELDS];
     char before[PATH_MAX];
@@ -50,7 +51,7 @@ static bool goes_with(struct psc *psc, const char *path, uint64_t version)
     return access(path, F_OK) == 0 && psc_saved_version(psc, path, &saved) == PSC_OK && saved == version;
 }
 
-bool cnn_place_exists(const char *path)
+bool cnn_train_state_exists(const char *path)
 {
     char before[PATH_MAX];
     return access(path, F_OK) == 0 ||
@@ -81,7 +82,7 @@ static int load_failed(struct psc *psc, int rc)
     }
 }
 
-int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place)
+int cnn_train_state_load(struct psc *psc, const char *path, float *x, struct cnn_train_state *place)
 {
     unsigned char bytes[8 * N_FIELDS] = {0};
     char before[PATH_MAX];
@@ -91,7 +92,7 @@ int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place
     int rc = psc_load(psc, path, x, bytes, sizeof bytes, &n_bytes);
     if (rc < 0)
         return load_failed(psc, rc);
-    struct cnn_place found = unpack(bytes);
+    struct cnn_train_state found = unpack(bytes);
     if (n_bytes != sizeof bytes) {
         ps_log(PS_LOG_ERROR, "state.failed",
                "--state: %s holds another program's state: %zu bytes of its own", path, n_bytes);

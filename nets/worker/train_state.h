@@ -8,7 +8,7 @@
 #include "client/psclient.h"
 #include "nets/data/data.h"
 
-struct cnn_place {
+struct cnn_train_state {
     uint64_t steps;       /* psc_step calls that took effect */
     uint64_t draws;       /* gradients computed: dropout's step, see cnn_net_seed */
     uint64_t seed, batch; /* as the options said; a file of others is refused */
@@ -18,13 +18,14 @@ struct cnn_place {
 
 /* Writes `path` by psc_save, whose result it returns. What was there is PATH.before then: psd may have been
  * stopped between a round's answers and its checkpoint. */
-int cnn_place_save(struct psc *psc, const char *path, const float *x, const struct cnn_place *place);
+int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
+                         const struct cnn_train_state *place);
 
 /* Whether there is either. */
-bool cnn_place_exists(const char *path);
+bool cnn_train_state_exists(const char *path);
 
 /* Reads `path`, or PATH.before where that goes with the center's version and `path` does not, by psc_load
  * into x and *place, of which seed, batch and rank are given. An enum cnn_exit, having logged why. */
-int cnn_place_load(struct psc *psc, const char *path, float *x, struct cnn_place *place);
+int cnn_train_state_load(struct psc *psc, const char *path, float *x, struct cnn_train_state *place);
 
 #endif

@@ -213,13 +213,13 @@ static void destroy(void *state)
         free(s);
 }
 
-static const struct psc_clique_kind psc_clique_mpi = {.size = sizeof(struct psc_clique_kind),
-                                                      .name = "mpi",
-                                                      .raw_only = true,
-                                                      .any_thread = true,
-                                                      .run = run,
-                                                      .give_up = give_up,
-                                                      .destroy = destroy};
+static const struct psc_clique_ops psc_clique_mpi = {.size = sizeof(struct psc_clique_ops),
+                                                     .name = "mpi",
+                                                     .raw_only = true,
+                                                     .any_thread = true,
+                                                     .run = run,
+                                                     .give_up = give_up,
+                                                     .destroy = destroy};
 
 static int allocate(const struct psc_mpi_options *opt, MPI_Comm comm, struct mpi **out, struct ps_error *err)
 {

@@ -112,12 +112,12 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
-static const struct psc_clique_kind psc_clique_ring = {.size = sizeof(struct psc_clique_kind),
-                                                       .name = "ring",
-                                                       .any_thread = true,
-                                                       .run = run,
-                                                       .give_up = give_up,
-                                                       .destroy = destroy};
+static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
+                                                      .name = "ring",
+                                                      .any_thread = true,
+                                                      .run = run,
+                                                      .give_up = give_up,
+                                                      .destroy = destroy};
 
 static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_error *err)
 {

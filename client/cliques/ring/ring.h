@@ -93,7 +93,7 @@ static inline uint32_t psc_ring_prev(const struct psc_ring *r)
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
                   struct ps_error *err);
 
-/* One collective: struct psc_clique_kind's run. */
+/* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
 
 /* Cuts the vector for the collective and sets the flows to their beginnings; PSC_ENOMEM. */

@@ -80,7 +80,7 @@ static int do_image(struct writer *w, struct cnn_images_scratch *s, uint64_t i, 
 static void *decode_thread(void *arg)
 {
     struct writer *w = arg;
-    struct cnn_images_scratch *s = cnn_images_scratch();
+    struct cnn_images_scratch *s = cnn_images_scratch_create();
     struct ps_error why = {"no memory for a decoder"};
     if (s == NULL)
         give_up(w, -ENOMEM, &why);
@@ -94,7 +94,7 @@ static void *decode_thread(void *arg)
         if (rc != 0)
             give_up(w, rc, &why);
     }
-    cnn_images_drop_scratch(s);
+    cnn_images_scratch_destroy(s);
     return NULL;
 }
 

@@ -123,12 +123,12 @@ static int images_check(const void *self, uint32_t height, uint32_t width, struc
     return 0;
 }
 
-struct cnn_images_scratch *cnn_images_scratch(void)
+struct cnn_images_scratch *cnn_images_scratch_create(void)
 {
     return calloc(1, sizeof(struct cnn_images_scratch));
 }
 
-void cnn_images_drop_scratch(struct cnn_images_scratch *s)
+void cnn_images_scratch_destroy(struct cnn_images_scratch *s)
 {
     if (s == NULL)
         return;
@@ -142,12 +142,12 @@ void cnn_images_drop_scratch(struct cnn_images_scratch *s)
 static void *images_scratch(const void *self)
 {
     (void)self;
-    return cnn_images_scratch();
+    return cnn_images_scratch_create();
 }
 
 static void images_drop_scratch(void *scratch)
 {
-    cnn_images_drop_scratch(scratch);
+    cnn_images_scratch_destroy(scratch);
 }
 
 /* An image that cannot be had is told of once, and left out; the limit is of all of them. */

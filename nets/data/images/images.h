@@ -43,8 +43,8 @@ int cnn_images_open(const char *what, const struct cnn_data_options *opt, struct
                     struct ps_error *err);
 void cnn_images_close(struct cnn_images *set);
 
-struct cnn_images_scratch *cnn_images_scratch(void); /* NULL: no memory */
-void cnn_images_drop_scratch(struct cnn_images_scratch *s);
+struct cnn_images_scratch *cnn_images_scratch_create(void); /* NULL: no memory */
+void cnn_images_scratch_destroy(struct cnn_images_scratch *s);
 
 /* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
 int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,

@@ -297,7 +297,7 @@ static bool send_back(struct ps_rdma_client *c, uint32_t slot, uint32_t bytes)
 
 int ps_rdma_port_reply(struct ps_port *port, struct ps_message *m)
 {
-    const struct ps_rdma_kept *kept = ps_rdma_kept(m);
+    const struct ps_rdma_kept *kept = ps_rdma_kept_of(m);
     (void)port;
     if (!kept->client->detached)
         memcpy(ps_rdma_end_slot(&kept->client->end, kept->slot), m->head, PS_FRAME_BYTES);
@@ -311,18 +311,18 @@ void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot)
 
 const struct ps_pass *ps_rdma_message_pass(const struct ps_message *m)
 {
-    return &ps_rdma_kept(m)->client->pass;
+    return &ps_rdma_kept_of(m)->client->pass;
 }
 
 void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t size)
 {
-    const struct ps_rdma_client *c = ps_rdma_kept(m)->client;
+    const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
     snprintf(text, size, "client %u at %s", c->pass.client, c->address);
 }
 
 int ps_rdma_message_body(struct ps_message *m, size_t len_bytes)
 {
-    const struct ps_rdma_client *c = ps_rdma_kept(m)->client;
+    const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
     if (len_bytes > c->end.mine.slot_bytes - PS_FRAME_BYTES)
         return -ENOMEM;
     m->body_bytes = len_bytes;

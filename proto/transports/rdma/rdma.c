@@ -168,7 +168,7 @@ static void *port_watch(const struct ps_port *port)
     return NULL;
 }
 
-const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m)
+const struct ps_rdma_kept *ps_rdma_kept_of(const struct ps_message *m)
 {
     return (const struct ps_rdma_kept *)m->storage;
 }
@@ -193,7 +193,7 @@ static uint64_t message_sender(const struct ps_message *m)
 
 static void message_drop(struct ps_message *m)
 {
-    const struct ps_rdma_kept *kept = ps_rdma_kept(m);
+    const struct ps_rdma_kept *kept = ps_rdma_kept_of(m);
     if (kept->client != NULL)
         ps_rdma_client_drop(kept->client, kept->slot);
     else

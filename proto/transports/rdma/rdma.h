@@ -106,7 +106,7 @@ _Static_assert(sizeof(struct ps_rdma_kept) <= sizeof(((struct ps_message *)0)->s
 
 /* Fills m with the message in a slot: its head copied, since the other end may still write there. */
 void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, uint32_t slot, uint32_t bytes);
-const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m);
+const struct ps_rdma_kept *ps_rdma_kept_of(const struct ps_message *m);
 
 /* The members of the row. port.c */
 int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,

@@ -259,7 +259,7 @@ static void take_back(struct ps_link *link)
 {
     for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++) {
         struct slot *s = &link->slots[i];
-        if (!s->sent || !s->in_place || !ps_shm_claim(&link->region, i, PS_SHM_TAKEN_BACK))
+        if (!s->sent || !s->in_place || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
             continue;
         *s = (struct slot){.taken_back = true};
         link->in_flight--;
@@ -375,7 +375,7 @@ static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
 
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     struct ps_shm_note n;
     int rc;
     do {
@@ -404,7 +404,7 @@ int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
 
 void ps_shm_link_drop(struct ps_message *m)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     held->link->free[held->link->n_free++] = held->slot;
     let_go(held->link);
 }

@@ -251,7 +251,7 @@ static void retire_silent(struct ps_port *port)
 
 static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_shm_note *n)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     memcpy(held->head, n->head, sizeof held->head);
     held->client = c;
     held->link = NULL;
@@ -359,15 +359,15 @@ bool ps_shm_port_rest(struct ps_port *port)
 
 bool ps_shm_port_begin(struct ps_message *m)
 {
-    const struct ps_shm_held *held = ps_shm_held(m);
-    return ps_shm_claim(&held->client->region, held->slot, PS_SHM_BEGUN);
+    const struct ps_shm_held *held = ps_shm_held_of(m);
+    return ps_shm_claim_slot(&held->client->region, held->slot, PS_SHM_BEGUN);
 }
 
 /* Gives the slot back, with an answer or without. A link that was detached still looks for the answers to
  * what was begun in its vectors. */
 static int give_back(struct ps_message *m, uint64_t bytes)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     struct ps_shm_client *c = held->client;
     struct ps_shm_note n = {.slot = held->slot, .buffer = PS_SHM_STAGED, .bytes = bytes};
     int rc = c->port != NULL ? 0 : -EHOSTUNREACH;

@@ -82,7 +82,7 @@ static inline void ps_shm_offer(const struct ps_shm_region *r, uint32_t slot)
 }
 
 /* Whether the claim is the caller's: PS_SHM_BEGUN or PS_SHM_TAKEN_BACK. */
-static inline bool ps_shm_claim(const struct ps_shm_region *r, uint32_t slot, uint32_t as)
+static inline bool ps_shm_claim_slot(const struct ps_shm_region *r, uint32_t slot, uint32_t as)
 {
     uint32_t offered = PS_SHM_OFFERED;
     return atomic_compare_exchange_strong(&r->claims[slot].state, &offered, as);

@@ -91,7 +91,7 @@ static int port_fd(const struct ps_port *port)
 
 static const struct ps_pass *message_pass(const struct ps_message *m)
 {
-    const struct ps_shm_client *c = ps_shm_held(m)->client;
+    const struct ps_shm_client *c = ps_shm_held_of(m)->client;
     return c != NULL ? &c->pass : NULL;
 }
 
@@ -103,7 +103,7 @@ static uint64_t message_sender(const struct ps_message *m)
 
 static void message_describe(const struct ps_message *m, char *text, size_t size)
 {
-    const struct ps_shm_client *c = ps_shm_held(m)->client;
+    const struct ps_shm_client *c = ps_shm_held_of(m)->client;
     if (c == NULL)
         snprintf(text, size, "a lane on this machine");
     else
@@ -114,7 +114,7 @@ static void message_describe(const struct ps_message *m, char *text, size_t size
 /* Of a body in the peer's vector, 0 leaves that alone; another length lies in the slot. */
 static int message_body(struct ps_message *m, size_t len_bytes)
 {
-    const struct ps_shm_held *held = ps_shm_held(m);
+    const struct ps_shm_held *held = ps_shm_held_of(m);
     if (held->client == NULL || len_bytes > held->client->region.shape.slot_bytes)
         return -ENOMEM;
     if (len_bytes > 0 || !held->works_in_place) {
@@ -127,7 +127,7 @@ static int message_body(struct ps_message *m, size_t len_bytes)
 
 static void message_drop(struct ps_message *m)
 {
-    if (ps_shm_held(m)->client != NULL)
+    if (ps_shm_held_of(m)->client != NULL)
         ps_shm_port_drop(m);
     else
         ps_shm_link_drop(m);
@@ -136,7 +136,7 @@ static void message_drop(struct ps_message *m)
 static void message_move(struct ps_message *to, struct ps_message *m)
 {
     *to = *m;
-    to->head = ps_shm_held(to)->head;
+    to->head = ps_shm_held_of(to)->head;
 }
 
 const struct ps_transport ps_transport_shm = {

@@ -128,7 +128,7 @@ struct ps_shm_held {
     bool works_in_place; /* its body was the peer's vector when it came */
 };
 
-static inline struct ps_shm_held *ps_shm_held(const struct ps_message *m)
+static inline struct ps_shm_held *ps_shm_held_of(const struct ps_message *m)
 {
     return (struct ps_shm_held *)(uintptr_t)m->storage;
 }
