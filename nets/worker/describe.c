@@ -1,5 +1,5 @@
 /* psworker --describe: a net's layers, work and memory. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* The training loop: batch, gradient, psc_step. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "nets/training/gradient.h"
-#include "nets/worker/evaluate_local.h"
-#include "nets/worker/progress.h"
-#include "nets/worker/train_state.h"
+#include "nets/worker/evaluate/evaluate_local.h"
+#include "nets/worker/job/progress.h"
+#include "nets/worker/job/train_state.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 

@@ -1,11 +1,11 @@
 /* The evaluator: takes the center, or the average that follows it, again and again and runs the whole test
  * set. */
-#include "nets/worker/worker.h"
+#include "nets/worker/evaluate/evaluate.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "nets/worker/test_set.h"
+#include "nets/worker/evaluate/test_set.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 

@@ -1,4 +1,4 @@
-#include "nets/worker/evaluate_local.h"
+#include "nets/worker/evaluate/evaluate_local.h"
 
 #include <math.h>
 #include <stdlib.h>

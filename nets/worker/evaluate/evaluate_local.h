@@ -1,9 +1,9 @@
 /* evaluate_local.h: a worker without a server has no evaluator beside it, and runs the test set itself now
  * and then. */
-#ifndef CNN_WORKER_EVALUATE_LOCAL_H
-#define CNN_WORKER_EVALUATE_LOCAL_H
+#ifndef CNN_WORKER_EVALUATE_EVALUATE_LOCAL_H
+#define CNN_WORKER_EVALUATE_EVALUATE_LOCAL_H
 
-#include "nets/worker/test_set.h"
+#include "nets/worker/evaluate/test_set.h"
 
 struct cnn_local_evaluation {
     struct cnn_scorer scorer;

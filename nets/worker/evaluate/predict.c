@@ -1,11 +1,11 @@
-#include "nets/worker/predict.h"
+#include "nets/worker/evaluate/evaluate.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "nets/worker/results.h"
+#include "nets/worker/evaluate/results.h"
 #include "proto/log.h"
 
 struct prediction {

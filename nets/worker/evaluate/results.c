@@ -1,4 +1,4 @@
-#include "nets/worker/results.h"
+#include "nets/worker/evaluate/results.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nets/worker/progress.h"
+#include "nets/worker/job/progress.h"
 #include "proto/log.h"
 
 int cnn_results_open(struct cnn_results *r, struct cnn_job *job)

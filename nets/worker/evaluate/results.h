@@ -1,10 +1,10 @@
 /* results.h: --confusion: a file that has the results of each class, and the confusion matrix, of the last
  * evaluation. */
-#ifndef CNN_WORKER_RESULTS_H
-#define CNN_WORKER_RESULTS_H
+#ifndef CNN_WORKER_EVALUATE_RESULTS_H
+#define CNN_WORKER_EVALUATE_RESULTS_H
 
 #include "nets/training/confusion.h"
-#include "nets/worker/worker.h"
+#include "nets/worker/job/job.h"
 
 struct cnn_results {
     struct cnn_job *job;

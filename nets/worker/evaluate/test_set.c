@@ -1,5 +1,5 @@
 /* Runs the whole test set and tells what came of it. */
-#include "nets/worker/test_set.h"
+#include "nets/worker/evaluate/test_set.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nets/worker/progress.h"
+#include "nets/worker/job/progress.h"
 #include "proto/log.h"
 
 static int open_test_set(struct cnn_scorer *s)

@@ -1,10 +1,10 @@
 /* test_set.h: a vector over the whole test set, and where the result is told. */
-#ifndef CNN_WORKER_TEST_SET_H
-#define CNN_WORKER_TEST_SET_H
+#ifndef CNN_WORKER_EVALUATE_TEST_SET_H
+#define CNN_WORKER_EVALUATE_TEST_SET_H
 
-#include "nets/worker/results.h"
-#include "nets/worker/train_sample.h"
-#include "nets/worker/worker.h"
+#include "nets/worker/evaluate/results.h"
+#include "nets/worker/evaluate/train_sample.h"
+#include "nets/worker/job/job.h"
 
 struct cnn_scorer {
     struct cnn_job *job;

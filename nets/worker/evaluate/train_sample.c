@@ -1,4 +1,4 @@
-#include "nets/worker/train_sample.h"
+#include "nets/worker/evaluate/train_sample.h"
 
 #include <inttypes.h>
 #include <math.h>

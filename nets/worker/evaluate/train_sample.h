@@ -1,8 +1,8 @@
 /* train_sample.h: --train-sample: the training loss of what is evaluated, beside its test loss. */
-#ifndef CNN_WORKER_TRAIN_SAMPLE_H
-#define CNN_WORKER_TRAIN_SAMPLE_H
+#ifndef CNN_WORKER_EVALUATE_TRAIN_SAMPLE_H
+#define CNN_WORKER_EVALUATE_TRAIN_SAMPLE_H
 
-#include "nets/worker/worker.h"
+#include "nets/worker/job/job.h"
 
 /* The same images each time, drawn by --seed in an order that no worker has, as training looks at them
  * (crops, flips). */

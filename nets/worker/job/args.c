@@ -1,4 +1,4 @@
-#include "nets/worker/args.h"
+#include "nets/worker/job/args.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "nets/data/data.h"
-#include "nets/worker/clique.h"
-#include "nets/worker/no_server.h"
+#include "nets/worker/job/clique.h"
+#include "nets/worker/job/no_server.h"
 
 enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
 

@@ -1,6 +1,6 @@
 /* args.h: what psworker was asked to do. */
-#ifndef CNN_WORKER_ARGS_H
-#define CNN_WORKER_ARGS_H
+#ifndef CNN_WORKER_JOB_ARGS_H
+#define CNN_WORKER_JOB_ARGS_H
 
 #include <stdbool.h>
 #include <stdint.h>

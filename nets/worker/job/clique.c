@@ -1,4 +1,4 @@
-#include "nets/worker/clique.h"
+#include "nets/worker/job/clique.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* clique.h: the clique that a psworker is a member of. */
-#ifndef CNN_WORKER_CLIQUE_H
-#define CNN_WORKER_CLIQUE_H
+#ifndef CNN_WORKER_JOB_CLIQUE_H
+#define CNN_WORKER_JOB_CLIQUE_H
 
 #include "client/psclique.h"
-#include "nets/worker/args.h"
+#include "nets/worker/job/args.h"
 
 /* Who opened it must close it. */
 struct cnn_clique {

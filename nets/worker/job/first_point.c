@@ -1,6 +1,6 @@
 /* Where a job's vector starts: the model's own filling, or the tensors of --init's file. The file is read
  * before a server hears of this worker, so that what is wrong with it holds nobody up. */
-#include "nets/worker/worker.h"
+#include "nets/worker/job/job.h"
 
 #include <errno.h>
 #include <stdlib.h>

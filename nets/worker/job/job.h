@@ -1,14 +1,15 @@
-/* worker.h: psworker's parts. One thread computes and calls the client library; signals.h has the other. */
-#ifndef CNN_WORKER_H
-#define CNN_WORKER_H
+/* job.h: what training and evaluating share: data, net and session. One thread computes and calls the client
+ * library; signals.h has the other. */
+#ifndef CNN_WORKER_JOB_JOB_H
+#define CNN_WORKER_JOB_JOB_H
 
 #include "client/psclient.h"
 #include "nets/data/data.h"
 #include "nets/net.h"
 #include "nets/training/freeze.h"
-#include "nets/worker/args.h"
-#include "nets/worker/clique.h"
-#include "nets/worker/signals.h"
+#include "nets/worker/job/args.h"
+#include "nets/worker/job/clique.h"
+#include "nets/worker/job/signals.h"
 
 enum cnn_exit {
     CNN_EXIT_OK = 0, /* finished, drained, or stopped by a signal */
@@ -21,7 +22,6 @@ enum cnn_exit {
     CNN_EXIT_AUTH = 9,   /* not let in, or the key file cannot be used */
 };
 
-/* What training and evaluating both need. */
 struct cnn_job {
     const struct cnn_worker_args *args;
     struct cnn_stop *stop;
@@ -59,16 +59,6 @@ void cnn_first_point_begun(struct cnn_job *job);
 
 /* Logs what failed and returns the exit status that says so. rc: negative, of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
-
-int cnn_train(struct cnn_job *job, bool drained);
-int cnn_evaluate(struct cnn_job *job, bool drained);
-
-/* Prints args->describe's layers, FLOPs and memory for a batch, as text or as one JSON object. Makes the net
- * and runs one gradient, to measure what it really takes. An enum cnn_exit; what failed goes to the log. */
-int cnn_describe(const struct cnn_worker_args *args, FILE *out);
-
-/* All of psworker after its arguments were read: an enum cnn_exit. */
-int cnn_worker_run(const struct cnn_worker_args *args);
 
 /* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);

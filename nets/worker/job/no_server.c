@@ -1,4 +1,4 @@
-#include "nets/worker/no_server.h"
+#include "nets/worker/job/no_server.h"
 
 #include <errno.h>
 #include <math.h>

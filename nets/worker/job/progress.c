@@ -1,4 +1,4 @@
-#include "nets/worker/progress.h"
+#include "nets/worker/job/progress.h"
 
 #include <inttypes.h>
 #include <math.h>

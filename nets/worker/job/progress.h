@@ -1,7 +1,7 @@
 /* progress.h: how far training is, as one redrawn line on a terminal, a line every few seconds elsewhere, or
  * JSON lines. */
-#ifndef CNN_WORKER_PROGRESS_H
-#define CNN_WORKER_PROGRESS_H
+#ifndef CNN_WORKER_JOB_PROGRESS_H
+#define CNN_WORKER_JOB_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "nets/worker/worker.h"
+#include "nets/worker/job/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +9,7 @@
 
 #include "nets/machine.h"
 #include "nets/training/rates.h"
-#include "nets/worker/no_server.h"
-#include "nets/worker/predict.h"
+#include "nets/worker/job/no_server.h"
 #include "proto/log.h"
 
 static void log_sentence(void *arg, const char *sentence)
@@ -320,22 +319,4 @@ void cnn_job_close(struct cnn_job *job)
     free(job->rates);
     cnn_freeze_finish(&job->freeze);
     cnn_data_close(job->data);
-}
-
-int cnn_worker_run(const struct cnn_worker_args *args)
-{
-    struct cnn_stop stop;
-    struct cnn_job job;
-    bool drained = false;
-    int rc = cnn_stop_init(&stop);
-    if (rc != 0) {
-        ps_log(PS_LOG_ERROR, "start.failed", "cannot make the signal thread");
-        return CNN_EXIT_INTERNAL;
-    }
-    rc = cnn_job_open(&job, args, &stop, &drained);
-    if (rc == CNN_EXIT_OK && !job.stopped)
-        rc = (args->predict ? cnn_predict : args->evaluate ? cnn_evaluate : cnn_train)(&job, drained);
-    cnn_job_close(&job);
-    cnn_stop_finish(&stop);
-    return rc;
 }

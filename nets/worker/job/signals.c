@@ -1,4 +1,4 @@
-#include "nets/worker/signals.h"
+#include "nets/worker/job/signals.h"
 
 #include <errno.h>
 #include <unistd.h>

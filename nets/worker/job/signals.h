@@ -2,8 +2,8 @@
  *
  * A thread of its own takes the signals (no handler, no global): the first one asks for a clean stop, a
  * second one ends the process at once, even when another thread waits for the server. */
-#ifndef CNN_WORKER_SIGNALS_H
-#define CNN_WORKER_SIGNALS_H
+#ifndef CNN_WORKER_JOB_SIGNALS_H
+#define CNN_WORKER_JOB_SIGNALS_H
 
 #include <pthread.h>
 #include <signal.h>

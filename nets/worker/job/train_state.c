@@ -1,4 +1,4 @@
-#include "nets/worker/train_state.h"
+#include "nets/worker/job/train_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nets/worker/worker.h"
+#include "nets/worker/job/job.h"
 #include "proto/log.h"
 
 enum { N_FIELDS = 7 };

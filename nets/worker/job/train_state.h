@@ -1,7 +1,7 @@
 /* train_state.h: how far a worker's training is: its own part of the state file beside what the client
  * library keeps. */
-#ifndef CNN_WORKER_TRAIN_STATE_H
-#define CNN_WORKER_TRAIN_STATE_H
+#ifndef CNN_WORKER_JOB_TRAIN_STATE_H
+#define CNN_WORKER_JOB_TRAIN_STATE_H
 
 #include <stdbool.h>
 
