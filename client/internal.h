@@ -37,7 +37,7 @@ struct psc {
     bool begun;             /* psc_begin has succeeded */
     bool pulled;            /* something other than its own steps has moved x since this was cleared */
 
-    struct ps_buffer buffers[PS_MAX_BUFFERS];    /* worker/memory.h; base NULL: free */
+    struct ps_buffer buffers[PS_MAX_BUFFERS];    /* worker/memory.c; base NULL: free */
     struct psc_memory *memories[PS_MAX_BUFFERS]; /* owners that free them instead of psc_close; NULL: none */
     struct psc_team *team;                       /* NULL: the caller's thread makes passes alone */
     const struct ps_vec *vec;

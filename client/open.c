@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "client/internal.h"
-#include "client/worker/memory.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
 void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size)
 {
@@ -195,8 +194,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     c->session.wake_fd = c->session.command_fd = -1;
     c->session.owner = getpid();
     c->session.opt = &c->opt;
-    if (getrandom(&c->session.token, sizeof c->session.token, GRND_NONBLOCK) < 0 || c->session.token == 0)
-        c->session.token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
+    c->session.token = ps_random_u64();
     psc_retry_init(&c->transfer_state.links.retry, c->session.token);
     c->vec = ps_vec_best();
     c->group.size = 1;

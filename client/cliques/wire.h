@@ -69,7 +69,7 @@ void psc_head_pack(const struct psc_head *h, unsigned char *bytes);
 /* -EPROTO: no head of this version, or fields outside of what they may be. */
 int psc_head_parse(struct psc_head *h, const unsigned char *bytes, struct ps_error *err);
 
-/* Makes a sentence of a peer's PSC_NEWS_BYTES: terminated, without control characters. */
+/* Makes a sentence of a peer's PSC_NEWS_BYTES: terminated, and cleaned by ps_text_copy. */
 void psc_news_clean(const unsigned char *bytes, struct ps_error *out);
 
 #endif

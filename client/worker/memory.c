@@ -1,6 +1,5 @@
 /* Vectors that lie where a server on this machine can reach them. */
 #include "client/internal.h"
-#include "client/worker/memory.h"
 #include "client/worker/worker.h"
 
 #include <limits.h>

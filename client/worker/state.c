@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/worker/memory.h"
 #include "proto/clock.h"
 
 /* Kept until the handle is closed: hubs know it. */

@@ -30,6 +30,9 @@ enum psc_vector {
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
 
+/* psc.buffers: the first holds the library's own x, if it keeps one; those of psc_alloc follow. */
+enum { PSC_BUFFER_OWN = 0 };
+
 /* The exchange that a step starts for the next one (parameters.overlap). */
 struct psc_prefetch {
     uint64_t ticket; /* while started */
@@ -107,6 +110,9 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                     size_t n_samples);
 /* Lets it travel until the next step. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
+
+/* memory.c. Frees the vectors and buffers that nobody else owns. */
+void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */
 bool psc_gradient_needs_room(const struct psc *c);

@@ -46,4 +46,7 @@ const struct ps_codec *ps_codec_named(const char *name);
 /* All of them, raw first; *n of them. */
 const struct ps_codec *const *ps_codec_rows(size_t *n);
 
+/* The rows. */
+extern const struct ps_codec ps_codec_raw, ps_codec_fp16, ps_codec_bf16, ps_codec_trunc16, ps_codec_int8;
+
 #endif

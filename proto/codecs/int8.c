@@ -1,7 +1,6 @@
 /* Blocks of 1,024 values with one scale each: steps of 1/127 of the block's largest value, to the nearest. */
-#include "proto/codecs/int8.h"
 
-#include "proto/codecs/codecs.h"
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 static size_t payload_bytes(size_t n)

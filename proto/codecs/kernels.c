@@ -3,7 +3,6 @@
 #include "proto/codecs/kernels.h"
 
 #include "proto/codecs/bits.h"
-#include "proto/codecs/int8.h"
 
 static void add_raw(float *restrict x, const void *restrict payload, size_t n)
 {

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "proto/codecs/codecs.h"
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 /* Little-endian float32, as both ends hold them: nothing to do. */

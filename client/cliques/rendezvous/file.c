@@ -18,6 +18,7 @@
 #include "client/cliques/rendezvous/leader.h"
 #include "client/cliques/socket.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
 static const double nap_s = 0.02; /* before the file is read again */
 static const double look_s = 0.2; /* between two looks at the file while somebody is to answer */
@@ -209,7 +210,7 @@ static int try_once(struct post *p, struct ps_error *err)
 
 static int meet(struct psc_meeting *m, struct ps_error *err)
 {
-    struct post p = {.m = m, .nonce = psc_draw()};
+    struct post p = {.m = m, .nonce = ps_random_u64()};
     int rc;
     if (strlen(m->place) > MAX_PATH)
         return ps_fail(err, -EINVAL, "rendezvous file:%.60s... is longer than %d bytes", m->place, MAX_PATH);

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/cliques/rendezvous/pending_peers.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
 static const double look_s = 0.2;  /* between two looks at the guests and at whether it still leads */
 static const double grace_s = 1.0; /* for the others to come and hear it, once members disagree */
@@ -26,15 +26,6 @@ struct leader {
     struct ps_error verdict; /* "": none so far */
     struct psc_pending_peers pending;
 };
-
-uint64_t psc_draw(void)
-{
-    uint64_t draw = 0;
-    while (draw == 0)
-        if (getrandom(&draw, sizeof draw, 0) != sizeof draw)
-            draw = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9);
-    return draw;
-}
 
 void psc_hello_fill(struct psc_hello *h, uint8_t kind, const struct psc_meeting *m)
 {
@@ -158,7 +149,7 @@ static void welcome_all(struct leader *l, const uint32_t *by_rank)
 {
     struct psc_meeting *m = l->m;
     unsigned char bytes[PSC_REPLY_BYTES];
-    uint64_t job = psc_draw();
+    uint64_t job = ps_random_u64();
     for (uint32_t r = 0; r < m->members; r++) {
         struct guest *g = &l->guests[by_rank[r]];
         struct psc_reply reply = {.kind = PSC_REPLY_WELCOME, .rank = (int32_t)r, .job = job};

@@ -15,7 +15,5 @@ int psc_meeting_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(
 /* Fills the rest of a hello from the meeting. */
 void psc_hello_fill(struct psc_hello *h, uint8_t kind, const struct psc_meeting *m);
 
-/* A random number but 0. */
-uint64_t psc_draw(void);
 
 #endif

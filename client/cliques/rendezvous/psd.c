@@ -11,6 +11,7 @@
 #include "client/cliques/socket.h"
 #include "client/psclient.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
 
@@ -166,8 +167,8 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
     static const struct psc_proof none = {.server_key = ""};
     struct call c = {.m = m,
                      .proof = m->proof != NULL ? m->proof : &none,
-                     .token = psc_draw(),
-                     .nonce = psc_draw(),
+                     .token = ps_random_u64(),
+                     .nonce = ps_random_u64(),
                      .context = zmq_ctx_new()};
     int rc;
 

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "proto/transports/rdma/rdma.h"
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 static int hub_create(uint32_t io_threads, struct ps_hub **out)
 {

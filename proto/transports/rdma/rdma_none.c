@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/transports/rdma/wire.h"
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 #define HOW "this program was built without RDMA: install libibverbs-dev and librdmacm-dev and build it again"
 

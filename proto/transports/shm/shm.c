@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 _Static_assert(sizeof(struct ps_shm_held) <= sizeof(((struct ps_message *)0)->storage),
                "a message's storage holds what is known of it");

@@ -13,7 +13,6 @@
 
 #include "client/psclient.h"
 #include "client/internal.h"
-#include "client/worker/memory.h"
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
 #include "proto/unix_socket.h"
