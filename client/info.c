@@ -1,4 +1,4 @@
-/* What a handle can be asked. */
+/* psc_info and the other getters. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ uint64_t psc_clock(const struct psc *c)
     return c->worker.clock;
 }
 
-/* With the lock held: the transport that data takes, or will unless a better one can be had. */
+/* With the lock held: the transport in use, or, before the first link, the one that always works. */
 static const char *transport_of(const struct psc *c)
 {
     const struct psc_welcome *r = &c->session.shared.welcome;
@@ -90,7 +90,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
         pthread_mutex_unlock(&open->session.shared.lock);
     }
     if (c->local)
-        full.center_version = c->worker.clock; /* x is all there is, and a step is what moves it */
+        full.center_version = c->worker.clock; /* without a server, only steps move x */
     full.n_floats = c->shard.n_floats;
     full.exchange_seconds = c->worker.exchange_s;
     full.update_seconds = c->worker.update_s;

@@ -1,4 +1,4 @@
-/* A step of a clique whose members share x: the leader makes it, the others follow. */
+/* A step of a clique whose members share x: the leader makes it, and the others follow. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static int broadcast(struct psc *c, float *v)
     return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* What the orders say that follows them. */
+/* Receives the vectors that the leader's message announces. */
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
     int rc = psc_leader_message_give(c, o);
@@ -49,7 +49,7 @@ static int lead(struct psc *c, float *x, int gathered)
     return given == PSC_OK ? rc : given;
 }
 
-/* The other method: what the leader's vectors have become comes from it. */
+/* Changes to the leader's new method; the leader sends its vectors. */
 static int take_method(struct psc *c)
 {
     struct psc_welcome welcome;
@@ -76,14 +76,15 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
     return rc;
 }
 
-/* The same steps as the leader's from the same mean give the same bits. Where its method has changed, its own
- * vectors come instead. */
+/* From the same mean the same steps as the leader's give the same bits. After a change of method the leader
+ * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
     int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
-        c->worker.restart = c->worker.restart || rc == PSC_EVALUE; /* from wherever the caller goes on */
+        /* Restart from where the caller continues. */
+        c->worker.restart = c->worker.restart || rc == PSC_EVALUE;
         return rc;
     }
     psc_refresh(c);
@@ -112,7 +113,7 @@ int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples)
     return p->follows ? follow(c, x, rc) : lead(c, x, rc);
 }
 
-/* Where the members move x among themselves the center is at hand; else the leader asks for it. */
+/* Where the members share x every member has the center; else the leader pulls it. */
 int psc_group_pull(struct psc *c, float *x)
 {
     struct psc_leader_message o;

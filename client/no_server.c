@@ -1,5 +1,5 @@
-/* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. What Welcome would
- * have said comes from the options; everything else is as with a server, but for what travels. */
+/* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. The options take the
+ * place of Welcome; apart from transfers everything is as with a server. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -87,7 +87,7 @@ static struct ps_schedule schedule_of(const struct psc_local *l)
     return s;
 }
 
-/* On a plateau the server drops the rate. */
+/* The schedule `plateau` needs a server, which lowers the rate. */
 static int check_schedule(struct psc *c, const struct psc_local *l)
 {
     int kind = l->schedule != NULL ? ps_schedule_parse(l->schedule) : -EINVAL;
@@ -155,7 +155,7 @@ static struct psc_welcome road_of(const struct psc_local *l, const struct ps_met
     return welcome;
 }
 
-/* Of what would be too long to tell: FNV-1a over cosine's and multi-step's numbers. */
+/* FNV-1a over the numbers of cosine and multi-step, which are too many to list. */
 static uint32_t digest_of(const struct psc_local *l)
 {
     uint64_t numbers[PSC_MAX_MILESTONES + 2] = {l->total_steps};
@@ -169,7 +169,7 @@ static uint32_t digest_of(const struct psc_local *l)
     return hash;
 }
 
-/* Everything that members must have in common, in one line. */
+/* What all members must have in common, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
     snprintf(text, size,

@@ -41,17 +41,17 @@ static char *default_name(void)
 
 enum { SHOWN_BYTES = 256 };
 
-/* Of a text that the server shows, no more than travels: a Hello is a small message. */
+/* Cuts a text for the server's pages to what fits into a Hello, which is a small message. */
 static char *shown_copy(const char *text)
 {
     return strndup(text != NULL ? text : "", SHOWN_BYTES);
 }
 
-/* struct psc_tensor as its first version had it; and as any may have it. */
+/* Size of struct psc_tensor in its first version, and the largest that is accepted. */
 enum { FIRST_TENSOR_BYTES = 96, MAX_TENSOR_BYTES = 4096 };
 _Static_assert(sizeof(struct psc_tensor) >= FIRST_TENSOR_BYTES, "public structs only grow");
 
-/* rdma is one, also where the library was built without it: then no server's is of use. */
+/* rdma is accepted even if the library was built without it: then no server's offer matches. */
 static bool is_transport(const char *name)
 {
     static const char *const names[] = {"tcp", "ipc", "shm", "rdma"};
@@ -61,7 +61,7 @@ static bool is_transport(const char *name)
     return false;
 }
 
-/* Copies what the caller's version of the struct has. */
+/* Copies the members that the caller's version of the struct has. */
 static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out,
                         struct psc_clique **clique_out)
 {
@@ -150,7 +150,8 @@ static bool is_begun(const struct psc_shared *s)
     return s->begun;
 }
 
-/* Waits until `done` or the session has ended; the service thread bounds the wait by the server's silence. */
+/* Waits until `done` or the end of the session. The service thread ends the session when the server is silent
+ * for too long. */
 static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
 {
     struct psc_shared *s = &c->session.shared;
@@ -170,7 +171,7 @@ static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
     return result;
 }
 
-/* Of a clique, its leader alone. */
+/* In a clique only the leader joins. */
 static int join_server(struct psc *c)
 {
     psc_group_busy(c);
@@ -207,7 +208,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     return psc_group_share_welcome(c, c->group.follows ? PSC_OK : join_server(c));
 }
 
-/* Tensors lie as far apart as the caller's version has them. */
+/* The array's stride is the size of the caller's version of the struct. */
 static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, struct ps_tensor *out)
 {
     struct psc_tensor t = {.name = NULL};
@@ -259,7 +260,7 @@ static int start_team(struct psc *c)
                              strerror(-rc));
 }
 
-/* The transport, the optimizer's state: the exchange itself asks for no memory. */
+/* Allocates what transfers and steps need, so that they allocate nothing. */
 static int set_up_lanes(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -276,7 +277,7 @@ static int set_up_lanes(struct psc *c)
     return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
 
-/* What the caller may want to know of the method, once. */
+/* Tells the caller once what is unusual about the method. */
 static void tell_of_method(struct psc *c)
 {
     bool decays = false;
@@ -315,7 +316,7 @@ static int check_offer(struct psc *c, const float *x)
                : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
 }
 
-/* Says Begin and waits for Begun. */
+/* Sends Begin and waits for Begun. */
 static int say_begin(struct psc *c)
 {
     struct psc_shared *s = &c->session.shared;
@@ -327,7 +328,7 @@ static int say_begin(struct psc *c)
     return wait_until(c, is_begun);
 }
 
-/* The first worker's x becomes the center, and the center everybody else's x. */
+/* The first worker's x becomes the center, from which all others start. */
 static int trade_start(struct psc *c, float *x, bool offer)
 {
     struct psc_transfer give = {.kind = PS_FRAME_OFFER, .send = x};
@@ -335,7 +336,7 @@ static int trade_start(struct psc *c, float *x, bool offer)
     return psc_move(c, offer ? &give : &take);
 }
 
-/* What the session, or the options, say of transport and method. *offer: the server asks for our x. */
+/* Takes transports and method from Welcome, or from the options. *offer: the server asks for our x. */
 static void take_welcome(struct psc *c, bool *offer)
 {
     struct psc_shared *s = &c->session.shared;
@@ -349,7 +350,7 @@ static void take_welcome(struct psc *c, bool *offer)
     psc_take_method(c, &ts->welcome);
 }
 
-/* With a session; x is where it says to start. */
+/* Joins through a session; x becomes the start point. */
 static int join(struct psc *c, float *x)
 {
     bool offer;
@@ -365,7 +366,7 @@ static int join(struct psc *c, float *x)
     return rc;
 }
 
-/* Without one: a method without a server, or a member that follows its leader. */
+/* Joins without a session: a method without a server, or a member that follows its leader. */
 static int join_alone(struct psc *c)
 {
     bool offer;
@@ -390,7 +391,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if ((rc = take_manifest(c, tensors, n_tensors)) == PSC_OK)
         rc = check_offer(c, x);
     if ((rc = psc_group_agree_on_model(c, rc)) != PSC_OK) {
-        ps_manifest_destroy(c->manifest); /* nothing was sent: the caller may put it right */
+        /* Nothing was sent: the caller may correct the model and call again. */
+        ps_manifest_destroy(c->manifest);
         c->manifest = NULL;
         return rc;
     }

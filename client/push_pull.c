@@ -1,4 +1,4 @@
-/* Moving values by hand: init, pull, pull_average, push, pushpull and exchange, and their _start. */
+/* The explicit calls: init, pull, pull_average, push, pushpull and exchange, and their _start variants. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct value_call {
     float *answer;     /* NULL: nothing */
     size_t n_samples;
     uint16_t flags; /* of the frames */
-    bool for_all;   /* the members of a clique, by their leader */
+    bool for_all;   /* in a clique the leader pulls for all */
 };
 
 /* Both may be missing. */
@@ -24,7 +24,7 @@ static bool overlap(const float *send, const float *answer, size_t n)
     return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
 }
 
-/* Whether the job has an average, as the server last said. */
+/* Whether the job keeps an average, by the last Welcome. */
 static int check_average(struct psc *c, const char *call)
 {
     char averaging[sizeof c->session.shared.welcome.averaging];
@@ -59,7 +59,7 @@ static int find_tensor(struct psc *c, const struct value_call *h, const struct p
     return PSC_OK;
 }
 
-/* The transfer that the call asks for. */
+/* Builds the transfer of the call. */
 static int make(struct psc *c, const struct value_call *h, struct psc_transfer *out)
 {
     const struct ps_tensor *t;
@@ -99,8 +99,8 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     return PSC_OK;
 }
 
-/* The server has another method. A message that means the same there goes on; any other one is refused once,
- * so that the caller knows, and later calls are taken as made for the new method. */
+/* The server has changed its method. A message that means the same under the new one is sent. Any other is
+ * refused once, so that the caller notices; later calls count as made for the new method. */
 static int follow_method(struct psc *c, const struct value_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
@@ -174,7 +174,7 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : move_now(c, &h);
 }
 
-/* The worker's own, which no transport leads to. */
+/* The worker's own average, of a method without a server. */
 static int copy_average(struct psc *c, const struct value_call *h)
 {
     const struct ps_tensor *t;

@@ -1,5 +1,6 @@
-/* What a client reports of itself, and an observer of the center. An evaluation may offer the vector that was
- * scored: the server, which has none like it any more, says whether it is the best yet, and has it then. */
+/* psc_report: a client's own metrics, or an observer's evaluation of the center. An evaluation may offer the
+ * vector that was scored. The server, which no longer has that vector, answers whether it is the best so far,
+ * and receives it then. */
 #include <math.h>
 
 #include "client/internal.h"
@@ -12,7 +13,7 @@ static bool is_evaluation(const struct psc *c, const struct psc_metrics *m)
     return c->opt.kind == PSC_OBSERVER && c->begun && isfinite(m->test_loss) && isfinite(m->test_accuracy);
 }
 
-/* Hands it to the service thread. Returns the number by which the vector is offered; 0: it is not. */
+/* Passes the report to the service thread. Returns the number of the offer; 0: no vector is offered. */
 static uint64_t say(struct psc *c, const struct psc_metrics *m)
 {
     struct psc_shared *s = &c->session.shared;
@@ -27,8 +28,8 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
     return offer;
 }
 
-/* Until the server has answered the offer, the session has ended, or timeout_ms is over. What was said may be
- * lost, and is said again. Whether it wants the vector. */
+/* Waits until the server has answered the offer, the session has ended, or timeout_ms has passed, and repeats
+ * reports that were lost. Returns whether the server wants the vector. */
 static bool is_wanted(struct psc *c, uint64_t offer)
 {
     struct psc_shared *s = &c->session.shared;
@@ -50,11 +51,11 @@ static int give(struct psc *c, const float *vector)
     struct psc_transfer t = {
         .kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->worker.clock};
     int rc = psc_move(c, &t);
-    return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method changes: it is not kept */
+    return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method has changed: the vector is not stored */
 }
 
-/* The server hears an evaluation from observers that have begun, and from nobody else. Zeros are what a
- * worker leaves in a struct that it fills by name: they become NaN. */
+/* The server accepts evaluations only from observers that have begun. A worker that fills the struct by name
+ * leaves zeros: they become NaN. */
 static int check_evaluation(struct psc *c, struct psc_metrics *m)
 {
     bool says = !isnan(m->test_loss) || !isnan(m->test_accuracy);

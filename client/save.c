@@ -49,7 +49,7 @@ static int write_checksum(struct writer *w)
     return write_all(w, bytes, sizeof bytes);
 }
 
-/* The rename is there to stay when the directory is on disk. */
+/* Only after fsync of the directory does the rename survive a crash. */
 static int sync_directory(const char *path)
 {
     char directory[PATH_MAX];
@@ -62,16 +62,16 @@ static int sync_directory(const char *path)
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int rc = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: this file system has no such thing */
+    int rc = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not support it */
     close(fd);
     return rc;
 }
 
-/* The caller's, and those that the library keeps. */
+/* The caller's vector and those that the library keeps. */
 enum { N_VECTORS = 1 + PSC_N_SAVED };
 _Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag for each vector");
 
-/* What there is to save, in the order of the file. */
+/* The parts of the state, in the order of the file. */
 struct contents {
     unsigned char head[PSC_STATE_HEAD_BYTES];
     const float *vectors[N_VECTORS]; /* NULL: not there */
@@ -91,7 +91,7 @@ static int write_contents(struct writer *w, const struct contents *s)
     return rc == 0 ? write_checksum(w) : rc;
 }
 
-/* Under another name first: whatever happens, a whole file is there. 0 or -errno. */
+/* Written under another name and renamed, so that a whole file exists at any time. 0 or -errno. */
 static int write_file(const char *path, const struct contents *s)
 {
     struct writer w = {.hash = XXH3_createState()};
@@ -145,12 +145,12 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     return PSC_OK;
 }
 
-/* The exchange that the last step started belongs to the state: it is waited for. */
+/* The exchange that the last step started is part of the state: waits for it. */
 static bool has_landed(struct psc *c)
 {
     const struct psc_prefetch *a = &c->worker.prefetch;
     if (c->rule->gather != NULL)
-        c->rule->gather(c); /* what is not finite is not the state's */
+        c->rule->gather(c); /* a vector that is not finite is not saved */
     if (!a->started)
         return a->landed;
     psc_async_await(c, a->ticket);
@@ -159,7 +159,7 @@ static bool has_landed(struct psc *c)
     return a->outcome.rc == PSC_OK && !a->unwanted;
 }
 
-/* Whether the vector says something that the next step reads. */
+/* Whether the next step reads the vector. */
 static bool is_in_force(const struct psc *c, int k, bool landed)
 {
     if (c->worker.vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
@@ -233,8 +233,8 @@ static int read_all(int fd, void *bytes, size_t len_bytes)
     return 0;
 }
 
-/* Those that the method keeps and no others, but for x and v, which a worker has from its first step on, and
- * what travelled. */
+/* Checks that the file has the vectors that the method keeps and no others. Exceptions: x and v, which a
+ * worker has from its first step on, and a prefetched answer. */
 static int check_vectors(struct psc *c, const char *path, uint32_t flags)
 {
     const unsigned kept = psc_vectors_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
@@ -253,7 +253,7 @@ static uint32_t fragments_of(const struct psc_state_head *h)
     return h->fragments > 1 ? h->fragments : 1;
 }
 
-/* Whether the state can be this handle's. */
+/* Checks that the state fits this handle. */
 static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
 {
     if (h->manifest_hash != c->manifest->hash || h->n_floats != c->shard.n_floats)
@@ -283,7 +283,7 @@ static int fail_read(struct psc *c, const char *call, const char *path, int err)
                    err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
 }
 
-/* Opens the file and reads its head. *fd: to be closed; -1 on failure. */
+/* Opens the file and reads its head. *fd: to be closed by the caller; -1 on failure. */
 static int open_file(struct psc *c, const char *call, const char *path, int *fd, size_t *file_bytes,
                      unsigned char head[PSC_STATE_HEAD_BYTES], struct psc_state_head *h)
 {
@@ -314,7 +314,7 @@ out:
     return rc;
 }
 
-/* Reads and checks the whole file. *bytes: to be freed. */
+/* Reads and checks the whole file. *bytes: to be freed by the caller. */
 static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigned char **bytes,
                      struct psc_state_head *h, struct psc_state_parts *parts)
 {
@@ -359,8 +359,8 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
-/* Where the worker stood in its period. Among members it joins as one who is new, and begins with the first
- * fragment; what the others have to send is still in x - start. */
+/* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
+ * the first fragment; what it has not sent of the others is still in x - start. */
 static void take_tempo(struct psc *c, const struct psc_state_head *h)
 {
     uint32_t n = psc_pacing_fragments(c);
@@ -383,7 +383,7 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     c->worker.caller_x = x;
     c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* the job may feed errors back no more */
+        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
             memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
     c->worker.prefetch.landed = h->flags & PSC_STATE_LANDED;
     c->worker.prefetch.outcome.rate = h->rate;
@@ -407,7 +407,7 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         return ps_fail(&c->error, PSC_EINVAL, "psc_load: it comes before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
-    /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
+    /* malloc's alignment and the length of the head leave every vector aligned for floats. */
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
         vectors[1 + k] = (const void *)p.vectors[k];

@@ -1,4 +1,4 @@
-/* What the method asks of a worker: the order inside psc_step. */
+/* psc_step: the order of the worker's own step and of exchanges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "client/worker/worker.h"
 #include "proto/model/fragment.h"
 
-/* NULL: none has a rate of its own. */
+/* NULL: no tensor has a rate of its own */
 static const struct ps_tensor *first_with_rate(const struct ps_manifest *m)
 {
     for (size_t i = 0; i < m->n_tensors; i++)
@@ -15,7 +15,7 @@ static const struct ps_tensor *first_with_rate(const struct ps_manifest *m)
     return NULL;
 }
 
-/* What is not in a message, such as frozen values, stays 0. */
+/* Values that are not part of a message, such as frozen ones, stay 0. */
 int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
@@ -60,7 +60,7 @@ void psc_take_back(struct psc *c)
     c->worker.prefetch.unwanted = true; /* nothing has landed */
 }
 
-/* A vector that was not finite was not sent: the exchange is then still due, and says so itself. */
+/* A vector that was not finite was not sent: the exchange is still due, and will report it. */
 int psc_finish_overlapped(struct psc *c)
 {
     struct psc_prefetch *a = &c->worker.prefetch;
@@ -79,7 +79,7 @@ int psc_finish_overlapped(struct psc *c)
     return a->outcome.rc;
 }
 
-/* A draining server waits for what is open: nothing stays behind. */
+/* A draining server waits for exchanges in progress: none may remain. */
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
@@ -94,9 +94,9 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc == PSC_OK ? c->rule->step(c, x, g, n_samples) : rc;
 }
 
-/* The method may change before the step, and in it, when its exchange has not landed: then the step is made
- * again under the other one, from the same x and g; or, where it was the worker's own, x has it already and
- * it is owed. */
+/* The method may change before the step, or during it, if the exchange has not landed. Then the step is made
+ * again under the new method from the same x and g. If the worker's own step was made already, x includes it,
+ * and only sending remains. */
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_finish_overlapped(c);
@@ -126,9 +126,8 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
     uint64_t save_version = c->worker.save_version;
     bool draining = psc_refresh(c);
     if (psc_has_prefetch(c))
-        c->worker.save_version =
-            save_version;    /* what the next step's exchange may have brought already is told by it */
-    if (c->rule->collective) /* all members stop at the same step */
+        c->worker.save_version = save_version; /* a prefetched exchange may already have told */
+    if (c->rule->collective)                   /* all members stop after the same step */
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     return draining ? finish_drained(c, x) : PSC_OK;
 }

@@ -12,7 +12,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as 
 
 static const unsigned char magic[4] = {'p', 's', 'd', 'R'};
 
-/* Walks over the bytes, to write or to read the fields in the order in which they lie. */
+/* Writes or reads the fields of a message in their order. */
 struct cursor {
     unsigned char *to;
     const unsigned char *from;
@@ -70,7 +70,7 @@ static bool is_zero(const unsigned char *from, const unsigned char *end)
     return true;
 }
 
-/* Printable, ended by a zero, nothing behind it. */
+/* Whether the text is printable, terminated, and followed by zeros only. */
 static bool is_text(const char *text, size_t size)
 {
     size_t len = strnlen(text, size);

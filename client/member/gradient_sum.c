@@ -26,7 +26,7 @@ static void put(struct psc *c, const struct ps_segment *s, float *sum, const flo
         c->vec->copy(sum + at, (c->rule->collective ? psc_gradient_to_step(c, s, g) : g) + at, n);
 }
 
-/* What the leader has heard from the server since the last sum. */
+/* Adds what the leader has heard from the server since the last sum. */
 static void fill_words(struct psc *c, size_t n_samples)
 {
     struct psc_group *p = &c->group;

@@ -47,7 +47,7 @@ int psc_leader_message_give_road(struct psc *c)
     pthread_mutex_lock(&c->session.shared.lock);
     welcome = c->session.shared.welcome;
     pthread_mutex_unlock(&c->session.shared.lock);
-    /* Ways and pass are the leader's own, and addresses mean nothing elsewhere. */
+    /* Transport offers and pass are the leader's own: its addresses mean nothing to other members. */
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;
     welcome.pass = (struct ps_pass){0};
@@ -74,14 +74,14 @@ int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
     return o->rc;
 }
 
-/* A member counts as joined from then on. */
+/* From here on a member counts as joined. */
 int psc_leader_message_take_road(struct psc *c)
 {
     struct psc_welcome welcome;
     int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     if (rc != PSC_OK)
         return fail(c, rc);
-    welcome.message = welcome.answer = ps_codec_find(0); /* this one exchanges nothing */
+    welcome.message = welcome.answer = ps_codec_find(0); /* this member exchanges nothing */
     welcome.error_feedback = false;
     pthread_mutex_lock(&c->session.shared.lock);
     c->session.shared.welcome = welcome;

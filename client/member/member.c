@@ -17,7 +17,7 @@ static int fail(struct psc *c, int rc)
     return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* What members must have in common, as the error names it. */
+/* A fact on which the members must agree, as the error names it. */
 struct fact {
     char name[24], value[168];
 };
@@ -34,8 +34,8 @@ static int compare(struct psc *c, const struct fact *mine, const struct fact *th
     return PSC_OK;
 }
 
-/* Everyone's facts in turn, so that each member can name another side. A rank 0 that differs from one member
- * differs from itself in the eyes of nobody: it is told by that member's turn. */
+/* Each member broadcasts its facts in turn, so that every member can name another side: rank 0, too, learns
+ * from a member that differs. */
 static int agree(struct psc *c, const struct fact *facts, size_t n)
 {
     struct fact theirs[MAX_FACTS];
@@ -59,7 +59,7 @@ static void *keep(void *arg)
     while (!k->stop) {
         ps_cond_wait_until(&k->changed, &k->lock, ps_ns_after(PATIENCE_S));
         if (!k->stop && k->busy && ps_now_s() - k->busy_since_s > PATIENCE_S)
-            psc_leader_message_wait(c); /* a failure is met again by the caller's thread */
+            psc_leader_message_wait(c); /* the caller's thread will see the failure, too */
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
@@ -169,7 +169,7 @@ int psc_group_share_welcome(struct psc *c, int rc)
     return got == PSC_OK ? rc : got;
 }
 
-/* With a first sum, of nothing: a clique that lacks the codec says so before training. */
+/* The first sum, of no values, shows before training whether every member has the codec. */
 int psc_group_share_x(struct psc *c, float *x)
 {
     if (c->group.size == 1)

@@ -1,5 +1,5 @@
-/* Copies of the center for a server that only keeps it, where the workers are one clique. They travel while
- * the members go on. */
+/* Sends copies of the center to a server that only stores them, where the workers are one clique. The members
+ * continue meanwhile. */
 #include <string.h>
 
 #include "client/internal.h"
@@ -9,7 +9,7 @@ static bool has_server(const struct psc *c)
     return c->group.rank == 0 && !c->local;
 }
 
-/* How the copy before ended. A center that is not finite stays where it is: the next sum tells of it. */
+/* Reads how the copy before ended. A center that is not finite is not sent: the next sum reports it. */
 static int finish_previous(struct psc *c)
 {
     struct psc_group *p = &c->group;

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* At the tensor's own rate. */
+/* With the tensor's own learning rate. */
 static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
 {
     struct psc_admm own = c->admm;
@@ -29,7 +29,7 @@ static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
     return own;
 }
 
-/* Buffers travel by their values. Frozen ones are not sent. */
+/* Buffers are sent as values. Frozen values are not sent. */
 static void make_message(struct psc *c, const float *x)
 {
     const struct psc_admm *a = &c->admm;
@@ -64,8 +64,8 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     }
 }
 
-/* The center is the mean of all workers' x - lambda. A worker that starts over from it leaves its own share
- * as it was, or the center would stay off by the difference for good. */
+/* The center is the mean of all workers' x - lambda. A worker that restarts from the center keeps x - lambda,
+ * its own share, as it was: otherwise the center would stay off by the difference. */
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA] + r.begin;

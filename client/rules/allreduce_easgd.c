@@ -37,7 +37,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (c->worker.clock % c->worker.hyper.period == 0)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->worker.restart = true; /* diverged: from wherever the caller goes on */
+        c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);

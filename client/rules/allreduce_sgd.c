@@ -10,7 +10,7 @@
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-/* Of the sum that travels: from then on it is c->ahead's, like what an exchange brings. */
+/* Takes over the finished sum, as other rules take over a prefetched answer. */
 static int gather(struct psc *c)
 {
     if (!c->group.pending)
@@ -38,7 +38,7 @@ static bool is_pipelined(const struct psc *c)
     return c->worker.hyper.pipeline > 1 && c->worker.clock >= c->worker.hyper.pipeline_warmup;
 }
 
-/* Weight decay is that of the point where g was taken: before the step that is still to be made. */
+/* Weight decay uses the point where g was taken, before the step that is still to be made. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = gather(c);

@@ -13,7 +13,7 @@
 #include "proto/model/fragment.h"
 #include "proto/clock.h"
 
-/* What the exchange covers that is due. */
+/* The range of the exchange that is due. */
 static struct ps_range part_of(const struct psc *c)
 {
     uint32_t n = psc_pacing_fragments(c);
@@ -21,7 +21,7 @@ static struct ps_range part_of(const struct psc *c)
                  : ps_shard_whole(&c->shard);
 }
 
-/* Buffers travel by their values. Frozen ones are not sent. */
+/* Buffers are sent as values. Frozen values are not sent. */
 static void make_message(struct psc *c, const float *x, const float *own, struct ps_range part)
 {
     float *message = c->worker.vectors[PSC_VECTOR_MESSAGE], *start = c->worker.vectors[PSC_VECTOR_START];
@@ -35,7 +35,7 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
     }
 }
 
-/* x <- mix x + (1 - mix) center, by what moves it towards the center. */
+/* x <- mix x + (1 - mix) center, computed as a move towards the center. */
 static void land_mixed(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     uint64_t scope = c->transfer_state.scope.begin;
@@ -52,7 +52,7 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
     }
 }
 
-/* Piece by piece: whatever stays unanswered is still owed. own: from the scope's begin on. */
+/* Applied piece by piece: a piece without an answer stays unsent. own: from the begin of the scope. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     (c->worker.hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
@@ -73,7 +73,7 @@ static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, s
     return rc;
 }
 
-/* From now on x counts from what it is, until the answer says where that was. */
+/* From now on x - start counts from the x that was sent, until the answer arrives. */
 static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own, struct ps_range part)
 {
     float *start = c->worker.vectors[PSC_VECTOR_START];
@@ -92,8 +92,8 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     return PSC_OK;
 }
 
-/* The center has come to where x was when it was sent: x as if it had set out from there, of which mix is not
- * taken. */
+/* The answer is the center at the time when x was sent. x becomes what it would be had it started from there,
+ * mixed by mix. */
 static void rebase(struct psc *c, float *own, float *start, const float *answer, size_t n)
 {
     float taken = (float)(1 - c->worker.hyper.mix);
@@ -106,8 +106,8 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
     c->vec->copy(start, answer, n);
 }
 
-/* x <- answer + (x - start), start <- answer. Buffers, which the caller may keep above some bound, are the
- * answer's. */
+/* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
+ * them above a bound. */
 static void take_over(struct psc *c, float *x)
 {
     float *own = psc_own_x(c, x), *start = c->worker.vectors[PSC_VECTOR_START];
@@ -128,7 +128,7 @@ static void take_over(struct psc *c, float *x)
     psc_own_lookahead(c, x, part);
 }
 
-/* start is what x was when it was sent. */
+/* start is the x that was sent. */
 static void take_back(struct psc *c)
 {
     float *start = c->worker.vectors[PSC_VECTOR_START];
@@ -165,7 +165,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (due)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->worker.restart = true; /* diverged: from wherever the caller goes on */
+        c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK && rc != PSC_ABORTED)
         return rc;
     c->worker.clock++;
@@ -178,7 +178,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-/* What the last answers have not seen, and a message that was on its way. */
+/* The steps that the last answers do not include, and a message that was in flight. */
 static const float *unsent(struct psc *c, float *x)
 {
     if (c->worker.prefetch.lost)

@@ -1,8 +1,9 @@
-/* The elastic worker, Zhang et al. 2015 Algorithms 1-2: every `period` steps x goes to the server and moves
- * towards the center that comes back; then the own step with g, taken at the point before the exchange.
+/* The elastic rule, Zhang et al. 2015 Algorithms 1-2: every `period` steps x is sent to the server and moves
+ * towards the center that is answered; then the worker makes its own step with g, taken at the point before
+ * the exchange.
  *
- * With overlap the exchange of a step starts at the end of the one before: x is the same, and so are the
- * bits. */
+ * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
+ * is the same, bit for bit. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -17,8 +18,8 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
             c->vec->elastic(x + p.range.begin, answer + (p.range.begin - r.begin), rate, p.range.count);
 }
 
-/* The same, but for buffers: the caller changes his while this one travels, and the move is made to what they
- * are then. Until then the center's are kept. */
+/* The same for an overlapped exchange, but for buffers: the caller changes them during the exchange, so the
+ * center's values are kept and applied to the buffers as they are afterwards. */
 static void land_prefetched(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
@@ -31,7 +32,7 @@ static void land_prefetched(struct psc *c, struct ps_range r, const float *answe
     }
 }
 
-/* The exchange that is due, now. */
+/* Makes the exchange that is due. */
 static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
@@ -45,14 +46,14 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
     return rc;
 }
 
-/* Where an exchange made ahead moves what it took. */
+/* The vector that a prefetched exchange is applied to. */
 static float *brought_to(const struct psc *c)
 {
     return c->worker.vectors[PSC_VECTOR_X] != NULL ? c->worker.vectors[PSC_VECTOR_X]
                                                    : c->worker.vectors[PSC_VECTOR_PREFETCHED];
 }
 
-/* The exchange of the next step, which travels while the caller computes. */
+/* Starts the next step's exchange, which runs while the caller computes. */
 static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
 {
     float *own = brought_to(c);
@@ -99,12 +100,12 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     else if (exchange_is_due(c))
         rc = exchange_now(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->worker.restart = true; /* diverged: from wherever the caller goes on */
+        c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);
     c->worker.clock++;
-    /* Whoever is to save now saves what the center knows: the next exchange is not begun yet. */
+    /* If the server has asked to save, the next exchange is not started: the state must match the center. */
     if (c->worker.hyper.overlap && exchange_is_due(c) && !psc_refresh(c) &&
         c->worker.save_version == save_version)
         exchange_ahead(c, x, n_samples);

@@ -1,5 +1,6 @@
-/* The worker that sends g at every step and goes on from the center that comes back. With overlap the answer
- * is adopted by the next step: the gradient after this one is taken at a point that lacks it. */
+/* Rules that take gradients: the worker sends g at every step and continues from the center that is answered.
+ * With overlap the next step applies the answer: the next gradient is taken at a point that does not include
+ * it. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -12,7 +13,7 @@ static void take_over(struct psc *c, float *x)
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
-/* The own step first; then the message, at the rate of the step it belongs to. */
+/* The worker's own step first, then the message, at the rate of the step that it belongs to. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc;
@@ -36,7 +37,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc;
 }
 
-/* The gradient that was on its way: what plain sgd would have made of it. */
+/* The gradient that was in flight, as the addition that plain sgd would have made of it. */
 static const float *unsent(struct psc *c, float *x)
 {
     float *message = c->worker.vectors[PSC_VECTOR_GRADIENT];

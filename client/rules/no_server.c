@@ -1,5 +1,5 @@
-/* The worker without a server: the optimizer's step and nothing else; and z, where the method averages:
- * z <- z + rate (x - z), with x before the update. */
+/* A worker without a server: the optimizer's step, and the average z where the method has one: z <- z + rate
+ * (x - z), with x before the update. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"

@@ -16,7 +16,7 @@ int psc_control_send(void *socket, int what, void *message)
     return ps_control_send(socket, &m.base);
 }
 
-/* Over the nonce, the Hello as it is so far, and the key that the connection is known by. */
+/* The credential covers the nonce, the Hello as built so far, and the key that identifies the connection. */
 static int prove_user(const struct psc_session *session, Ps__Hello *hello, const ProtobufCBinaryData *nonce,
                       struct ps_error *err)
 {
@@ -61,7 +61,7 @@ int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBin
     hello.token = session->token;
     hello.members = session->members;
     pthread_mutex_lock(&s->lock);
-    if (s->begun) { /* what had not begun starts anew */
+    if (s->begun) { /* a session that had not begun starts from nothing */
         hello.incarnation = s->welcome.incarnation;
         hello.client = s->welcome.client;
         hello.manifest_hash = s->manifest->hash;

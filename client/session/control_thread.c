@@ -1,8 +1,8 @@
-/* The service thread: the control socket of one session.
+/* The service thread, which owns the control socket of one session.
  *
- * Finds the server, says Hello, sends heartbeats and what the caller asks for, takes what comes, and when the
- * server has been silent for a while starts over, on a fresh socket, with the same session. Every wait is
- * bounded. */
+ * It finds the server, sends Hello, heartbeats and the messages that the caller asks for, and handles what
+ * arrives. When the server has been silent for a while it opens a new socket and continues the same session.
+ * Every wait has a deadline. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@
 #include "proto/thread.h"
 #include "proto/wire/control.h"
 
-/* A Hello that is not answered is said again on a fresh line: after HELLO_WAIT_MS, then ever later. */
+/* A Hello without an answer is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
+ * intervals. */
 enum {
     HELLO_WAIT_MS = 1000,
     MAX_HELLO_WAIT_MS = 8000,
@@ -33,19 +34,19 @@ struct service {
     struct psc_session *session;
     void *context;
     struct psc_control_socket line;
-    char elsewhere[320]; /* where the server said that the job's head is; "" : it said nothing */
+    char elsewhere[320]; /* address of the job's head, when a server redirected us to it; "": none did */
     bool sent_on;        /* this is there */
     uint64_t last_heard_ms, last_beat_ms, looked_ms;
-    struct psc_server_address found; /* where the server was to be, when it was last looked for */
-    uint64_t hello_ms;               /* when Hello is said again, unless an answer comes */
-    uint64_t said_ms;                /* when it was said */
-    uint64_t find_ms;                /* when it is looked up whether the server is to be found elsewhere */
+    struct psc_server_address found; /* address of the server when it was last looked up */
+    uint64_t hello_ms;               /* when Hello is sent again, unless an answer arrives */
+    uint64_t said_ms;                /* when Hello was sent */
+    uint64_t find_ms;                /* when the server's address is looked up again */
     struct psc_retry retry;
-    bool waits;                 /* it has been told that nobody answers yet */
-    struct ps_error unresolved; /* why the host was not found then, or "" */
+    bool waits;                 /* the caller was told that nobody answers yet */
+    struct ps_error unresolved; /* why the host name did not resolve then, or "" */
 };
 
-/* With the lock held: lets everyone who waits look again. */
+/* With the lock held: wakes every waiting thread. */
 static void announce(struct psc_session *session)
 {
     ps_cond_wake(&session->shared.changed);
@@ -57,7 +58,7 @@ static void end_session(struct psc_session *session, int result, const char *sen
     struct psc_shared *s = &session->shared;
     pthread_mutex_lock(&s->lock);
     if (s->state != PSC_STATE_ENDED) {
-        /* A server that drains may go before our last words: that is a good end. */
+        /* A draining server may end before our last messages arrive: that is a normal end. */
         s->result = s->draining && result == PSC_EGONE ? PSC_DRAINED : result;
         bool tell = result == PSC_EGONE && s->trouble.text[0] != 0;
         ps_fail(&s->why, 0, "%s%s%s", sentence, tell ? ": " : "", tell ? s->trouble.text : "");
@@ -80,7 +81,7 @@ static void send_hello(struct service *v, const ProtobufCBinaryData *nonce)
         end_session(v->session, rc, err.text);
 }
 
-/* Why the server cannot even be looked for, or "": told when the wait for it ends. */
+/* Records why the server cannot be reached, or "", for the sentence that ends the wait. */
 static void note_trouble(struct psc_session *session, const struct ps_error *trouble)
 {
     pthread_mutex_lock(&session->shared.lock);
@@ -98,7 +99,7 @@ static void wait_for_welcome(struct service *v)
                                        : psc_retry_next(&v->retry, NO_PLACE_WAIT_MS, NO_PLACE_WAIT_MS));
 }
 
-/* A server that was started again may have another address: its endpoint file says so. */
+/* A restarted server may have another address; its endpoint file has it. */
 static bool has_moved(struct service *v)
 {
     struct ps_error ignored;
@@ -110,7 +111,7 @@ static bool has_moved(struct service *v)
     return psc_place_find(v->session->opt->server, &place, &ignored) == 0 && !psc_place_is(&place, &v->found);
 }
 
-/* A fresh socket and a Hello on it. */
+/* Opens a new socket and sends Hello. */
 static void connect_anew(struct service *v)
 {
     struct psc_server_address place;
@@ -121,7 +122,7 @@ static void connect_anew(struct service *v)
     v->found = place;
     v->sent_on = v->elsewhere[0] != 0;
     if (v->sent_on &&
-        rc == PSC_OK) { /* for this once: a head that has moved is asked for where the user said */
+        rc == PSC_OK) { /* for this attempt only: the next one starts at the address that the user gave */
         snprintf(place.url, sizeof place.url, "%s", v->elsewhere);
         v->elsewhere[0] = 0;
     }
@@ -135,8 +136,8 @@ static void connect_anew(struct service *v)
         end_session(v->session, rc, trouble.text);
 }
 
-/* The server may not let this client in: that is no silence. Once it has, only its own word counts, because
- * whoever else answers at its address may be there for a moment. */
+/* Reports a refused handshake. After the first Welcome only the server's own messages count, because another
+ * process may briefly have its address. */
 static void look_at_handshakes(struct service *v)
 {
     struct ps_error why = {""};
@@ -151,8 +152,8 @@ static void look_at_handshakes(struct service *v)
         end_session(v->session, PSC_EAUTH, why.text);
 }
 
-/* The line was cut and stands again: a Hello that was said before is lost, and somebody is there now. It is
- * said again at once, but not more often than to a server that is silent. */
+/* After a reconnect by libzmq: the Hello sent before is lost, so it is sent again soon, but not more often
+ * than to a silent server. */
 static void look_for_return(struct service *v, enum psc_state state)
 {
     if (v->line.n_shaken < 2)
@@ -173,7 +174,8 @@ static void tell_of_swap(struct psc_session *session, const struct psc_welcome *
     psc_session_say(session, sentence);
 }
 
-/* 0: the message does not say. Heartbeats' answers come from where our session is. */
+/* The job that the message names; 0: it names none. Answers to heartbeats come from the server that has our
+ * session. */
 static uint64_t job_of(const Ps__ToClient *m)
 {
     switch (m->what_case) {
@@ -199,7 +201,8 @@ static bool has_begun(struct service *v)
     return begun;
 }
 
-/* Whether it comes from a psd of another job, which has the address of ours while that is away. */
+/* Whether the message comes from a psd of another job, which took the address of our server while that was
+ * down. */
 static bool is_foreign(struct service *v, const Ps__ToClient *m)
 {
     struct psc_shared *s = &v->session->shared;
@@ -241,7 +244,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->revivals += revived;
     s->revival = m->welcome->revival;
     if (revived)
-        memset(s->versions, 0, sizeof s->versions); /* those of the life before have been told */
+        memset(s->versions, 0, sizeof s->versions); /* those of the run before have been sent */
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
     announce(session);
@@ -321,7 +324,7 @@ static void on_reported(struct service *v, const Ps__ToClient *m)
 
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
-    wait_for_welcome(v); /* it is there, and answers as fast as it can */
+    wait_for_welcome(v); /* the server is there and answers as fast as it can */
     send_hello(v, &m->challenge->nonce);
 }
 
@@ -334,7 +337,7 @@ static void go_looking(struct service *v, const char *why)
         s->state = PSC_STATE_CONNECTING;
     announce(v->session);
     pthread_mutex_unlock(&s->lock);
-    if (drained) { /* it said that it would go */
+    if (drained) { /* it had announced its end */
         end_session(v->session, PSC_DRAINED, "the server has drained and is gone");
         return;
     }
@@ -342,7 +345,7 @@ static void go_looking(struct service *v, const char *why)
     connect_anew(v);
 }
 
-/* Nothing that it says counts, not even as a sign of life: ours is not there yet. */
+/* Messages of another server are ignored, and do not count as a sign of life of ours. */
 static void on_foreign(struct service *v, const char *who)
 {
     struct psc_shared *s = &v->session->shared;
@@ -364,16 +367,15 @@ static void on_error(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
     pthread_mutex_unlock(&s->lock);
-    /* A restarted server does not know us yet; one that did not restart does not know the connection that
-     * ZeroMQ made when the first one broke. */
+    /* A restarted server does not know us yet. A server that did not restart does not know the connection by
+     * which ZeroMQ replaced a broken one. */
     if (m->error->code == PS__CODE__NO_SESSION && joined)
         go_looking(v, "the server does not know this connection: saying Hello again");
     else
         end_session(v->session, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }
 
-/* A server that is not the head: the Hello is for that one. Two that send us to each other wear nobody out.
- */
+/* This server is not the head and redirects Hello to it. The flag guards against redirect loops. */
 static void on_elsewhere(struct service *v, const Ps__ToClient *m)
 {
     if (v->sent_on)
@@ -404,7 +406,7 @@ static void receive(struct service *v)
             ps_control_free_to_client(m);
             continue;
         }
-        if (m == NULL && has_begun(v)) { /* a port may be given to anything while our server is away */
+        if (m == NULL && has_begun(v)) { /* another process may get the port while our server is down */
             on_foreign(v, "something that is no psd's control socket");
             continue;
         }
@@ -454,7 +456,7 @@ static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, ui
     send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
 }
 
-/* Does what the caller asked for since the last time; returns true when it wants the thread to end. */
+/* Sends what other threads have asked for since the last call. Returns true when the thread is to end. */
 static bool obey(struct service *v)
 {
     struct psc_shared *s = &v->session->shared;
@@ -522,8 +524,7 @@ static void beat(struct service *v)
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
-/* A process that was stopped heard nothing meanwhile, and the server was not to blame: what it slept does not
- * count as the server's silence. */
+/* Time during which this process was stopped does not count as silence of the server. */
 static void forgive_own_sleep(struct service *v)
 {
     uint64_t now = ps_now_ms(), slept_ms = now - v->looked_ms;
@@ -532,8 +533,8 @@ static void forgive_own_sleep(struct service *v)
         v->last_heard_ms += slept_ms;
 }
 
-/* Once, when the first Hello has no answer: who waits for a server that is not there should know. One that
- * was there is waited for in silence: its loss has been told. */
+/* Reports once that the first Hello has no answer. The loss of a server that had answered has been reported
+ * already. */
 static void tell_of_wait(struct service *v)
 {
     struct psc_shared *s = &v->session->shared;
@@ -553,7 +554,7 @@ static void tell_of_wait(struct service *v)
     psc_session_say(v->session, sentence);
 }
 
-/* What is due by the clock. */
+/* Timeouts and heartbeats. */
 static void keep_time(struct service *v, enum psc_state state, bool draining, bool beat_now)
 {
     const struct psc_options *opt = v->session->opt;

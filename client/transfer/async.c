@@ -1,6 +1,6 @@
-/* The mover: a thread that runs started transfers one after the other, in the order in which they were
- * started, so that a program's transfers take effect in its own order. It starts with the first of them.
- * While its queue is empty the caller's thread moves data itself, without waking anybody. */
+/* The async thread. It runs started transfers one after the other, in the order in which they were started,
+ * so that a program's transfers take effect in program order. It is created with the first of them. While its
+ * queue is empty the caller's thread runs transfers itself, without waking another thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,8 +20,7 @@ static void finish_oldest(struct psc *c, int rc)
 {
     struct psc_async *m = &c->async;
     struct psc_started *s = slot_of(m, m->finished + 1);
-    s->out->rc =
-        rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* whoever started it is told */
+    s->out->rc = rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
     s->out->rate = c->transfer_state.counts.rate;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
@@ -44,7 +43,7 @@ static void *ts(void *arg)
             pthread_cond_wait(&m->queued, &m->lock);
             continue;
         }
-        struct psc_started *s = slot_of(m, m->finished + 1); /* stays as it is until it has ended */
+        struct psc_started *s = slot_of(m, m->finished + 1); /* unchanged until the transfer has ended */
         pthread_mutex_unlock(&m->lock);
         int rc = psc_transfer_run(c, &s->transfer);
         pthread_mutex_lock(&m->lock);
@@ -78,11 +77,11 @@ int psc_async_start(struct psc *c)
     if (rc != 0)
         finish(m);
     return rc == 0 ? PSC_OK
-                   : ps_fail(&c->error, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
+                   : ps_fail(&c->error, PSC_ESYSTEM, "cannot start the async thread: %s", strerror(rc));
 }
 
-/* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent, or
- * when the caller does not want to go on waiting. */
+/* With the lock held: waits until `ticket` has ended. A transfer ends by itself when the server stays silent,
+ * or when the caller interrupts the wait. */
 static void await(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
@@ -163,7 +162,8 @@ void psc_async_stop(struct psc *c)
     m->runs = false;
 }
 
-/* With the lock held. What a step started is told by the next one; there may be none. */
+/* With the lock held. The next step reports the outcome of an exchange that a step started; there may be no
+ * next step. */
 static int outcome_of_all(struct psc *c)
 {
     struct psc_async *m = &c->async;
@@ -181,8 +181,8 @@ static int outcome_of_all(struct psc *c)
     return out->rc;
 }
 
-/* With the lock held. Of a ticket whose slot has gone to another, only the first failure is known: what was
- * started after it is counted as failed too. */
+/* With the lock held. When the ticket's slot has been reused, only the first failure is known, and every
+ * later ticket counts as failed. */
 static int outcome_of(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
@@ -213,7 +213,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
             return rc;
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
-    if (ticket > (m->runs ? m->issued : 0)) /* only this thread gives tickets out */
+    if (ticket > (m->runs ? m->issued : 0)) /* tickets are issued by this thread alone */
         return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
     c->error.text[0] = 0;
     if (m->runs) {

@@ -1,4 +1,4 @@
-/* Vectors that lie where a server on this machine can reach them. */
+/* Vectors in memory that a server on this machine can map. */
 #include "client/internal.h"
 #include "client/worker/worker.h"
 

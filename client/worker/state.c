@@ -1,4 +1,4 @@
-/* The vectors that the library keeps for a worker, and what steps do to them whatever the rule. */
+/* The vectors that the library keeps for a worker, and what every rule does to them in a step. */
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
@@ -7,7 +7,7 @@
 
 #include "proto/clock.h"
 
-/* Kept until the handle is closed: hubs know it. */
+/* Lives until the handle is closed, because hubs have registered it. */
 static float *own_x(struct psc *c)
 {
     struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
@@ -100,7 +100,7 @@ void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float r
     memcpy(target + r.begin, answer, r.count * sizeof *target);
 }
 
-/* The same where the rule moves anything. */
+/* x <- answer, but for frozen values */
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
 {
     uint64_t scope = c->transfer_state.scope.begin;
@@ -168,7 +168,7 @@ double psc_rate(const struct psc *c)
     return ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate, c->worker.clock);
 }
 
-/* A pass of the optimizer. */
+/* One pass of the optimizer over the vector. */
 struct own_pass {
     struct psc *c;
     float *at;

@@ -1,6 +1,6 @@
-/* What becomes of the caller's gradient before it is stepped with or sent: weight decay, g + lambda x, the
- * gradient of the loss + lambda/2 |x|^2 at the point x where g was taken, for parameters that decay; and in a
- * message, x's values where the tensor is a buffer, 0 where it is frozen. */
+/* Prepares the caller's gradient for a step or a message. Weight decay makes it g + lambda x, the gradient of
+ * the loss + lambda/2 |x|^2 at the point x where g was taken, for parameters that decay. In a message,
+ * buffers carry the values of x, and frozen values are 0. */
 #include <string.h>
 
 #include "client/internal.h"
@@ -10,7 +10,7 @@ static bool decays(const struct psc *c, const struct ps_segment *s)
     return c->worker.hyper.weight_decay > 0 && s->role == PS_ROLE_PARAM && s->decay == PS_DECAY;
 }
 
-/* Whether the message is not g itself. */
+/* Whether the message differs from g. */
 static bool differs(const struct psc *c)
 {
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
@@ -33,11 +33,11 @@ const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, con
                : g;
 }
 
-/* A pass over the gradient and the point where it was taken. */
+/* One pass over the gradient and the point where it was taken. */
 struct decay_pass {
     struct psc *c;
     const float *x, *g;
-    bool sends; /* the message's other parts too */
+    bool sends; /* also the parts of a message that are not gradients */
 };
 
 static void decay_piece(void *arg, uint64_t begin, uint64_t count)
