@@ -141,13 +141,13 @@ struct psc_options {
      * itself. */
     struct psc_clique *clique;
     /* The key pair that this client proves itself by, a file of psctl keygen that its user alone can read;
-     * read during psc_open. Both roads are then encrypted, and nothing is said in plain. NULL: the server
-     * does not ask who comes. */
+     * read during psc_open. Control and data are then encrypted, and nothing is sent in plain. NULL: the
+     * server does not ask who comes. */
     const char *key_file;
     /* The server's public key, 40 characters of Z85. NULL: the endpoint file has it, or the key file's line
      * "server:". */
     const char *server_key;
-    /* The road that data takes: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma";
+    /* The transport for data: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma";
      * what the server does not offer, or cannot be reached by though the server answers, is
      * PSC_EUNSUPPORTED; a server that is away is waited for. NULL, "auto": the fastest
      * that both ends have, and the next when it fails. */

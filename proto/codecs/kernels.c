@@ -21,7 +21,7 @@ static inline uint16_t brain_of(float v)
     return (uint16_t)((bits >> 16 & 0x8000u) | (a < INF_BITS ? finite : special));
 }
 
-/* The upper half as it is. A NaN whose payload is all in the lower half stays one. */
+/* The upper half, truncated. A NaN whose payload lies in the lower half alone stays a NaN. */
 static inline uint16_t upper_of(float v)
 {
     uint32_t bits = bits_of(v);

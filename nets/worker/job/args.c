@@ -34,7 +34,7 @@ static const struct row rows[] = {
     {"server-key", TEXT, AT(server_key), 0, 0, "KEY",
      "psd's public key, with --key (that of @FILE, or of the key file)"},
     {"transport", TEXT, AT(transport), 0, 0, "NAME",
-     "the road that data takes: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
+     "the transport for data: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
     {"method", TEXT, AT(method), 0, 0, "NAME",
      "train by sgd, msgd, asgd, mvasgd, d-sync or pipe-sgd, without a server"},
     {"net", TEXT, AT(net), 0, 0, "NET",
