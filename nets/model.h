@@ -126,11 +126,11 @@ struct cnn_param {
     enum cnn_decay decay;
 };
 
-/* Facts of the model alone. n_floats: 0 for a model that makes no sense. params: *n rows, owned by the caller
- * (free). */
+/* Facts about the model alone. n_floats: 0 for an invalid model. params: *n rows, owned by the caller (free).
+ */
 size_t cnn_model_n_floats(const struct cnn_model *model);
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct ps_error *err);
-/* One layer of a model as it is planned. Names belong to the model. */
+/* One layer of the planned model. Names belong to the model. */
 struct cnn_layer_row {
     const char *name, *kind;
     uint32_t n_inputs;
@@ -138,12 +138,12 @@ struct cnn_layer_row {
     uint32_t channels, height, width;   /* of its output */
     uint64_t n_params;                  /* floats of weights and biases */
     uint64_t n_buffers;                 /* floats of running statistics */
-    /* Of one image, 2 a multiply-add; 0 for layers without a product worth counting. Backward is a product
-     * for the weights, unless they are frozen, and one for an input that wants it. */
+    /* FLOPs of one image, 2 per multiply-add; 0 for layers without a significant product. Backward: one
+     * product for the weights, unless they are frozen, and one for an input that needs a gradient. */
     double forward_flops, backward_flops;
 };
-/* *n rows in the model's order, the loss last; owned by the caller (free). -EINVAL for a model that makes no
- * sense, -ENOMEM. */
+/* *n rows in the model's order, the loss last; owned by the caller (free). -EINVAL for an invalid model,
+ * -ENOMEM. */
 int cnn_model_describe(const struct cnn_model *model, struct cnn_layer_row **out, size_t *n,
                        struct ps_error *err);
 /* Multiply-add FLOPs (2 per multiply-add) of one image, forward + backward (3x forward; the first layer 2x;

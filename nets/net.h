@@ -11,9 +11,9 @@
 
 struct cnn_net;
 
-/* How a backend computes. x and g are float32 whatever it is. */
+/* The precision of a backend's computation. x and g are always float32. */
 enum cnn_precision { CNN_FLOAT32, CNN_TF32, CNN_BF16, CNN_N_PRECISIONS };
-/* Where x and g of a net lie. */
+/* The memory that x and g of a net are in. */
 enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
 struct cnn_net_options {
@@ -26,7 +26,7 @@ struct cnn_net_options {
     uint64_t memory_limit;  /* bytes of net, x and g together; 0: what the machine has to give */
 };
 
-/* The images and labels of a call, lent until it returns. */
+/* The images and labels of a call, borrowed until it returns. */
 enum cnn_pixels {
     CNN_PIXELS_FLOAT, /* float: what the net sees */
     CNN_PIXELS_BYTE   /* uint8_t: value_of says what a byte is to the net */
@@ -41,7 +41,7 @@ struct cnn_batch {
 };
 
 /* Called in the thread of the gradient as soon as n floats of g from `offset` on are final, so that they can
- * be sent while the rest is computed: every float once, from the last layer to the first. */
+ * be sent while the rest is computed. Every float is reported once, from the last layer to the first. */
 struct cnn_ready {
     void (*call)(void *arg, uint64_t offset, uint64_t n);
     void *arg;
@@ -71,7 +71,7 @@ void cnn_net_destroy(struct cnn_net *net);
 int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,
                      float *g, struct cnn_score *score);
 
-/* The same for a batch as the loader has it, whose n is the net's batch. ready: NULL, or told of g part by
+/* The same for a batch in the loader's format, whose n is the net's batch. ready: NULL, or receives g part by
  * part. */
 int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
                         const struct cnn_ready *ready, struct cnn_score *score);
@@ -82,9 +82,9 @@ int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_ba
  * between the gradient and the step. */
 void cnn_net_update_buffers(struct cnn_net *net, float *x);
 
-/* What dropout drops is a function of (seed, step, layer, element of the batch) alone, the same for every
- * backend and number of threads (Philox4x32-10). A net starts at step 0 of seed 0; each gradient takes
- * one step. This sets both: workers want different seeds, a run that goes on its old step. */
+/* Dropout is a function of (seed, step, layer, element of the batch) alone, the same for every backend and
+ * number of threads (Philox4x32-10). A net starts at step 0 of seed 0, and each gradient takes one step. This
+ * sets both: workers need different seeds, and a resumed run needs its old step. */
 void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step);
 
 /* Forward only, without dropout and by the running statistics, over the first n <= batch images (-EINVAL
@@ -95,16 +95,16 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                      struct cnn_score *score);
 
-/* What a net makes of images; either may be NULL. */
+/* A net's predictions; either may be NULL. */
 struct cnn_predictions {
     uint16_t *classes;    /* [n]: of the largest output of the model's own loss, the first of equals */
     float *probabilities; /* [n][classes of the model]: its softmax */
 };
-/* cnn_net_score_of that tells its outputs too. */
+/* cnn_net_score_of that also returns the outputs. */
 int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                     const struct cnn_predictions *out, struct cnn_score *score);
 
-/* Bytes that a net takes, or would take. */
+/* Memory of a net, in bytes. */
 struct cnn_net_memory {
     uint64_t values;  /* outputs of layers, gradients and what layers keep, laid over each other where they do
                          not live at the same time */
@@ -112,31 +112,31 @@ struct cnn_net_memory {
                          made */
     uint64_t vectors; /* x and g */
 };
-/* As planned. The errors of cnn_net_create but for the limit, which is not looked at. */
+/* The plan. Errors as of cnn_net_create, but the limit is not checked. */
 int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory *out, struct ps_error *err);
-/* As made. */
+/* The memory in use. */
 void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out);
-/* Where its x and g are to lie. */
+/* The memory that its x and g have to be in. */
 enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net);
 
-/* The sentence of the last call on this net that failed; "" before one does. */
+/* The sentence of the last failed call on this net; "": none has failed. */
 const char *cnn_net_error(const struct cnn_net *net);
 
-/* For main, before anything else, of a program that runs nets on more than one thread. OpenMP's threads wait
- * for each other by spinning, and one busy neighbour on the same cores then costs a factor of about ten. On
- * free cores spinning is faster (OMP_WAIT_POLICY=active). OpenMP reads its settings as the program is loaded,
- * so this sets OMP_WAIT_POLICY=passive and starts the program anew; it returns at once where the user (or the
- * first start) has set the policy, or where that fails. */
+/* For main, before anything else, of a program that runs nets on several threads. OpenMP threads wait for
+ * each other by spinning, and one busy neighbour on the same cores then slows them by a factor of about ten.
+ * On free cores spinning is faster (OMP_WAIT_POLICY=active). OpenMP reads its settings when the program is
+ * loaded, so this sets OMP_WAIT_POLICY=passive and executes the program again. It returns at once if the
+ * policy is set already, or if that fails. */
 void cnn_threads_sleep(char **argv);
 
-/* Seconds of all calls so far that went into kernels of the backend's library, for benchmarks: the rest are
- * its own loops. 0: it uses none. */
+/* Seconds that all calls so far have spent in kernels of the backend's library; the rest went into the
+ * backend's own loops. 0: it uses no library. For benchmarks. */
 double cnn_net_library_s(const struct cnn_net *net);
 
 const char *cnn_net_backend(const struct cnn_net *net);
 /* Names of the backends in this build, fastest first; NULL past the last. */
 const char *cnn_backend_name(size_t index);
-/* Whether this machine can run it: 0, or -ENOTSUP with a sentence that says what is missing. */
+/* Whether this machine can run it: 0, or -ENOTSUP with a sentence that names what is missing. */
 int cnn_backend_probe(size_t index, struct ps_error *err);
 
 #endif

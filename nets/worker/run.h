@@ -14,8 +14,8 @@ int cnn_worker_run(const struct cnn_worker_args *args);
 /* Trains to the last step. drained: the server is ending the job already. An enum cnn_exit. */
 int cnn_train(struct cnn_job *job, bool drained);
 
-/* Prints args->describe's layers, FLOPs and memory for a batch, as text or as one JSON object. Makes the net
- * and runs one gradient, to measure what it really takes. An enum cnn_exit; what failed goes to the log. */
+/* Prints layers, FLOPs and memory for a batch, as text or as one JSON object (args->describe). Creates the
+ * net and computes one gradient, to measure the real memory. An enum cnn_exit; errors go to the log. */
 int cnn_describe(const struct cnn_worker_args *args, FILE *out);
 
 #endif

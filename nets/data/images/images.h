@@ -1,4 +1,4 @@
-/* images.h: a set of photographs: where they lie, how they are looked at, what was damaged. Private to
+/* images.h: a set of photographs: its files, its views, and which images were damaged. Private to
  * data/images. */
 #ifndef CNN_IMAGES_IMAGES_H
 #define CNN_IMAGES_IMAGES_H
@@ -20,7 +20,7 @@ struct cnn_images {
     uint32_t max_damaged;
     struct cnn_cache *cache; /* NULL: none */
     pthread_mutex_t lock;
-    uint32_t n_damaged;  /* under lock: images of which a line of the log told */
+    uint32_t n_damaged;  /* under lock: images that the log has named */
     uint8_t *damaged[2]; /* under lock: whether each is among them, by enum cnn_split */
 };
 

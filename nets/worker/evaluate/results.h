@@ -1,5 +1,5 @@
-/* results.h: --confusion: a file that has the results of each class, and the confusion matrix, of the last
- * evaluation. */
+/* results.h: --confusion: writes the results of each class and the confusion matrix of the last evaluation to
+ * a file. */
 #ifndef CNN_WORKER_EVALUATE_RESULTS_H
 #define CNN_WORKER_EVALUATE_RESULTS_H
 
@@ -9,15 +9,16 @@
 struct cnn_results {
     struct cnn_job *job;
     struct cnn_confusion confusion;
-    uint16_t *predicted; /* [batch]; NULL: nobody asked for results */
+    uint16_t *predicted; /* [batch]; NULL: not asked for */
 };
 
-/* Nothing, unless --confusion was given. An enum cnn_exit, having logged why. Close it whatever came back. */
+/* Does nothing without --confusion. An enum cnn_exit, after logging the cause. Close it whatever the result.
+ */
 int cnn_results_open(struct cnn_results *r, struct cnn_job *job);
 void cnn_results_close(struct cnn_results *r);
 
-/* Replaces the file by what was counted, and begins anew. vector: what was evaluated; version: of the center.
- * -errno, having logged why; the file is then as it was. */
+/* Replaces the file by the current counts, and clears them. vector: what was evaluated; version: of the
+ * center. -errno, after logging the cause; the file is then unchanged. */
 int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version);
 
 #endif

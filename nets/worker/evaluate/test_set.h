@@ -1,4 +1,4 @@
-/* test_set.h: a vector over the whole test set, and where the result is told. */
+/* test_set.h: evaluates a vector on the whole test set, and reports the result. */
 #ifndef CNN_WORKER_EVALUATE_TEST_SET_H
 #define CNN_WORKER_EVALUATE_TEST_SET_H
 
@@ -8,24 +8,24 @@
 
 struct cnn_scorer {
     struct cnn_job *job;
-    struct cnn_stream *stream; /* of the test set, from its start when it is not being run */
+    struct cnn_stream *stream; /* of the test set; at its start between evaluations */
     double accuracy_5;         /* of the last time */
     FILE *history;             /* NULL: none */
-    bool lacks;                /* a line of it, or results, could not be written */
+    bool lacks;                /* a line of the history, or results, could not be written */
     struct cnn_results results;
     struct cnn_train_sample train;
 };
 
-/* Opens the test set and the history. An enum cnn_exit, having logged why. Close it whatever came
- * back. */
+/* Opens the test set and the history. An enum cnn_exit, after logging the cause. Close it whatever the
+ * result. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);
-/* What rc, an enum cnn_exit, becomes where the history lacks lines. */
+/* rc, an enum cnn_exit, or the failure to write the history. */
 int cnn_scorer_end(const struct cnn_scorer *s, int rc);
 
-/* Fills m's test_loss and test_accuracy, and its loss and accuracy where there is a training sample, with
- * those of x, which is called `vector`, prints them and appends them to the history. t: seconds since the
- * start. An enum cnn_exit. */
+/* Evaluates x, which reports call `vector`: fills m's test_loss and test_accuracy, and its loss and accuracy
+ * if there is a training sample; prints them and appends them to the history. t: seconds since the start. An
+ * enum cnn_exit. */
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t,
                     struct psc_metrics *m);
 

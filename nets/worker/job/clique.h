@@ -7,14 +7,14 @@
 
 /* Who opened it must close it. */
 struct cnn_clique {
-    struct psc_clique *q;        /* NULL: none, or there was no memory */
+    struct psc_clique *q;        /* NULL: no clique, or no memory */
     struct psc_mpi_world *world; /* that owns q, of --clique mpi */
 };
 
-/* What only holds between the options of cliques, and with others. -EINVAL with a sentence. */
+/* Checks rules between the options of cliques and others. -EINVAL with a sentence. */
 int cnn_clique_check(const struct cnn_worker_args *args, struct ps_error *err);
 
-/* Meets the other members. A negative PSC_E... with a sentence; close it whatever came back. */
+/* Finds the other members. A negative PSC_E... with a sentence; close it whatever the result. */
 int cnn_clique_open(const struct cnn_worker_args *args, struct cnn_clique *out, struct ps_error *err);
 void cnn_clique_close(struct cnn_clique *clique);
 

@@ -16,10 +16,10 @@ enum cnn_exit {
     CNN_EXIT_INTERNAL = 1,
     CNN_EXIT_USAGE = 2,
     CNN_EXIT_DATA = 5,
-    CNN_EXIT_SERVER = 6, /* gone, or it ended the session */
+    CNN_EXIT_SERVER = 6, /* the server is gone, or it ended the session */
     CNN_EXIT_DIVERGED = 7,
-    CNN_EXIT_CLIQUE = 8, /* a member is gone, or they disagree */
-    CNN_EXIT_AUTH = 9,   /* not let in, or the key file cannot be used */
+    CNN_EXIT_CLIQUE = 8, /* a member is gone, or members disagree */
+    CNN_EXIT_AUTH = 9,   /* the server refused this client, or the key file cannot be used */
 };
 
 struct cnn_job {
@@ -38,33 +38,35 @@ struct cnn_job {
     float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
-    bool joined;  /* training may begin: from then on a signal lets the step end */
-    bool stopped; /* a signal came before that */
+    bool joined;  /* training may begin: a signal now lets the current step end */
+    bool stopped; /* a signal came before `joined` */
 };
 
-/* Opens data, net and session, and takes the start point into job->x. Returns an enum cnn_exit, having logged
- * why; *drained: the server is ending the job already. Where job->stopped there is nothing to begin. Close
- * the job whatever came back. */
+/* Opens data, net and session, and reads the start point into job->x. An enum cnn_exit, after logging the
+ * cause. *drained: the server is ending the job already. If job->stopped, there is nothing to do. Close the
+ * job whatever the result. */
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained);
 void cnn_job_close(struct cnn_job *job);
 
-/* --init: reads the file into job->first, and says what it lacks. An enum cnn_exit, having logged why. */
+/* --init: reads the file into job->first, and logs which tensors it lacks. An enum cnn_exit, after logging
+ * the cause. */
 int cnn_first_point_load(struct cnn_job *job);
-/* Fills job->x with what is offered as the first point. -ENOMEM. */
+/* Fills job->x with the first point, to be offered to the server. -ENOMEM. */
 int cnn_first_point_fill(struct cnn_job *job);
-/* The job has begun, and job->x is where it starts: says so where that is not the first point of --init, and
- * lets go of that. */
+/* Called after the begin, with the job's start point in job->x: logs if it is not the first point of --init,
+ * and frees that. */
 void cnn_first_point_begun(struct cnn_job *job);
 
-/* Logs what failed and returns the exit status that says so. rc: negative, of the client library. */
+/* Logs what failed and returns the exit status. rc: a negative result of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
 
-/* This process among all that train: the client's rank, and within its clique. 0 for an observer. */
+/* The number of this process among all that train, from the client's rank and its rank in the clique. 0 for
+ * an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
-/* Steps that training is to take, those of a saved state included. 0 for an observer. */
+/* Steps of the whole training, those of a saved state included. 0 for an observer. */
 uint64_t cnn_job_steps(const struct cnn_job *job);
-/* Whether others go on with this worker's steps. */
+/* Whether other processes share this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
 
 #endif

@@ -1,5 +1,5 @@
-/* progress.h: how far training is, as one redrawn line on a terminal, a line every few seconds elsewhere, or
- * JSON lines. */
+/* progress.h: shows the progress of training: one redrawn line on a terminal, a line every few seconds
+ * elsewhere, or JSON lines. */
 #ifndef CNN_WORKER_JOB_PROGRESS_H
 #define CNN_WORKER_JOB_PROGRESS_H
 
@@ -45,10 +45,10 @@ struct cnn_progress {
 void cnn_progress_init(struct cnn_progress *p, FILE *out, bool json, double now);
 bool cnn_progress_is_due(const struct cnn_progress *p, double now);
 void cnn_progress_show(struct cnn_progress *p, const struct cnn_progress_state *s, double now);
-/* The last word: `how` is "finished", "drained"…. */
+/* Prints the last line: `how` is "finished", "drained"…. */
 void cnn_progress_end(struct cnn_progress *p, const struct cnn_progress_state *s, const char *how);
 
-/* ,"key":number into a JSON line; null when it is not finite. */
+/* Writes ,"key":number; null when v is not finite. */
 void cnn_json_number(FILE *out, const char *key, double v);
 
 #endif

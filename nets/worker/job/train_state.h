@@ -1,5 +1,5 @@
-/* train_state.h: how far a worker's training is: its own part of the state file beside what the client
- * library keeps. */
+/* train_state.h: the position of a worker's training: psworker's own part of the state file, beside the
+ * client library's. */
 #ifndef CNN_WORKER_JOB_TRAIN_STATE_H
 #define CNN_WORKER_JOB_TRAIN_STATE_H
 
@@ -11,17 +11,17 @@
 struct cnn_train_state {
     uint64_t steps;       /* psc_step calls that took effect */
     uint64_t draws;       /* gradients computed: dropout's step, see cnn_net_seed */
-    uint64_t seed, batch; /* as the options said; a file of others is refused */
+    uint64_t seed, batch; /* from the options; a file with others is refused */
     uint64_t rank;
     struct cnn_position position; /* in the data */
 };
 
-/* Writes `path` by psc_save, whose result it returns. What was there is PATH.before then: psd may have been
- * stopped between a round's answers and its checkpoint. */
+/* Writes `path` by psc_save, whose result it returns. The previous file is kept as PATH.before, because psd
+ * may be stopped between a round's answers and its checkpoint. */
 int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
                          const struct cnn_train_state *place);
 
-/* Whether there is either. */
+/* Whether `path` or PATH.before exists. */
 bool cnn_train_state_exists(const char *path);
 
 /* Reads `path`, or PATH.before where that goes with the center's version and `path` does not, by psc_load
