@@ -1,5 +1,5 @@
 /* The training loop: batch, gradient, psc_step. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "nets/training/gradient.h"
-#include "nets/worker/evaluate_local.h"
-#include "nets/worker/progress.h"
-#include "nets/worker/train_state.h"
+#include "nets/worker/evaluate/evaluate_local.h"
+#include "nets/worker/job/progress.h"
+#include "nets/worker/job/train_state.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 
@@ -91,14 +91,14 @@ static void training_finish(struct training *t)
         cnn_local_evaluation_close(&t->exam);
 }
 
-static struct cnn_place place_of(const struct training *t)
+static struct cnn_train_state place_of(const struct training *t)
 {
-    struct cnn_place place = {.steps = t->step,
-                              .draws = t->draws,
-                              .seed = t->job->args->seed,
-                              .batch = batch_of(t),
-                              .rank = cnn_job_rank(t->job),
-                              .passed = t->passed};
+    struct cnn_train_state place = {.steps = t->step,
+                                    .draws = t->draws,
+                                    .seed = t->job->args->seed,
+                                    .batch = batch_of(t),
+                                    .rank = cnn_job_rank(t->job),
+                                    .passed = t->passed};
     cnn_stream_position(t->stream, &place.position);
     return place;
 }
@@ -107,8 +107,8 @@ static struct cnn_place place_of(const struct training *t)
 static int save(struct training *t)
 {
     const char *path = t->job->args->state;
-    struct cnn_place place = place_of(t);
-    int rc = cnn_place_save(t->job->psc, path, t->job->x, &place);
+    struct cnn_train_state place = place_of(t);
+    int rc = cnn_train_state_save(t->job->psc, path, t->job->x, &place);
     if (rc < 0)
         ps_log(PS_LOG_WARN, "state.not_saved", "%s (%s)", psc_error(t->job->psc), psc_result_name(rc));
     else
@@ -131,11 +131,11 @@ static void save_if_asked(struct training *t)
 static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
-    struct cnn_place place = place_of(t);
+    struct cnn_train_state place = place_of(t);
     struct ps_error err;
-    if (path == NULL || !cnn_place_exists(path))
+    if (path == NULL || !cnn_train_state_exists(path))
         return CNN_EXIT_OK;
-    int rc = cnn_place_load(t->job->psc, path, t->job->x, &place);
+    int rc = cnn_train_state_load(t->job->psc, path, t->job->x, &place);
     if (rc != CNN_EXIT_OK)
         return rc;
     if (cnn_stream_seek(t->stream, &place.position, &err) != 0) {

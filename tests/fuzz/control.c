@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/internal.h"
+#include "client/session/welcome.h"
 #include "proto/model/manifest.h"
 #include "proto/wire/control.h"
 #include "server/control/rendezvous.h"

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
 #include "tests/support/unit.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 #include "proto/clock.h"
 #include "tests/nets/data/cifar_files.h"
 #include "tests/nets/data/suite.h"
