@@ -93,6 +93,6 @@ int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples);
 /* psc_pull of the whole vector, where the leader pulls for the clique. */
 int psc_group_pull(struct psc *c, float *x);
 /* Whether the explicit push and pull calls are allowed: PSC_EUNSUPPORTED in a clique. */
-int psc_group_check_hand(struct psc *c, const char *call);
+int psc_group_check_explicit(struct psc *c, const char *call);
 
 #endif

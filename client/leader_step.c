@@ -15,12 +15,12 @@ static int broadcast(struct psc *c, float *v)
 /* Receives the vectors that the leader's message announces. */
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
-    int rc = psc_leader_message_give(c, o);
-    if (rc == PSC_OK && o->road_comes)
-        rc = psc_leader_message_give_road(c);
-    if (rc == PSC_OK && o->x_comes)
+    int rc = psc_leader_message_send(c, o);
+    if (rc == PSC_OK && o->welcome_follows)
+        rc = psc_leader_message_send_welcome(c);
+    if (rc == PSC_OK && o->x_follows)
         rc = broadcast(c, psc_own_x(c, x));
-    if (rc == PSC_OK && o->v_comes)
+    if (rc == PSC_OK && o->v_follows)
         rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     return rc;
 }
@@ -41,9 +41,9 @@ static int lead(struct psc *c, float *x, int gathered)
     psc_leader_message_fill(c, &o, rc);
     if (rc >= 0) {
         o.has_stepped = c->worker.clock > clock;
-        o.road_comes = c->generation != generation;
-        o.x_comes = c->pulled || o.road_comes;
-        o.v_comes = o.road_comes && c->worker.vectors[PSC_VECTOR_V] != NULL;
+        o.welcome_follows = c->generation != generation;
+        o.x_follows = c->pulled || o.welcome_follows;
+        o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     }
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;
@@ -53,25 +53,25 @@ static int lead(struct psc *c, float *x, int gathered)
 static int take_method(struct psc *c)
 {
     struct psc_welcome welcome;
-    int rc = psc_leader_message_take_road(c);
+    int rc = psc_leader_message_receive_welcome(c);
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&c->session.shared.lock);
     welcome = c->session.shared.welcome;
     pthread_mutex_unlock(&c->session.shared.lock);
     psc_take_method(c, &welcome);
-    psc_kept_drop_but(c, psc_vectors_of(c));
+    psc_vectors_drop_but(c, psc_vectors_of(c));
     return psc_step_prepare(c);
 }
 
 static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)
 {
     int rc = PSC_OK;
-    if (o->x_comes && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
+    if (o->x_follows && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
         return rc;
-    if (o->v_comes)
+    if (o->v_follows)
         rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
-    if (rc == PSC_OK && o->x_comes)
+    if (rc == PSC_OK && o->x_follows)
         psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     return rc;
 }
@@ -81,17 +81,17 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
 static int follow(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
-    int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
+    int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
         /* Restart from where the caller continues. */
         c->worker.restart = c->worker.restart || rc == PSC_EVALUE;
         return rc;
     }
     psc_refresh(c);
-    if (o.road_comes && (taken = take_method(c)) != PSC_OK)
+    if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
         return taken;
     psc_own_x(c, x);
-    if (!o.road_comes && o.has_stepped) {
+    if (!o.welcome_follows && o.has_stepped) {
         c->worker.clock = o.clock - 1;
         psc_gather_buffers(c, x, c->group.sum);
         psc_gradient_decay(c, x, c->group.sum);
@@ -127,21 +127,21 @@ int psc_group_pull(struct psc *c, float *x)
         return PSC_OK;
     }
     if (c->group.follows) {
-        if ((rc = psc_leader_message_take(c, &o)) >= 0)
+        if ((rc = psc_leader_message_receive(c, &o)) >= 0)
             psc_start_over(c);
     } else {
         psc_group_busy(c);
         rc = psc_pull_alone(c, x);
         psc_group_idle(c);
         psc_leader_message_fill(c, &o, rc);
-        int given = psc_leader_message_give(c, &o);
+        int given = psc_leader_message_send(c, &o);
         rc = given == PSC_OK ? rc : given;
     }
     int got = rc >= 0 ? broadcast(c, x) : rc;
     return got < 0 ? got : rc;
 }
 
-int psc_group_check_hand(struct psc *c, const char *call)
+int psc_group_check_explicit(struct psc *c, const char *call)
 {
     return c->group.size == 1
                ? PSC_OK

@@ -78,8 +78,8 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
     if (c->async.runs) /* transfers started by the caller may use the error feedback */
         psc_async_await(c, c->async.issued);
     if (!same_rule)
-        psc_kept_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
-    psc_kept_drop_but(c, psc_vectors_of(c));
+        psc_vectors_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
+    psc_vectors_drop_but(c, psc_vectors_of(c));
     int rc = psc_step_prepare(c);
     if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);

@@ -124,7 +124,7 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
                    l->codec != NULL ? l->codec : "", known);
 }
 
-static struct psc_welcome road_of(const struct psc_local *l, const struct ps_method *m)
+static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_method *m)
 {
     struct psc_welcome welcome = {.incarnation = 1,
                                   .n_lanes = 1,
@@ -197,7 +197,7 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     const struct ps_method *m = ps_method_find(l.method);
     c->local = true;
     c->averaging = ps_averaging_find(m->averaging);
-    c->session.shared.welcome = road_of(&l, m);
+    c->session.shared.welcome = welcome_of(&l, m);
     c->session.shared.epoch = 1;
     c->session.shared.workers = 1;
     c->session.shared.state = PSC_STATE_JOINED;

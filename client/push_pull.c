@@ -66,7 +66,7 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if (!h->for_all && (rc = psc_group_check_hand(c, h->call)) != PSC_OK)
+    if (!h->for_all && (rc = psc_group_check_explicit(c, h->call)) != PSC_OK)
         return rc;
     if (c->local)
         return ps_fail(&c->error, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,

@@ -27,7 +27,7 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
         snprintf(o->sentence, sizeof o->sentence, "%.360s", c->error.text);
 }
 
-int psc_leader_message_give(struct psc *c, struct psc_leader_message *o)
+int psc_leader_message_send(struct psc *c, struct psc_leader_message *o)
 {
     int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
@@ -41,7 +41,7 @@ int psc_leader_message_wait(struct psc *c)
     return psc_broadcast(c->group.q, &o, sizeof o, 0);
 }
 
-int psc_leader_message_give_road(struct psc *c)
+int psc_leader_message_send_welcome(struct psc *c)
 {
     struct psc_welcome welcome;
     pthread_mutex_lock(&c->session.shared.lock);
@@ -56,7 +56,7 @@ int psc_leader_message_give_road(struct psc *c)
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
-int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
+int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o)
 {
     do {
         int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
@@ -75,7 +75,7 @@ int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
 }
 
 /* From here on a member counts as joined. */
-int psc_leader_message_take_road(struct psc *c)
+int psc_leader_message_receive_welcome(struct psc *c)
 {
     struct psc_welcome welcome;
     int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);

@@ -13,11 +13,11 @@ struct psc_leader_message {
     int32_t rc;       /* result of the leader's call; PSC_WAITING: it has not ended */
     uint32_t workers; /* clients of the job */
     uint32_t generation;
-    uint32_t has_stepped; /* the optimizer has made its step */
-    uint32_t x_comes;     /* something else has moved x, too: x follows this message */
-    uint32_t v_comes;     /* ... and the velocity follows x */
-    uint32_t road_comes;  /* the method has changed: the welcome follows first */
-    uint64_t clock;       /* after the step */
+    uint32_t has_stepped;     /* the optimizer has made its step */
+    uint32_t x_follows;       /* something else has moved x, too: x follows this message */
+    uint32_t v_follows;       /* ... and the velocity follows x */
+    uint32_t welcome_follows; /* the method has changed: the welcome follows first */
+    uint64_t clock;           /* after the step */
     uint64_t save_version;
     struct psc_counts counts;
     struct ps_hyper hyper;
@@ -29,13 +29,13 @@ struct psc_leader_message {
 
 void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc);
 /* For the leader, while the keeper is idle. */
-int psc_leader_message_give(struct psc *c, struct psc_leader_message *o);
-int psc_leader_message_give_road(struct psc *c);
+int psc_leader_message_send(struct psc *c, struct psc_leader_message *o);
+int psc_leader_message_send_welcome(struct psc *c);
 /* Tells the other members to wait; for the keeper. */
 int psc_leader_message_wait(struct psc *c);
 /* For the other members: receives the next message that is not PSC_WAITING. Returns its result, or why there
  * is none. */
-int psc_leader_message_take(struct psc *c, struct psc_leader_message *o);
-int psc_leader_message_take_road(struct psc *c);
+int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o);
+int psc_leader_message_receive_welcome(struct psc *c);
 
 #endif

@@ -158,14 +158,14 @@ int psc_group_share_welcome(struct psc *c, int rc)
         return rc;
     psc_leader_message_fill(c, &o, rc);
     if (!c->group.follows) {
-        int sent = psc_leader_message_give(c, &o);
+        int sent = psc_leader_message_send(c, &o);
         if (sent == PSC_OK && rc >= 0)
-            sent = psc_leader_message_give_road(c);
+            sent = psc_leader_message_send_welcome(c);
         return rc != PSC_OK ? rc : sent;
     }
-    if ((rc = psc_leader_message_take(c, &o)) < 0)
+    if ((rc = psc_leader_message_receive(c, &o)) < 0)
         return rc;
-    int got = psc_leader_message_take_road(c);
+    int got = psc_leader_message_receive_welcome(c);
     return got == PSC_OK ? rc : got;
 }
 

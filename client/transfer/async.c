@@ -33,7 +33,7 @@ static void finish_oldest(struct psc *c, int rc)
     ps_cond_wake(&m->landed);
 }
 
-static void *ts(void *arg)
+static void *async_thread(void *arg)
 {
     struct psc *c = arg;
     struct psc_async *m = &c->async;
@@ -72,7 +72,7 @@ int psc_async_start(struct psc *c)
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
-    int rc = ps_thread_create(&m->thread, ts, c);
+    int rc = ps_thread_create(&m->thread, async_thread, c);
     m->runs = rc == 0;
     if (rc != 0)
         finish(m);

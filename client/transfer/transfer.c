@@ -203,7 +203,7 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
 }
 
 /* Prepares for the lanes and codecs of a new method. */
-static int prepare_for_road(struct psc *c)
+static int prepare_for_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
@@ -226,7 +226,7 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
     if (landed && psc_transfer_moves(t))
         psc_wire_landed_whole(c, t);
-    int rc = prepare_for_road(c);
+    int rc = prepare_for_welcome(c);
     if (rc != PSC_OK)
         return rc;
     if (!landed && psc_transfer_moves(t))
@@ -458,7 +458,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     struct psc_transfer under_way = *t;
     ts->resent = false;
     /* The method may have changed just as the last transfer was answered. */
-    int rc = ts->swapped ? prepare_for_road(c) : PSC_OK;
+    int rc = ts->swapped ? prepare_for_welcome(c) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);

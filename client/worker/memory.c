@@ -66,7 +66,7 @@ void psc_memory_free(struct psc_memory *m)
 
 void psc_buffers_finish(struct psc *c)
 {
-    psc_kept_drop_but(c, 0);
+    psc_vectors_drop_but(c, 0);
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         if (c->memories[i] == NULL) {
             ps_buffer_free(&c->buffers[i]);

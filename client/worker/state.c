@@ -24,7 +24,7 @@ bool psc_vector_make(struct psc *c, enum psc_vector k)
     return c->worker.vectors[k] != NULL;
 }
 
-void psc_kept_drop_but(struct psc *c, unsigned keeps)
+void psc_vectors_drop_but(struct psc *c, unsigned keeps)
 {
     for (int k = 0; k < PSC_N_VECTORS; k++) {
         if ((keeps & PSC_VECTOR_BIT(k)) != 0)

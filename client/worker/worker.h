@@ -73,7 +73,7 @@ struct psc_worker {
  * memory. */
 bool psc_vector_make(struct psc *c, enum psc_vector k);
 /* Frees all vectors but these (PSC_VECTOR_BIT bits). */
-void psc_kept_drop_but(struct psc *c, unsigned keeps);
+void psc_vectors_drop_but(struct psc *c, unsigned keeps);
 /* Which vectors the optimizer keeps: PSC_VECTOR_BIT bits. */
 unsigned psc_optimizer_vectors_of(const struct psc *c);
 /* Which vectors the method keeps: PSC_VECTOR_BIT bits. */

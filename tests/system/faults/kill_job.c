@@ -1,4 +1,4 @@
-#include "tests/system/kill_job.h"
+#include "tests/system/faults/kill_job.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #include "tests/support/clock.h"
-#include "tests/system/timelapse.h"
+#include "tests/system/faults/timelapse.h"
 
 #define POLL_S     0.002
 #define PATIENCE_S 0.5 /* before time passes for those who may have died */

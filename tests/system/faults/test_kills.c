@@ -16,8 +16,8 @@
 #include <sys/mman.h>
 
 #include "tests/support/clock.h"
-#include "tests/system/kill_job.h"
-#include "tests/system/timelapse.h"
+#include "tests/system/faults/kill_job.h"
+#include "tests/system/faults/timelapse.h"
 
 enum { KILLS_EACH = 4, CI_KILLS = 48, CI_SEED = 29, MOST_SCENARIOS = 4096 };
 

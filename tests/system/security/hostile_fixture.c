@@ -1,4 +1,4 @@
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 #include <check.h>
 #include <signal.h>

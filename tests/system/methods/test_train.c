@@ -7,7 +7,7 @@
 
 #include "tests/support/daemon.h"
 #include "tests/support/suite.h"
-#include "tests/system/output_format.h"
+#include "tests/system/operate/output_format.h"
 #include "tests/system/psworker.h"
 
 enum { WORKERS = 4, WAIT_S = 120, LEARN_S = 240 };

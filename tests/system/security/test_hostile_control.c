@@ -12,7 +12,7 @@
 #include <zmq.h>
 
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 static Ps__Hello hello_of(const char *name)
 {

@@ -6,7 +6,7 @@
 #include "tests/support/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/auth_fixture.h"
+#include "tests/system/security/auth_fixture.h"
 
 enum { STEPS = 60 };
 

@@ -10,7 +10,7 @@
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
-#include "tests/system/timelapse.h"
+#include "tests/system/faults/timelapse.h"
 
 enum { FLOATS = 30011, WORKERS = 4, STEPS = 80, SETTINGS = 16 }; /* two lanes of four chunks */
 enum { WAIT_S = 120, KILLED_FROM = STEPS / 5 };

@@ -4,7 +4,7 @@
 
 #include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 enum { HOUR_S = 3600 };
 

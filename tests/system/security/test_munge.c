@@ -16,7 +16,7 @@
 #include "tests/support/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
-#include "tests/system/auth_fixture.h"
+#include "tests/system/security/auth_fixture.h"
 
 static const char *munged_program(void)
 {

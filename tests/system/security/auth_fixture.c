@@ -1,4 +1,4 @@
-#include "tests/system/auth_fixture.h"
+#include "tests/system/security/auth_fixture.h"
 
 #include <check.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #include "tests/support/libc_faults.h"
 #include "tests/support/proxy.h"
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 enum { WORKERS = 3, EVENTS = 16, PSD_DEATHS = 5, MOST_DEAD = 8 };
 

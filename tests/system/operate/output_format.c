@@ -1,4 +1,4 @@
-#include "tests/system/output_format.h"
+#include "tests/system/operate/output_format.h"
 
 #include <check.h>
 #include <regex.h>

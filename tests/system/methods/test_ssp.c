@@ -11,7 +11,7 @@
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
-#include "tests/system/timelapse.h"
+#include "tests/system/faults/timelapse.h"
 
 enum {
     FLOATS = 30011,

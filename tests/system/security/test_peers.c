@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
-#include "tests/system/timelapse.h"
+#include "tests/system/security/hostile_fixture.h"
+#include "tests/system/faults/timelapse.h"
 
 enum { WAIT_S = 60, DESCRIPTORS = 96, CROWD = 200, MOST = 256 };
 

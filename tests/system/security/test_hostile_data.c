@@ -7,7 +7,7 @@
 #include <zmq.h>
 
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 /* The error frame that answers on a bare socket; its code, or -1. */
 static int refusal(void *socket, char *sentence, size_t size)

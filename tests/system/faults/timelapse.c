@@ -1,4 +1,4 @@
-#include "tests/system/timelapse.h"
+#include "tests/system/faults/timelapse.h"
 
 #include <check.h>
 #include <stdio.h>

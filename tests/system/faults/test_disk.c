@@ -15,7 +15,7 @@
 #include "server/checkpoint/checkpoint.h"
 #include "tests/support/libc_faults.h"
 #include "tests/support/suite.h"
-#include "tests/system/hostile_fixture.h"
+#include "tests/system/security/hostile_fixture.h"
 
 /* By psd's clock, which leaps when one is to be due. */
 enum { EVERY_S = 3600 };
