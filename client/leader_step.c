@@ -1,33 +1,34 @@
-/* A step of a clique whose members share x: the leader makes it, the others follow. */
+/* A step of a clique whose members share x: the leader makes it, and the others follow. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/member/leader_messages.h"
 #include "client/worker/worker.h"
 
 static int broadcast(struct psc *c, float *v)
 {
     int rc = psc_broadcast(c->group.q, v, c->shard.n_floats * sizeof *v, 0);
-    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* What the orders say that follows them. */
+/* Receives the vectors that the leader's message announces. */
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
-    int rc = psc_leader_message_give(c, o);
-    if (rc == PSC_OK && o->road_comes)
-        rc = psc_leader_message_give_road(c);
-    if (rc == PSC_OK && o->x_comes)
+    int rc = psc_leader_message_send(c, o);
+    if (rc == PSC_OK && o->welcome_follows)
+        rc = psc_leader_message_send_welcome(c);
+    if (rc == PSC_OK && o->x_follows)
         rc = broadcast(c, psc_own_x(c, x));
-    if (rc == PSC_OK && o->v_comes)
-        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
+    if (rc == PSC_OK && o->v_follows)
+        rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     return rc;
 }
 
 static int lead(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
-    uint64_t clock = c->clock;
+    uint64_t clock = c->worker.clock;
     uint32_t generation = c->generation;
     int rc = gathered;
     c->pulled = false;
@@ -39,63 +40,64 @@ static int lead(struct psc *c, float *x, int gathered)
     psc_group_idle(c);
     psc_leader_message_fill(c, &o, rc);
     if (rc >= 0) {
-        o.has_stepped = c->clock > clock;
-        o.road_comes = c->generation != generation;
-        o.x_comes = c->pulled || o.road_comes;
-        o.v_comes = o.road_comes && c->vectors[PSC_VECTOR_V] != NULL;
+        o.has_stepped = c->worker.clock > clock;
+        o.welcome_follows = c->generation != generation;
+        o.x_follows = c->pulled || o.welcome_follows;
+        o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     }
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;
 }
 
-/* The other method: what the leader's vectors have become comes from it. */
+/* Changes to the leader's new method; the leader sends its vectors. */
 static int take_method(struct psc *c)
 {
     struct psc_welcome welcome;
-    int rc = psc_leader_message_take_road(c);
+    int rc = psc_leader_message_receive_welcome(c);
     if (rc != PSC_OK)
         return rc;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    pthread_mutex_unlock(&c->session.shared.lock);
     psc_take_method(c, &welcome);
-    psc_kept_drop_but(c, psc_vectors_of(c));
+    psc_vectors_drop_but(c, psc_vectors_of(c));
     return psc_step_prepare(c);
 }
 
 static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)
 {
     int rc = PSC_OK;
-    if (o->x_comes && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
+    if (o->x_follows && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
         return rc;
-    if (o->v_comes)
-        rc = broadcast(c, c->vectors[PSC_VECTOR_V]);
-    if (rc == PSC_OK && o->x_comes)
+    if (o->v_follows)
+        rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
+    if (rc == PSC_OK && o->x_follows)
         psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     return rc;
 }
 
-/* The same steps as the leader's from the same mean give the same bits. Where its method has changed, its own
- * vectors come instead. */
+/* From the same mean the same steps as the leader's give the same bits. After a change of method the leader
+ * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
-    int rc = psc_leader_message_take(c, &o), taken = PSC_OK;
+    int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
     if (rc < 0 || gathered < 0) {
-        c->restart = c->restart || rc == PSC_EVALUE; /* from wherever the caller goes on */
+        /* Restart from where the caller continues. */
+        c->worker.restart = c->worker.restart || rc == PSC_EVALUE;
         return rc;
     }
     psc_refresh(c);
-    if (o.road_comes && (taken = take_method(c)) != PSC_OK)
+    if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
         return taken;
     psc_own_x(c, x);
-    if (!o.road_comes && o.has_stepped) {
-        c->clock = o.clock - 1;
+    if (!o.welcome_follows && o.has_stepped) {
+        c->worker.clock = o.clock - 1;
         psc_gather_buffers(c, x, c->group.sum);
         psc_gradient_decay(c, x, c->group.sum);
         psc_own_step(c, x, c->group.sum);
     }
-    c->clock = o.clock;
+    c->worker.clock = o.clock;
     taken = take_vectors(c, &o, x);
     return taken == PSC_OK ? rc : taken;
 }
@@ -111,40 +113,40 @@ int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples)
     return p->follows ? follow(c, x, rc) : lead(c, x, rc);
 }
 
-/* Where the members move x among themselves the center is at hand; else the leader asks for it. */
+/* Where the members share x every member has the center; else the leader pulls it. */
 int psc_group_pull(struct psc *c, float *x)
 {
     struct psc_leader_message o;
     int rc;
     if (c->rule->collective) {
-        const float *center = c->rule->center(c, (float *)(uintptr_t)c->caller_x);
+        const float *center = c->rule->center(c, (float *)(uintptr_t)c->worker.caller_x);
         if (center != x)
             memcpy(x, center, c->shard.n_floats * sizeof *x);
-        if (x == c->caller_x)
+        if (x == c->worker.caller_x)
             psc_start_over(c);
         return PSC_OK;
     }
     if (c->group.follows) {
-        if ((rc = psc_leader_message_take(c, &o)) >= 0)
+        if ((rc = psc_leader_message_receive(c, &o)) >= 0)
             psc_start_over(c);
     } else {
         psc_group_busy(c);
         rc = psc_pull_alone(c, x);
         psc_group_idle(c);
         psc_leader_message_fill(c, &o, rc);
-        int given = psc_leader_message_give(c, &o);
+        int given = psc_leader_message_send(c, &o);
         rc = given == PSC_OK ? rc : given;
     }
     int got = rc >= 0 ? broadcast(c, x) : rc;
     return got < 0 ? got : rc;
 }
 
-int psc_group_check_hand(struct psc *c, const char *call)
+int psc_group_check_explicit(struct psc *c, const char *call)
 {
     return c->group.size == 1
                ? PSC_OK
-               : psc_fail(c, PSC_EUNSUPPORTED,
-                          "%s: a clique of %d moves values by psc_step; by hand it can pull the "
-                          "whole vector",
-                          call, c->group.size);
+               : ps_fail(&c->error, PSC_EUNSUPPORTED,
+                         "%s: a clique of %d moves values by psc_step; by hand it can pull the "
+                         "whole vector",
+                         call, c->group.size);
 }

@@ -1,24 +1,25 @@
-/* Going over to another method in the middle of the job: the worker's side of server/job/method_change.c.
+/* Changes the method in the middle of the job: the client's side of server/job/method_change.c.
  *
- * The service thread learns of it by a Welcome with another generation. A transfer under way that has not
- * landed ends with PSC_METHOD_CHANGED (client/transfer/transfer.c); the step then goes over to the new method
- * and is made again. What the worker's own steps have come to since the last answer is not lost: it goes to
- * the center first, as an addition, whatever the new rule takes.
+ * The service thread receives a Welcome with another generation. A transfer in progress that has not landed
+ * ends with PSC_METHOD_CHANGED (client/transfer/transfer.c); the step then changes to the new method and is
+ * made again. The worker's own steps since the last answer are not lost: they are added to the center first,
+ * whatever the new rule sends.
  *
- * The worker's clock goes on, and its velocity where the optimizer stays the same. The multipliers of admm
- * begin at 0, with x at the center. */
+ * The worker's clock continues, and its velocity does if the optimizer stays the same. The multipliers of
+ * admm begin at 0, with x at the center. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
 bool psc_method_has_changed(struct psc *c)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    bool swapped = c->shared.welcome.generation != c->generation;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    bool swapped = c->session.shared.welcome.generation != c->generation;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return swapped;
 }
 
@@ -27,24 +28,23 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
     c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);
     c->optimizer = psc_optimizer_find(welcome->optimizer);
-    c->hyper = welcome->hyper;
+    c->worker.hyper = welcome->hyper;
     c->generation = welcome->generation;
-    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !psc_is_local(c);
+    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !c->local;
     c->shard = (struct ps_shard){c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
-    ps_manifest_cut(c->manifest, welcome->n_parts, &c->shard,
-                    NULL); /* psc_lanes_prepare says so if it cannot be */
+    ps_manifest_cut(c->manifest, welcome->n_parts, &c->shard, NULL); /* psc_lanes_prepare reports an error */
     snprintf(c->method_name, sizeof c->method_name, "%s", welcome->method);
     snprintf(c->rule_name, sizeof c->rule_name, "%s", welcome->rule);
     snprintf(c->clique_codec, sizeof c->clique_codec, "%s", welcome->clique_codec);
     c->publish = welcome->publish;
 }
 
-/* What the worker owes, into the center; its own x is the center then. */
+/* Adds the worker's unsent steps to the center; its own x becomes the center then. */
 static int flush_unsent(struct psc *c, float *x)
 {
-    bool may_have_unsent = c->stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
+    bool may_have_unsent = c->worker.stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
     const float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
-    c->prefetch.lost = false;
+    c->worker.prefetch.lost = false;
     if (unsent == NULL)
         return PSC_OK;
     struct psc_transfer t = psc_exchange_of(c, unsent, psc_own_x(c, x), 0);
@@ -56,35 +56,35 @@ static int flush_unsent(struct psc *c, float *x)
     return rc;
 }
 
-/* The caller's array holds the worker's own x, not a point ahead of it. */
+/* Makes the caller's array hold the worker's own x instead of the lookahead point. */
 static void return_to_own_x(struct psc *c, float *x)
 {
     const float *own = psc_own_x(c, x);
     if (own != x)
         psc_copy_moved(c, x, own);
-    c->restart = true;
+    c->worker.restart = true;
 }
 
-/* Of a rule that needs all workers to begin at the center. */
+/* For a rule under which all workers must begin at the center. */
 static int begin_at_center(struct psc *c, float *x)
 {
     struct psc_transfer t = {.kind = PS_FRAME_PULL, .landed = psc_land_all, .target = x};
     return psc_move(c, &t);
 }
 
-/* Memory and beginnings of what the new method keeps. */
+/* Allocates and initialises the vectors of the new method. */
 static int start_vectors(struct psc *c, float *x, bool same_rule)
 {
-    if (c->async.runs) /* what was started by hand may use the error */
+    if (c->async.runs) /* transfers started by the caller may use the error feedback */
         psc_async_await(c, c->async.issued);
     if (!same_rule)
-        psc_kept_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
-    psc_kept_drop_but(c, psc_vectors_of(c));
+        psc_vectors_drop_but(c, PSC_VECTOR_BIT(PSC_VECTOR_X) | PSC_VECTOR_BIT(PSC_VECTOR_V));
+    psc_vectors_drop_but(c, psc_vectors_of(c));
     int rc = psc_step_prepare(c);
-    if (rc == PSC_OK && !same_rule && c->vectors[PSC_VECTOR_LAMBDA] != NULL)
+    if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
-    if (rc == PSC_OK && c->vectors[PSC_VECTOR_START] != NULL)
-        memcpy(c->vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+    if (rc == PSC_OK && c->worker.vectors[PSC_VECTOR_START] != NULL)
+        memcpy(c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
     return rc;
 }
 
@@ -94,27 +94,26 @@ int psc_change_method(struct psc *c, float *x)
     int flushed, rc = psc_finish_overlapped(c);
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
-    if (c->prefetch.landed && c->rule->take_over != NULL)
+    if (c->worker.prefetch.landed && c->rule->take_over != NULL)
         c->rule->take_over(c, x);
-    c->prefetch.landed = false;
+    c->worker.prefetch.landed = false;
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    c->shared.hyper = welcome.hyper;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    c->session.shared.hyper = welcome.hyper;
+    pthread_mutex_unlock(&c->session.shared.lock);
     bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
     if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
         return_to_own_x(c, x);
     psc_take_method(c, &welcome);
     psc_pacing_restart(c);
-    c->pacing.period = 0;
+    c->worker.pacing.period = 0;
     rc = start_vectors(c, x, same_rule);
     if (rc == PSC_OK)
         return flushed;
-    c->generation =
-        welcome.generation - 1; /* not gone over yet: the next step tries again, from the beginning */
+    c->generation = welcome.generation - 1; /* the change failed: the next step tries it again */
     c->rule_name[0] = 0;
     return rc;
 }

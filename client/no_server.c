@@ -1,5 +1,5 @@
-/* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. What Welcome would
- * have said comes from the options; everything else is as with a server, but for what travels. */
+/* A handle without a server: p = 1, for the methods whose row in ps_methods has no rule. The options take the
+ * place of Welcome; apart from transfers everything is as with a server. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +44,8 @@ static int check_method(struct psc *c, const struct psc_local *l)
         if (!needs_server(m))
             snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
                      allowed[0] != 0 ? ", " : "", m->name);
-    return psc_fail(c, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without: %s",
-                    l->method != NULL ? l->method : "", allowed);
+    return ps_fail(&c->error, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without: %s",
+                   l->method != NULL ? l->method : "", allowed);
 }
 
 static int check_numbers(struct psc *c, const struct psc_local *l)
@@ -66,8 +66,8 @@ static int check_numbers(struct psc *c, const struct psc_local *l)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!rows[i].fine)
-            return psc_fail(c, PSC_EINVAL, "local: %s %g; allowed: %s", rows[i].name, rows[i].value,
-                            rows[i].allowed);
+            return ps_fail(&c->error, PSC_EINVAL, "local: %s %g; allowed: %s", rows[i].name, rows[i].value,
+                           rows[i].allowed);
     return PSC_OK;
 }
 
@@ -87,21 +87,22 @@ static struct ps_schedule schedule_of(const struct psc_local *l)
     return s;
 }
 
-/* On a plateau the server drops the rate. */
+/* The schedule `plateau` needs a server, which lowers the rate. */
 static int check_schedule(struct psc *c, const struct psc_local *l)
 {
     int kind = l->schedule != NULL ? ps_schedule_parse(l->schedule) : -EINVAL;
     if (kind < 0 || kind == PS_SCHEDULE_PLATEAU)
-        return psc_fail(c, PSC_EINVAL,
-                        "local: schedule '%.60s'%s; allowed: constant, step, inv-sqrt, cosine, multi-step",
-                        l->schedule != NULL ? l->schedule : "", kind < 0 ? "" : " needs a server");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "local: schedule '%.60s'%s; allowed: constant, step, inv-sqrt, cosine, multi-step",
+                       l->schedule != NULL ? l->schedule : "", kind < 0 ? "" : " needs a server");
     if (l->n_milestones > PSC_MAX_MILESTONES)
-        return psc_fail(c, PSC_EINVAL, "local: n_milestones %u; allowed: at most %d", l->n_milestones,
-                        PSC_MAX_MILESTONES);
+        return ps_fail(&c->error, PSC_EINVAL, "local: n_milestones %u; allowed: at most %d", l->n_milestones,
+                       PSC_MAX_MILESTONES);
     struct ps_schedule s = schedule_of(l);
     const char *wants = ps_schedule_wants(&s);
-    return wants == NULL ? PSC_OK
-                         : psc_fail(c, PSC_EINVAL, "local: schedule %s; allowed: %s", l->schedule, wants);
+    return wants == NULL
+               ? PSC_OK
+               : ps_fail(&c->error, PSC_EINVAL, "local: schedule %s; allowed: %s", l->schedule, wants);
 }
 
 static int check_clique(struct psc *c, const struct psc_local *l, const struct psc_clique *clique)
@@ -110,20 +111,20 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
     char known[96] = "";
     size_t n;
     if (clique != NULL && psc_clique_size(clique) > 1 && !is_of_clique(m))
-        return psc_fail(c, PSC_EINVAL,
-                        "local: method '%s' is a worker's by itself; allowed in a clique: d-sync, pipe-sgd",
-                        m->name);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "local: method '%s' is a worker's by itself; allowed in a clique: d-sync, pipe-sgd",
+                       m->name);
     if (l->codec != NULL && ps_codec_named(l->codec) != NULL)
         return PSC_OK;
     const struct ps_codec *const *rows = ps_codec_rows(&n);
     for (size_t i = 0; i < n; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i > 0 ? ", " : "",
                  rows[i]->name);
-    return psc_fail(c, PSC_EINVAL, "local: codec '%.30s'; allowed: %s", l->codec != NULL ? l->codec : "",
-                    known);
+    return ps_fail(&c->error, PSC_EINVAL, "local: codec '%.30s'; allowed: %s",
+                   l->codec != NULL ? l->codec : "", known);
 }
 
-static struct psc_welcome road_of(const struct psc_local *l, const struct ps_method *m)
+static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_method *m)
 {
     struct psc_welcome welcome = {.incarnation = 1,
                                   .n_lanes = 1,
@@ -154,7 +155,7 @@ static struct psc_welcome road_of(const struct psc_local *l, const struct ps_met
     return welcome;
 }
 
-/* Of what would be too long to tell: FNV-1a over cosine's and multi-step's numbers. */
+/* FNV-1a over the numbers of cosine and multi-step, which are too many to list. */
 static uint32_t digest_of(const struct psc_local *l)
 {
     uint64_t numbers[PSC_MAX_MILESTONES + 2] = {l->total_steps};
@@ -168,7 +169,7 @@ static uint32_t digest_of(const struct psc_local *l)
     return hash;
 }
 
-/* Everything that members must have in common, in one line. */
+/* What all members must have in common, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
     snprintf(text, size,
@@ -183,7 +184,7 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     struct psc_local l;
     int rc;
     if (given->size < offsetof(struct psc_local, learning_rate) || given->size > 4096)
-        return psc_fail(c, PSC_EINVAL, "local: call psc_local_init first");
+        return ps_fail(&c->error, PSC_EINVAL, "local: call psc_local_init first");
     psc_local_init(&l, sizeof l, NULL);
     if ((rc = psc_take_struct(&l, sizeof l, given, given->size, "local", &c->error)) != PSC_OK ||
         (rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
@@ -196,9 +197,9 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
     const struct ps_method *m = ps_method_find(l.method);
     c->local = true;
     c->averaging = ps_averaging_find(m->averaging);
-    c->shared.welcome = road_of(&l, m);
-    c->shared.epoch = 1;
-    c->shared.workers = 1;
-    c->shared.state = PSC_STATE_JOINED;
+    c->session.shared.welcome = welcome_of(&l, m);
+    c->session.shared.epoch = 1;
+    c->session.shared.workers = 1;
+    c->session.shared.state = PSC_STATE_JOINED;
     return PSC_OK;
 }

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include "client/worker/memory.h"
+#include "client/internal.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
 void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size)
 {
@@ -41,17 +41,17 @@ static char *default_name(void)
 
 enum { SHOWN_BYTES = 256 };
 
-/* Of a text that the server shows, no more than travels: a Hello is a small message. */
+/* Cuts a text for the server's pages to what fits into a Hello, which is a small message. */
 static char *shown_copy(const char *text)
 {
     return strndup(text != NULL ? text : "", SHOWN_BYTES);
 }
 
-/* struct psc_tensor as its first version had it; and as any may have it. */
+/* Size of struct psc_tensor in its first version, and the largest that is accepted. */
 enum { FIRST_TENSOR_BYTES = 96, MAX_TENSOR_BYTES = 4096 };
 _Static_assert(sizeof(struct psc_tensor) >= FIRST_TENSOR_BYTES, "public structs only grow");
 
-/* rdma is one, also where the library was built without it: then no server's is of use. */
+/* rdma is accepted even if the library was built without it: then no server's offer matches. */
 static bool is_transport(const char *name)
 {
     static const char *const names[] = {"tcp", "ipc", "shm", "rdma"};
@@ -61,14 +61,14 @@ static bool is_transport(const char *name)
     return false;
 }
 
-/* Copies what the caller's version of the struct has. */
+/* Copies the members that the caller's version of the struct has. */
 static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out,
                         struct psc_clique **clique_out)
 {
     struct psc_options *opt = &c->opt;
     psc_options_init_sized(opt, sizeof *opt, 0);
     if (given == NULL || given->size < offsetof(struct psc_options, kind) || given->size > 4096)
-        return psc_fail(c, PSC_EINVAL, "options: call psc_options_init first");
+        return ps_fail(&c->error, PSC_EINVAL, "options: call psc_options_init first");
     int rc = psc_take_struct(opt, sizeof *opt, given, given->size, "options", &c->error);
     if (rc != PSC_OK) {
         opt->server = opt->name = opt->net = opt->data = NULL;
@@ -85,32 +85,33 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     opt->local = NULL;
     opt->clique = NULL;
     if (local != NULL && (server != NULL || opt->kind != PSC_WORKER || key_file != NULL))
-        return psc_fail(c, PSC_EINVAL, "options: local is for a worker without a server");
+        return ps_fail(&c->error, PSC_EINVAL, "options: local is for a worker without a server");
     if (local == NULL && (server == NULL || server[0] == 0 || strlen(server) > 500))
-        return psc_fail(c, PSC_EINVAL,
-                        "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
-        return psc_fail(c, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
-                        opt->kind);
+        return ps_fail(&c->error, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
+                       opt->kind);
     if (strcmp(transport, "auto") != 0 && !is_transport(transport))
-        return psc_fail(c, PSC_EINVAL, "options: transport '%.40s'; allowed are auto, tcp, ipc, shm and rdma",
-                        transport);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "options: transport '%.40s'; allowed are auto, tcp, ipc, shm and rdma", transport);
     snprintf(c->transport, sizeof c->transport, "%s", transport);
     if (opt->rank < -1 || opt->rank > 1023)
-        return psc_fail(c, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any", opt->rank);
+        return ps_fail(&c->error, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any",
+                       opt->rank);
     if (opt->timeout_ms < 100 || opt->retry_ms < 10 || opt->heartbeat_ms < 10)
-        return psc_fail(c, PSC_EINVAL,
-                        "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
-                        opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
+                       opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
     if (opt->threads > PSC_MAX_THREADS)
-        return psc_fail(c, PSC_EINVAL, "options: threads %u; allowed are 0 to %d", opt->threads,
-                        PSC_MAX_THREADS);
+        return ps_fail(&c->error, PSC_EINVAL, "options: threads %u; allowed are 0 to %d", opt->threads,
+                       PSC_MAX_THREADS);
     if (opt->tensor_size == 0)
         opt->tensor_size = FIRST_TENSOR_BYTES;
     if (opt->tensor_size < FIRST_TENSOR_BYTES || opt->tensor_size > MAX_TENSOR_BYTES)
-        return psc_fail(c, PSC_EINVAL, "options: tensor_size %zu; allowed are %d to %d, and 0",
-                        opt->tensor_size, FIRST_TENSOR_BYTES, MAX_TENSOR_BYTES);
-    rc = psc_proof_read(key_file, server_key, &c->proof, &c->error);
+        return ps_fail(&c->error, PSC_EINVAL, "options: tensor_size %zu; allowed are %d to %d, and 0",
+                       opt->tensor_size, FIRST_TENSOR_BYTES, MAX_TENSOR_BYTES);
+    rc = psc_proof_read(key_file, server_key, &c->session.proof, &c->error);
     if (rc != PSC_OK)
         return rc;
     opt->server = strdup(server != NULL ? server : "");
@@ -119,24 +120,24 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     opt->data = shown_copy(data);
     *local_out = local;
     bool all = opt->server != NULL && opt->name != NULL && opt->net != NULL && opt->data != NULL;
-    return all ? PSC_OK : psc_fail(c, PSC_ENOMEM, "no memory for the options");
+    return all ? PSC_OK : ps_fail(&c->error, PSC_ENOMEM, "no memory for the options");
 }
 
 bool psc_is_open(const struct psc *c)
 {
-    return c->service_runs || psc_is_local(c) || c->group.follows;
+    return c->session.runs || c->local || c->group.follows;
 }
 
 static int shared_init(struct psc *c)
 {
-    pthread_mutex_init(&c->shared.lock, NULL);
-    ps_cond_init(&c->shared.changed);
-    c->shared_ready = true;
-    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    c->command_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return c->wake_fd >= 0 && c->command_fd >= 0
+    pthread_mutex_init(&c->session.shared.lock, NULL);
+    ps_cond_init(&c->session.shared.changed);
+    c->session.ready = true;
+    c->session.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->session.command_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return c->session.wake_fd >= 0 && c->session.command_fd >= 0
                ? PSC_OK
-               : psc_fail(c, PSC_ESYSTEM, "no descriptors: %s", strerror(errno));
+               : ps_fail(&c->error, PSC_ESYSTEM, "no descriptors: %s", strerror(errno));
 }
 
 static bool is_joined(const struct psc_shared *s)
@@ -149,31 +150,33 @@ static bool is_begun(const struct psc_shared *s)
     return s->begun;
 }
 
-/* Waits until `done` or the session has ended; the service thread bounds the wait by the server's silence. */
+/* Waits until `done` or the end of the session. The service thread ends the session when the server is silent
+ * for too long. */
 static int wait_until(struct psc *c, bool (*done)(const struct psc_shared *s))
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     int result = PSC_OK;
     pthread_mutex_lock(&s->lock);
-    while (!done(s) && s->state != PSC_STATE_ENDED && !c->interrupted) {
-        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(psc_ask_again_s(c)));
+    while (!done(s) && s->state != PSC_STATE_ENDED && !c->session.interrupted) {
+        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(psc_ask_again_s(&c->session)));
         pthread_mutex_unlock(&s->lock);
-        psc_ask_to_go_on(c);
+        psc_ask_to_go_on(&c->session);
         pthread_mutex_lock(&s->lock);
     }
     if (s->state == PSC_STATE_ENDED)
-        result = psc_fail(c, s->result, "%s", s->why.text);
+        result = ps_fail(&c->error, s->result, "%s", s->why.text);
     else if (!done(s))
-        result = psc_fail(c, PSC_EINTERRUPTED, "the wait for the server was interrupted");
+        result = ps_fail(&c->error, PSC_EINTERRUPTED, "the wait for the server was interrupted");
     pthread_mutex_unlock(&s->lock);
     return result;
 }
 
-/* Of a clique, its leader alone. */
+/* In a clique only the leader joins. */
 static int join_server(struct psc *c)
 {
     psc_group_busy(c);
-    int rc = psc_service_start(c);
+    c->session.members = (uint32_t)c->group.size;
+    int rc = psc_session_start(&c->session, &c->error);
     if (rc == PSC_OK)
         rc = wait_until(c, is_joined);
     psc_group_idle(c);
@@ -189,11 +192,11 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     *out = c;
     if (c == NULL)
         return PSC_ENOMEM;
-    c->wake_fd = c->command_fd = -1;
-    c->owner = getpid();
-    if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) < 0 || c->token == 0)
-        c->token = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9) ^ (uintptr_t)c;
-    psc_retry_init(&c->transfer_state.links.retry, c->token);
+    c->session.wake_fd = c->session.command_fd = -1;
+    c->session.owner = getpid();
+    c->session.opt = &c->opt;
+    c->session.token = ps_random_u64();
+    psc_retry_init(&c->transfer_state.links.retry, c->session.token);
     c->vec = ps_vec_best();
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
@@ -205,7 +208,7 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     return psc_group_share_welcome(c, c->group.follows ? PSC_OK : join_server(c));
 }
 
-/* Tensors lie as far apart as the caller's version has them. */
+/* The array's stride is the size of the caller's version of the struct. */
 static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, struct ps_tensor *out)
 {
     struct psc_tensor t = {.name = NULL};
@@ -216,8 +219,9 @@ static int take_tensor(struct psc *c, const struct psc_tensor *given, size_t i, 
     *out = (struct ps_tensor){(char *)(uintptr_t)t.name, t.offset, {0}, t.n_dims, t.role, t.decay, 0};
     if (rc == PSC_OK && t.role == PSC_PARAM && t.rate != 0) {
         if (!(t.rate >= 1e-6 && t.rate <= 1000))
-            return psc_fail(c, PSC_EINVAL, "tensor %zu '%.60s': rate %g; allowed are 0.000001 to 1000, and 0",
-                            i, t.name != NULL ? t.name : "", t.rate);
+            return ps_fail(&c->error, PSC_EINVAL,
+                           "tensor %zu '%.60s': rate %g; allowed are 0.000001 to 1000, and 0", i,
+                           t.name != NULL ? t.name : "", t.rate);
         uint32_t ppm = (uint32_t)(t.rate * 1e6 + 0.5);
         out->rate_ppm = ppm == 1000000 ? 0 : ppm;
     }
@@ -230,9 +234,9 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
     struct ps_tensor *tensors;
     int rc = PSC_OK;
     if (given == NULL || n == 0 || n > PS_MAX_TENSORS)
-        return psc_fail(c, PSC_EMANIFEST, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
+        return ps_fail(&c->error, PSC_EMANIFEST, "%zu tensors; allowed are 1 to %d", n, PS_MAX_TENSORS);
     if ((tensors = calloc(n, sizeof *tensors)) == NULL)
-        return psc_fail(c, PSC_ENOMEM, "no memory for %zu tensors", n);
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n && rc == PSC_OK; i++)
         rc = take_tensor(c, given, i, &tensors[i]);
     if (rc != PSC_OK) {
@@ -250,12 +254,13 @@ static int start_team(struct psc *c)
         return PSC_OK;
     int rc = psc_team_create(c->opt.threads, &c->team);
     if (rc == -ENOMEM)
-        return psc_fail(c, PSC_ENOMEM, "no memory for %u threads", c->opt.threads);
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for %u threads", c->opt.threads);
     return rc == 0 ? PSC_OK
-                   : psc_fail(c, PSC_ESYSTEM, "cannot start %u threads: %s", c->opt.threads, strerror(-rc));
+                   : ps_fail(&c->error, PSC_ESYSTEM, "cannot start %u threads: %s", c->opt.threads,
+                             strerror(-rc));
 }
 
-/* The transport, the optimizer's state: the exchange itself asks for no memory. */
+/* Allocates what transfers and steps need, so that they allocate nothing. */
 static int set_up_lanes(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -263,7 +268,7 @@ static int set_up_lanes(struct psc *c)
     if (rc != PSC_OK)
         return rc;
     if ((ts->scratch = malloc(2 * (size_t)ts->welcome.chunk_floats * sizeof *ts->scratch)) == NULL)
-        return psc_fail(c, PSC_ENOMEM, "no memory for the exchange's tables");
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for the exchange's tables");
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
     if ((rc = start_team(c)) != PSC_OK)
@@ -272,17 +277,19 @@ static int set_up_lanes(struct psc *c)
     return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
 
-/* What the caller may want to know of the method, once. */
+/* Tells the caller once what is unusual about the method. */
 static void tell_of_method(struct psc *c)
 {
     bool decays = false;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         decays = decays || (c->manifest->segments[i].role == PS_ROLE_PARAM &&
                             c->manifest->segments[i].decay == PS_DECAY);
-    if (c->hyper.weight_decay > 0 && !decays)
-        psc_say(c, "the method has weight decay, and no tensor of this model decays: it does nothing");
-    if (c->hyper.overlap && c->rule->staler)
-        psc_say(c, "exchanges overlap with computing: gradients are one step staler than without");
+    if (c->worker.hyper.weight_decay > 0 && !decays)
+        psc_session_say(&c->session,
+                        "the method has weight decay, and no tensor of this model decays: it does nothing");
+    if (c->worker.hyper.overlap && c->rule->staler)
+        psc_session_say(&c->session,
+                        "exchanges overlap with computing: gradients are one step staler than without");
 }
 
 /* From x on. */
@@ -292,10 +299,10 @@ static void start_vectors(struct psc *c, const float *x)
     c->begun = true;
     if (c->opt.kind != PSC_WORKER)
         return;
-    c->caller_x = x;
+    c->worker.caller_x = x;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (c->vectors[starts[i]] != NULL)
-            memcpy(c->vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
+        if (c->worker.vectors[starts[i]] != NULL)
+            memcpy(c->worker.vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
     tell_of_method(c);
 }
 
@@ -304,23 +311,24 @@ static int check_offer(struct psc *c, const float *x)
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
     size_t bad = c->vec->first_nonfinite(x, c->manifest->n_floats);
-    return bad == c->manifest->n_floats ? PSC_OK
-                                        : psc_fail(c, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
+    return bad == c->manifest->n_floats
+               ? PSC_OK
+               : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
 }
 
-/* Says Begin and waits for Begun. */
+/* Sends Begin and waits for Begun. */
 static int say_begin(struct psc *c)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->manifest = c->manifest;
     s->send_begin = true;
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return wait_until(c, is_begun);
 }
 
-/* The first worker's x becomes the center, and the center everybody else's x. */
+/* The first worker's x becomes the center, from which all others start. */
 static int trade_start(struct psc *c, float *x, bool offer)
 {
     struct psc_transfer give = {.kind = PS_FRAME_OFFER, .send = x};
@@ -328,10 +336,10 @@ static int trade_start(struct psc *c, float *x, bool offer)
     return psc_move(c, offer ? &give : &take);
 }
 
-/* What the session, or the options, say of transport and method. *offer: the server asks for our x. */
+/* Takes transports and method from Welcome, or from the options. *offer: the server asks for our x. */
 static void take_welcome(struct psc *c, bool *offer)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     struct psc_transfer_state *ts = &c->transfer_state;
     pthread_mutex_lock(&s->lock);
     ts->welcome = s->welcome;
@@ -342,7 +350,7 @@ static void take_welcome(struct psc *c, bool *offer)
     psc_take_method(c, &ts->welcome);
 }
 
-/* With a session; x is where it says to start. */
+/* Joins through a session; x becomes the start point. */
 static int join(struct psc *c, float *x)
 {
     bool offer;
@@ -358,7 +366,7 @@ static int join(struct psc *c, float *x)
     return rc;
 }
 
-/* Without one: a method without a server, or a member that follows its leader. */
+/* Joins without a session: a method without a server, or a member that follows its leader. */
 static int join_alone(struct psc *c)
 {
     bool offer;
@@ -368,22 +376,23 @@ static int join_alone(struct psc *c)
 
 static bool has_session(const struct psc *c)
 {
-    return !psc_is_local(c) && !c->group.follows;
+    return !c->local && !c->group.follows;
 }
 
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x)
 {
-    int rc = psc_check_use(c, "psc_begin");
+    int rc = psc_check_use(&c->session, "psc_begin", &c->error);
     if (rc != PSC_OK)
         return rc;
     if (c->manifest != NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_begin: it comes once");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_begin: it comes once");
     if (!psc_is_open(c) || x == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
     if ((rc = take_manifest(c, tensors, n_tensors)) == PSC_OK)
         rc = check_offer(c, x);
     if ((rc = psc_group_agree_on_model(c, rc)) != PSC_OK) {
-        ps_manifest_destroy(c->manifest); /* nothing was sent: the caller may put it right */
+        /* Nothing was sent: the caller may correct the model and call again. */
+        ps_manifest_destroy(c->manifest);
         c->manifest = NULL;
         return rc;
     }
@@ -402,12 +411,12 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 void psc_close(struct psc *c)
 {
-    if (c == NULL || psc_check_process(c, "psc_close") != PSC_OK)
+    if (c == NULL || psc_check_process(&c->session, "psc_close", &c->error) != PSC_OK)
         return;
     struct psc_transfer_state *ts = &c->transfer_state;
     psc_async_stop(c);
     psc_group_close(c);
-    psc_service_stop(c);
+    psc_session_stop(&c->session);
     psc_links_finish(c);
     psc_team_destroy(c->team);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
@@ -418,15 +427,15 @@ void psc_close(struct psc *c)
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_buffers_finish(c);
-    if (c->shared_ready) {
-        pthread_cond_destroy(&c->shared.changed);
-        pthread_mutex_destroy(&c->shared.lock);
+    if (c->session.ready) {
+        pthread_cond_destroy(&c->session.shared.changed);
+        pthread_mutex_destroy(&c->session.shared.lock);
     }
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
-    if (c->command_fd >= 0)
-        close(c->command_fd);
-    explicit_bzero(&c->proof, sizeof c->proof);
+    if (c->session.wake_fd >= 0)
+        close(c->session.wake_fd);
+    if (c->session.command_fd >= 0)
+        close(c->session.command_fd);
+    explicit_bzero(&c->session.proof, sizeof c->session.proof);
     free((char *)(uintptr_t)c->opt.server);
     free((char *)(uintptr_t)c->opt.name);
     free((char *)(uintptr_t)c->opt.net);

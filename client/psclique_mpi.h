@@ -26,33 +26,34 @@ extern "C" {
 
 struct psc_mpi_options {
     size_t size;         /* set by psc_mpi_options_init */
-    uint32_t timeout_ms; /* longest wait of a call for a member, its computing included. 60000 */
-    /* In a thread of the library, once, with the sentence. If it returns the process lives on, and the call
-     * waits as long as MPI does. NULL: one line on stderr, then _exit(PSC_MPI_EXIT_SILENT). */
+    uint32_t timeout_ms; /* how long a call waits for a member, its computing included. 60000 */
+    /* Called once in a thread of the library, with the sentence. If it returns, the process continues, and
+     * the call waits as long as MPI does. NULL: prints one line to stderr and calls
+     * _exit(PSC_MPI_EXIT_SILENT). */
     void (*on_silence)(void *arg, const char *sentence);
     void *silence_arg;
 };
 
 void psc_mpi_options_init(struct psc_mpi_options *opt, size_t size);
 
-/* Where a process is among all that mpirun started. */
+/* The position of a process among all that mpirun started. */
 struct psc_mpi_place {
     int rank, size;      /* of MPI_COMM_WORLD */
-    int clique, cliques; /* which clique, of how many */
+    int clique, cliques; /* the number of its clique, and of all cliques */
 };
 
 struct psc_mpi_world;
 
 /* Starts MPI, unless the program has, and makes cliques of `members` processes in the order of their ranks.
  * All processes of mpirun call it, with the same members. Strings and options as in psc_ring_open.
- * PSC_EUNSUPPORTED: libpsclique-mpi is not here, or MPI lets one thread only call it; PSC_EINVAL: the
- * processes cannot be cut into cliques of so many. */
+ * PSC_EUNSUPPORTED: libpsclique-mpi is not installed, or MPI allows calls from one thread only; PSC_EINVAL:
+ * the number of processes is not a multiple of members. */
 int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, struct psc_mpi_world **out);
 struct psc_clique *psc_mpi_world_clique(const struct psc_mpi_world *w); /* owned by w; NULL after a failure */
 void psc_mpi_world_place(const struct psc_mpi_world *w, struct psc_mpi_place *place);
 const char *psc_mpi_world_error(const struct psc_mpi_world *w);
-/* Closes the clique and ends MPI, if psc_mpi_world_open started it: all processes call it. After a failure
- * MPI is left as it is. NULL is fine. */
+/* Closes the clique, and ends MPI if psc_mpi_world_open started it: all processes call it. After a failure
+ * MPI is not ended. NULL is allowed. */
 void psc_mpi_world_close(struct psc_mpi_world *w);
 
 #ifdef MPI_VERSION

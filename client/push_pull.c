@@ -1,7 +1,8 @@
-/* Moving values by hand: init, pull, pull_average, push, pushpull and exchange, and their _start. */
+/* The explicit calls: init, pull, pull_average, push, pushpull and exchange, and their _start variants. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 /* What a call moves. */
@@ -13,7 +14,7 @@ struct value_call {
     float *answer;     /* NULL: nothing */
     size_t n_samples;
     uint16_t flags; /* of the frames */
-    bool for_all;   /* the members of a clique, by their leader */
+    bool for_all;   /* in a clique the leader pulls for all */
 };
 
 /* Both may be missing. */
@@ -23,27 +24,27 @@ static bool overlap(const float *send, const float *answer, size_t n)
     return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
 }
 
-/* Whether the job has an average, as the server last said. */
+/* Whether the job keeps an average, by the last Welcome. */
 static int check_average(struct psc *c, const char *call)
 {
-    char averaging[sizeof c->shared.welcome.averaging];
-    pthread_mutex_lock(&c->shared.lock);
-    memcpy(averaging, c->shared.welcome.averaging, sizeof averaging);
-    pthread_mutex_unlock(&c->shared.lock);
+    char averaging[sizeof c->session.shared.welcome.averaging];
+    pthread_mutex_lock(&c->session.shared.lock);
+    memcpy(averaging, c->session.shared.welcome.averaging, sizeof averaging);
+    pthread_mutex_unlock(&c->session.shared.lock);
     return strcmp(averaging, "none") != 0
                ? PSC_OK
-               : psc_fail(c, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
+               : ps_fail(&c->error, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
 }
 
 static int check(struct psc *c, const struct value_call *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
-    int rc = psc_check_use(c, h->call);
+    int rc = psc_check_use(&c->session, h->call, &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)
-        return psc_fail(c, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
@@ -52,23 +53,24 @@ static int find_tensor(struct psc *c, const struct value_call *h, const struct p
 {
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
     if (h->tensor != NULL && index < 0)
-        return psc_fail(c, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call, h->tensor);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call,
+                       h->tensor);
     *out = h->tensor != NULL ? &c->manifest->tensors[index] : NULL;
     return PSC_OK;
 }
 
-/* The transfer that the call asks for. */
+/* Builds the transfer of the call. */
 static int make(struct psc *c, const struct value_call *h, struct psc_transfer *out)
 {
     const struct ps_tensor *t;
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if (!h->for_all && (rc = psc_group_check_hand(c, h->call)) != PSC_OK)
+    if (!h->for_all && (rc = psc_group_check_explicit(c, h->call)) != PSC_OK)
         return rc;
-    if (psc_is_local(c))
-        return psc_fail(c, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
-                        c->method_name);
+    if (c->local)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
+                       c->method_name);
     if ((rc = find_tensor(c, h, &t)) != PSC_OK)
         return rc;
     *out = (struct psc_transfer){.kind = h->kind,
@@ -77,17 +79,18 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
                                  .send = h->send,
                                  .name = h->kind == PS_FRAME_SET ? "x" : "the message",
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
-                                 .clock = c->clock,
+                                 .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .target = h->answer};
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
     if (overlap(h->send, h->answer, t != NULL ? ps_tensor_range(t).count : c->shard.n_floats))
-        return psc_fail(c, PSC_EINVAL, "%s: message and answer overlap", h->call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
-        return psc_fail(c, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call, t->name);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
+                       t->name);
     c->error.text[0] = 0;
-    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->caller_x) {
+    if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
         psc_start_over(c);
         out->anew = true;
         if (c->rule->land_anew != NULL && psc_vectors_are_there(c))
@@ -96,17 +99,17 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     return PSC_OK;
 }
 
-/* The server has another method. A message that means the same there goes on; any other one is refused once,
- * so that the caller knows, and later calls are taken as made for the new method. */
+/* The server has changed its method. A message that means the same under the new one is sent. Any other is
+ * refused once, so that the caller notices; later calls count as made for the new method. */
 static int follow_method(struct psc *c, const struct value_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
-    int rc = psc_change_method(c, (float *)(uintptr_t)c->caller_x);
+    int rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
     if (rc != PSC_OK || c->rule_info->message == was)
         return rc;
-    return psc_fail(c, PSC_EREFUSED,
-                    "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
-                    h->call, c->method_name, c->rule_name);
+    return ps_fail(&c->error, PSC_EREFUSED,
+                   "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
+                   h->call, c->method_name, c->rule_name);
 }
 
 static bool is_message(const struct value_call *h)
@@ -171,7 +174,7 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : move_now(c, &h);
 }
 
-/* The worker's own, which no transport leads to. */
+/* The worker's own average, of a method without a server. */
 static int copy_average(struct psc *c, const struct value_call *h)
 {
     const struct ps_tensor *t;
@@ -181,14 +184,14 @@ static int copy_average(struct psc *c, const struct value_call *h)
         return rc;
     scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
     c->error.text[0] = 0;
-    c->vec->copy(h->answer, c->vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
+    c->vec->copy(h->answer, c->worker.vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
     return PSC_OK;
 }
 
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
     struct value_call h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
-    return psc_is_local(c) ? copy_average(c, &h) : move_now(c, &h);
+    return c->local ? copy_average(c, &h) : move_now(c, &h);
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)

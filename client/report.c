@@ -1,5 +1,6 @@
-/* What a client reports of itself, and an observer of the center. An evaluation may offer the vector that was
- * scored: the server, which has none like it any more, says whether it is the best yet, and has it then. */
+/* psc_report: a client's own metrics, or an observer's evaluation of the center. An evaluation may offer the
+ * vector that was scored. The server, which no longer has that vector, answers whether it is the best so far,
+ * and receives it then. */
 #include <math.h>
 
 #include "client/internal.h"
@@ -12,10 +13,10 @@ static bool is_evaluation(const struct psc *c, const struct psc_metrics *m)
     return c->opt.kind == PSC_OBSERVER && c->begun && isfinite(m->test_loss) && isfinite(m->test_accuracy);
 }
 
-/* Hands it to the service thread. Returns the number by which the vector is offered; 0: it is not. */
+/* Passes the report to the service thread. Returns the number of the offer; 0: no vector is offered. */
 static uint64_t say(struct psc *c, const struct psc_metrics *m)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->report = *m;
     s->report.samples_per_second *= c->group.size; /* members keep step */
@@ -23,22 +24,22 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
     s->report_offer = m->vector != NULL && s->keeps_best && is_evaluation(c, m) ? ++s->n_offers : 0;
     uint64_t offer = s->report_offer;
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return offer;
 }
 
-/* Until the server has answered the offer, the session has ended, or timeout_ms is over. What was said may be
- * lost, and is said again. Whether it wants the vector. */
+/* Waits until the server has answered the offer, the session has ended, or timeout_ms has passed, and repeats
+ * reports that were lost. Returns whether the server wants the vector. */
 static bool is_wanted(struct psc *c, uint64_t offer)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     double end = ps_now_s() + c->opt.timeout_ms / 1e3;
     pthread_mutex_lock(&s->lock);
     while (s->answered_offer != offer && s->state != PSC_STATE_ENDED && ps_now_s() < end) {
         if (ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(SAY_AGAIN_S)) == 0)
             continue;
         s->has_report = true;
-        psc_service_poke(c);
+        psc_session_poke(&c->session);
     }
     bool wanted = s->answered_offer == offer && s->offer_wanted;
     pthread_mutex_unlock(&s->lock);
@@ -47,28 +48,27 @@ static bool is_wanted(struct psc *c, uint64_t offer)
 
 static int give(struct psc *c, const float *vector)
 {
-    struct psc_transfer t = {.kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->clock};
+    struct psc_transfer t = {
+        .kind = PS_FRAME_KEEP, .send = vector, .name = "the vector", .clock = c->worker.clock};
     int rc = psc_move(c, &t);
-    return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method changes: it is not kept */
+    return rc == PSC_METHOD_CHANGED ? PSC_OK : rc; /* the method has changed: the vector is not stored */
 }
 
-/* The server hears an evaluation from observers that have begun, and from nobody else. Zeros are what a
- * worker leaves in a struct that it fills by name: they become NaN. */
+/* The server accepts evaluations only from observers that have begun. A worker that fills the struct by name
+ * leaves zeros: they become NaN. */
 static int check_evaluation(struct psc *c, struct psc_metrics *m)
 {
     bool says = !isnan(m->test_loss) || !isnan(m->test_accuracy);
     if (c->opt.kind == PSC_OBSERVER)
         return !says || c->begun
                    ? PSC_OK
-                   : psc_fail(
-                         c, PSC_EINVAL,
-                         "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
-                         "NaN");
+                   : ps_fail(&c->error, PSC_EINVAL,
+                             "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
+                             "NaN");
     if (says && (m->test_loss != 0 || m->test_accuracy != 0))
-        return psc_fail(
-            c, PSC_EINVAL,
-            "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
-            "a worker's are NaN");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
+                       "a worker's are NaN");
     m->test_loss = m->test_accuracy = NAN;
     return PSC_OK;
 }
@@ -81,13 +81,14 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                   .samples_per_second = NAN,
                                   .test_loss = NAN,
                                   .test_accuracy = NAN};
-    int rc = psc_check_process(c, "psc_report");
+    int rc = psc_check_process(&c->session, "psc_report", &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
-        return psc_fail(c, PSC_EINVAL, "psc_report: needs an open handle and metrics whose size is set");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_report: needs an open handle and metrics whose size is set");
     if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||
-        (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->service_runs)
+        (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->session.runs)
         return rc;
     uint64_t offer = say(c, &metrics);
     return offer != 0 && is_wanted(c, offer) ? give(c, metrics.vector) : PSC_OK;

@@ -11,8 +11,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "client/internal.h"
 #include "client/save_format.h"
 #include "client/worker/worker.h"
+#include "proto/model/fragment.h"
 
 /* A file being written, under another name. */
 struct writer {
@@ -47,7 +49,7 @@ static int write_checksum(struct writer *w)
     return write_all(w, bytes, sizeof bytes);
 }
 
-/* The rename is there to stay when the directory is on disk. */
+/* Only after fsync of the directory does the rename survive a crash. */
 static int sync_directory(const char *path)
 {
     char directory[PATH_MAX];
@@ -60,16 +62,16 @@ static int sync_directory(const char *path)
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int rc = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: this file system has no such thing */
+    int rc = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not support it */
     close(fd);
     return rc;
 }
 
-/* The caller's, and those that the library keeps. */
+/* The caller's vector and those that the library keeps. */
 enum { N_VECTORS = 1 + PSC_N_SAVED };
 _Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag for each vector");
 
-/* What there is to save, in the order of the file. */
+/* The parts of the state, in the order of the file. */
 struct contents {
     unsigned char head[PSC_STATE_HEAD_BYTES];
     const float *vectors[N_VECTORS]; /* NULL: not there */
@@ -89,7 +91,7 @@ static int write_contents(struct writer *w, const struct contents *s)
     return rc == 0 ? write_checksum(w) : rc;
 }
 
-/* Under another name first: whatever happens, a whole file is there. 0 or -errno. */
+/* Written under another name and renamed, so that a whole file exists at any time. 0 or -errno. */
 static int write_file(const char *path, const struct contents *s)
 {
     struct writer w = {.hash = XXH3_createState()};
@@ -123,8 +125,8 @@ static int check_finite(struct psc *c, const char *call, const char *path, const
 {
     for (size_t i = 0; i < N_VECTORS; i++)
         if (vectors[i] != NULL && c->vec->first_nonfinite(vectors[i], c->shard.n_floats) < c->shard.n_floats)
-            return psc_fail(c, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite", call,
-                            path);
+            return ps_fail(&c->error, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite",
+                           call, path);
     return PSC_OK;
 }
 
@@ -135,19 +137,20 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     if (rc != PSC_OK)
         return rc;
     if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
-        return psc_fail(c, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
     if (extra == NULL && extra_bytes > 0)
-        return psc_fail(c, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call, extra_bytes);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call,
+                       extra_bytes);
     c->error.text[0] = 0;
     return PSC_OK;
 }
 
-/* The exchange that the last step started belongs to the state: it is waited for. */
+/* The exchange that the last step started is part of the state: waits for it. */
 static bool has_landed(struct psc *c)
 {
-    const struct psc_prefetch *a = &c->prefetch;
+    const struct psc_prefetch *a = &c->worker.prefetch;
     if (c->rule->gather != NULL)
-        c->rule->gather(c); /* what is not finite is not the state's */
+        c->rule->gather(c); /* a vector that is not finite is not saved */
     if (!a->started)
         return a->landed;
     psc_async_await(c, a->ticket);
@@ -156,38 +159,38 @@ static bool has_landed(struct psc *c)
     return a->outcome.rc == PSC_OK && !a->unwanted;
 }
 
-/* Whether the vector says something that the next step reads. */
+/* Whether the next step reads the vector. */
 static bool is_in_force(const struct psc *c, int k, bool landed)
 {
-    if (c->vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
+    if (c->worker.vectors[k] == NULL || (psc_vectors_of(c) & PSC_VECTOR_BIT(k)) == 0)
         return false;
     if (k == PSC_VECTOR_X || k == PSC_VECTOR_V)
-        return !c->restart;
+        return !c->worker.restart;
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
-    if (c->async.runs && c->vectors[PSC_VECTOR_ERROR] != NULL)
+    if (c->async.runs && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
         psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
-                               .clock = c->clock,
+                               .clock = c->worker.clock,
                                .extra_bytes = extra_bytes,
-                               .since = c->pacing.since,
-                               .period = c->pacing.period,
-                               .fragment = c->pacing.fragment,
+                               .since = c->worker.pacing.since,
+                               .period = c->worker.pacing.period,
+                               .fragment = c->worker.pacing.fragment,
                                .fragments = psc_pacing_fragments(c),
-                               .rate = landed ? c->prefetch.outcome.rate : 0};
+                               .rate = landed ? c->worker.prefetch.outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
-    pthread_mutex_lock(&c->shared.lock);
-    h.exchanges = c->shared.counts.exchanges;
-    h.center_version = c->shared.counts.center_version;
+    pthread_mutex_lock(&c->session.shared.lock);
+    h.exchanges = c->session.shared.counts.exchanges;
+    h.center_version = c->session.shared.counts.center_version;
     snprintf(h.method, sizeof h.method, "%s", c->method_name);
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_unlock(&c->session.shared.lock);
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
     return h;
@@ -204,14 +207,14 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
-        s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->vectors[k] : NULL;
+        s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->worker.vectors[k] : NULL;
     psc_state_pack(&head, s.head);
     if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
         return rc;
     rc = write_file(path, &s);
     if (rc == -ENOMEM)
-        return psc_fail(c, PSC_ENOMEM, "psc_save: no memory");
-    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
+    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
 }
 
 /* 0, -errno; -ENODATA when the file is shorter. */
@@ -230,18 +233,18 @@ static int read_all(int fd, void *bytes, size_t len_bytes)
     return 0;
 }
 
-/* Those that the method keeps and no others, but for x and v, which a worker has from its first step on, and
- * what travelled. */
+/* Checks that the file has the vectors that the method keeps and no others. Exceptions: x and v, which a
+ * worker has from its first step on, and a prefetched answer. */
 static int check_vectors(struct psc *c, const char *path, uint32_t flags)
 {
     const unsigned kept = psc_vectors_of(c) | PSC_STATE_AHEAD | PSC_STATE_ERROR,
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
-    const unsigned own = c->optimizer->keeps;
+    const unsigned own = psc_optimizer_vectors_of(c);
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
     if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
-        return psc_fail(c, PSC_EDAMAGED,
-                        "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
-                        c->optimizer->name, c->rule_name);
+        return ps_fail(&c->error, PSC_EDAMAGED,
+                       "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
+                       c->optimizer->name, c->rule_name);
     return PSC_OK;
 }
 
@@ -250,37 +253,37 @@ static uint32_t fragments_of(const struct psc_state_head *h)
     return h->fragments > 1 ? h->fragments : 1;
 }
 
-/* Whether the state can be this handle's. */
+/* Checks that the state fits this handle. */
 static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
 {
     if (h->manifest_hash != c->manifest->hash || h->n_floats != c->shard.n_floats)
-        return psc_fail(c, PSC_EMANIFEST,
-                        "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
-                        "; this one has %" PRIu64 ", %016" PRIx64,
-                        path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
+        return ps_fail(&c->error, PSC_EMANIFEST,
+                       "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
+                       "; this one has %" PRIu64 ", %016" PRIx64,
+                       path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
     if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule_name) != 0)
-        return psc_fail(c, PSC_EINVAL,
-                        "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
-                        h->optimizer, h->rule, c->optimizer->name, c->rule_name);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
+                       h->optimizer, h->rule, c->optimizer->name, c->rule_name);
     if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_pacing_fragments(c))
-        return psc_fail(
-            c, PSC_EINVAL,
+        return ps_fail(
+            &c->error, PSC_EINVAL,
             "psc_load: '%.300s' was saved within an exchange of %u fragments a period; the job has %u", path,
             fragments_of(h), psc_pacing_fragments(c));
     if (h->extra_bytes > room_bytes)
-        return psc_fail(c, PSC_EINVAL,
-                        "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
-                        h->extra_bytes, room_bytes);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
+                       h->extra_bytes, room_bytes);
     return check_vectors(c, path, h->flags);
 }
 
 static int fail_read(struct psc *c, const char *call, const char *path, int err)
 {
-    return psc_fail(c, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
-                    err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
+    return ps_fail(&c->error, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
+                   err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
 }
 
-/* Opens the file and reads its head. *fd: to be closed; -1 on failure. */
+/* Opens the file and reads its head. *fd: to be closed by the caller; -1 on failure. */
 static int open_file(struct psc *c, const char *call, const char *path, int *fd, size_t *file_bytes,
                      unsigned char head[PSC_STATE_HEAD_BYTES], struct psc_state_head *h)
 {
@@ -290,11 +293,11 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
     int rc = PSC_OK, err;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0 || fstat(*fd, &st) < 0) {
-        rc = psc_fail(c, PSC_ESYSTEM, "%s: '%.300s': %s", call, path, strerror(errno));
+        rc = ps_fail(&c->error, PSC_ESYSTEM, "%s: '%.300s': %s", call, path, strerror(errno));
         goto out;
     }
     if (!S_ISREG(st.st_mode)) {
-        rc = psc_fail(c, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
+        rc = ps_fail(&c->error, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
         goto out;
     }
     *file_bytes = (size_t)st.st_size;
@@ -302,7 +305,7 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
     if ((err = read_all(*fd, head, n)) < 0)
         rc = fail_read(c, call, path, err);
     else if (psc_state_parse(h, head, n, *file_bytes, &why) < 0)
-        rc = psc_fail(c, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
+        rc = ps_fail(&c->error, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
 out:
     if (rc != PSC_OK && *fd >= 0) {
         close(*fd);
@@ -311,7 +314,7 @@ out:
     return rc;
 }
 
-/* Reads and checks the whole file. *bytes: to be freed. */
+/* Reads and checks the whole file. *bytes: to be freed by the caller. */
 static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigned char **bytes,
                      struct psc_state_head *h, struct psc_state_parts *parts)
 {
@@ -322,14 +325,15 @@ static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigne
     if (rc != PSC_OK || (rc = check_fit(c, path, h, room_bytes)) != PSC_OK)
         goto out;
     if ((*bytes = malloc(file_bytes)) == NULL) {
-        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for the %zu bytes of '%.300s'", file_bytes, path);
+        rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for the %zu bytes of '%.300s'", file_bytes,
+                     path);
         goto out;
     }
     memcpy(*bytes, head, sizeof head);
     if ((err = read_all(fd, *bytes + sizeof head, file_bytes - sizeof head)) < 0)
         rc = fail_read(c, "psc_load", path, err);
     else if (psc_state_decode(h, parts, *bytes, file_bytes, &why) < 0)
-        rc = psc_fail(c, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
+        rc = ps_fail(&c->error, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
 out:
     if (fd >= 0)
         close(fd);
@@ -342,10 +346,11 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     struct psc_state_head h = {.flags = 0};
     size_t file_bytes;
     int fd, rc;
-    if ((rc = psc_check_process(c, "psc_saved_version")) != PSC_OK)
+    if ((rc = psc_check_process(&c->session, "psc_saved_version", &c->error)) != PSC_OK)
         return rc;
     if (path == NULL || center_version == NULL)
-        return psc_fail(c, PSC_EINVAL, "psc_saved_version: a path and a place for the version are needed");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_saved_version: a path and a place for the version are needed");
     if ((rc = open_file(c, "psc_saved_version", path, &fd, &file_bytes, head, &h)) != PSC_OK)
         return rc;
     close(fd);
@@ -354,19 +359,19 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
-/* Where the worker stood in its period. Among members it joins as one who is new, and begins with the first
- * fragment; what the others have to send is still in x - start. */
+/* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
+ * the first fragment; what it has not sent of the others is still in x - start. */
 static void take_tempo(struct psc *c, const struct psc_state_head *h)
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
-    c->pacing.period = h->period;
-    c->prefetch.part =
+    c->worker.pacing.period = h->period;
+    c->worker.prefetch.part =
         n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
     if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
         return;
-    c->pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->hyper.period;
-    c->pacing.fragment = h->fragment;
+    c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
+    c->worker.pacing.fragment = h->fragment;
 }
 
 static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
@@ -375,18 +380,18 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     size_t len_bytes = c->shard.n_floats * sizeof *x;
     assert(p->at != NULL); /* what decodes has it */
     memcpy(x, p->at, len_bytes);
-    c->caller_x = x;
-    c->restart = p->vectors[PSC_VECTOR_V] == NULL;
+    c->worker.caller_x = x;
+    c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
     for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->vectors[k] != NULL && c->vectors[k] != NULL) /* the job may feed errors back no more */
-            memcpy(c->vectors[k], p->vectors[k], len_bytes);
-    c->prefetch.landed = h->flags & PSC_STATE_LANDED;
-    c->prefetch.outcome.rate = h->rate;
-    c->clock = h->clock;
+        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
+            memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
+    c->worker.prefetch.landed = h->flags & PSC_STATE_LANDED;
+    c->worker.prefetch.outcome.rate = h->rate;
+    c->worker.clock = h->clock;
     take_tempo(c, h);
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.clock = c->clock;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.clock = c->worker.clock;
+    pthread_mutex_unlock(&c->session.shared.lock);
 }
 
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
@@ -398,20 +403,20 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)
         return rc;
-    if (c->stepped)
-        return psc_fail(c, PSC_EINVAL, "psc_load: it comes before the first psc_step");
+    if (c->worker.stepped)
+        return ps_fail(&c->error, PSC_EINVAL, "psc_load: it comes before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
-    /* malloc's alignment, and the head's length, leave every vector where floats may lie. */
+    /* malloc's alignment and the length of the head leave every vector aligned for floats. */
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
         vectors[1 + k] = (const void *)p.vectors[k];
     if ((rc = check_finite(c, "psc_load", path, vectors)) != PSC_OK)
         goto out;
-    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->vectors[PSC_VECTOR_PREFETCHED] == NULL &&
-        (c->vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
-        rc = psc_fail(c, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
-                      c->shard.n_floats);
+    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->worker.vectors[PSC_VECTOR_PREFETCHED] == NULL &&
+        (c->worker.vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
+        rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
+                     c->shard.n_floats);
         goto out;
     }
     restore_state(c, &h, &p, x);

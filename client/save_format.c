@@ -52,7 +52,7 @@ static void put_name(unsigned char *to, const char *name)
     memcpy(to, name, strnlen(name, 31));
 }
 
-/* Before version 4 there was one vector less, and LANDED came after the others. */
+/* Before version 4 there was one vector less, and the flag LANDED came after the others. */
 enum { OLD_VECTORS = PSC_STATE_VECTORS - 1, OLD_LANDED = 1 << OLD_VECTORS };
 
 static uint32_t flags_to(uint32_t version, uint32_t flags)
@@ -61,7 +61,7 @@ static uint32_t flags_to(uint32_t version, uint32_t flags)
     return version == 0 || version >= 4 ? flags : (flags & (OLD_LANDED - 1)) | (landed ? OLD_LANDED : 0);
 }
 
-/* Flags that no old version has stay unknown. */
+/* Flags that the old version did not have stay unknown. */
 static uint32_t flags_from(uint32_t version, uint32_t flags)
 {
     bool landed = (flags & OLD_LANDED) != 0;
@@ -118,7 +118,7 @@ static uint64_t n_vectors(uint32_t flags)
     return n;
 }
 
-/* An exchange that was made ahead left its vector somewhere, and only such a one did. */
+/* A prefetched exchange has left a vector, and nothing else has. */
 static bool flags_are_known(uint32_t flags)
 {
     bool x = flags & PSC_STATE_X, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD;

@@ -30,9 +30,9 @@ enum {
     PSC_STATE_START = 1 << 2,
     PSC_STATE_LAMBDA = 1 << 3,
     PSC_STATE_Z = 1 << 4,
-    PSC_STATE_AHEAD = 1 << 5, /* what the exchange that LANDED brought; else X has taken it */
-    PSC_STATE_ERROR = 1 << 6, /* of error feedback; from version 4 on: before, LANDED had this flag */
-    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* an exchange that the last step started has been made */
+    PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer; else X has it */
+    PSC_STATE_ERROR = 1 << 6, /* error feedback; from version 4 on: before, LANDED had this bit */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* the exchange that the last step started has landed */
 };
 
 struct psc_state_head {
@@ -42,12 +42,12 @@ struct psc_state_head {
     float rate; /* of that exchange */
     char method[32], rule[32], optimizer[32];
     uint64_t since;    /* steps since the last exchange, of rules that take x - start; from version 3 on */
-    uint32_t period;   /* planned for it, where that is dynamic; 0: the method's */
-    uint32_t fragment; /* the next of `fragments`, which are at least 1 from version 3 on */
+    uint32_t period;   /* dynamic period in use; 0: the method's */
+    uint32_t fragment; /* the next of `fragments`; `fragments` is at least 1 from version 3 on */
     uint32_t fragments;
 };
 
-/* Into the bytes of a whole file; at any alignment. NULL: not there. */
+/* Positions in the bytes of a whole file, at any alignment. NULL: absent. */
 struct psc_state_parts {
     const unsigned char *at, *vectors[PSC_STATE_VECTORS], *extra;
 };
@@ -56,7 +56,7 @@ struct psc_state_parts {
 void psc_state_pack(const struct psc_state_head *h, void *bytes);
 
 /* Reads the head of a file of file_bytes, of which `bytes` are the first len_bytes. -EINVAL with a sentence:
- * not such a file, another format version, or fields that cannot be or do not fit the length. */
+ * not a psc_save file, another format version, or fields that are impossible or do not fit the length. */
 int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
                     struct ps_error *err);
 

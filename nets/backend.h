@@ -14,7 +14,7 @@
 #include "nets/memory.h"
 #include "nets/plan.h"
 
-/* What a net is made for. */
+/* The options that a net is created with. */
 struct cnn_setup {
     const struct cnn_plan *plan;
     uint32_t batch, threads; /* threads >= 1 */
@@ -27,20 +27,20 @@ struct cnn_gradient_call {
     const float *x;
     const struct cnn_batch *batch;
     float *g;
-    const struct cnn_ready *ready; /* NULL: nobody wants to know */
+    const struct cnn_ready *ready; /* NULL: not wanted */
     double label_smoothing;
 };
 
 struct cnn_backend {
     const char *name;
     enum cnn_memory_kind memory; /* of x and g */
-    uint32_t precisions; /* bits 1 << enum cnn_precision; what is not among them is refused by net.c */
+    uint32_t precisions;         /* bits 1 << enum cnn_precision; net.c refuses all others */
     /* Whether this machine can run it at one of its precisions: 0, or -ENOTSUP with a sentence that says what
      * is missing. A row that cannot run is not the default. NULL: always. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);
     /* Bytes that a net may take when nobody sets a limit; NULL: what the machine has to give. */
     uint64_t (*memory_limit)(void);
-    /* Bytes of one number of a value or gradient in the arena. */
+    /* Bytes per number of values and gradients in the arena. */
     size_t (*value_bytes)(enum cnn_precision precision);
     /* Fills needs [n_layers], zeroed before, and about how many bytes create will allocate outside of the
      * arena: weights in other layouts, scratch, tables. The same for the same setup. -ENOMEM. */
@@ -55,8 +55,8 @@ struct cnn_backend {
     size_t (*own_bytes)(const void *state);
     /* Seconds that the state has spent in kernels of a library; NULL: it uses none. */
     double (*library_s)(const void *state);
-    /* Arguments were checked by net.c: 1 <= n <= batch, labels < classes. They allocate nothing. -EIO with a
-     * sentence when the library beneath fails. */
+    /* net.c has checked the arguments: 1 <= n <= batch, labels < classes. These functions do not allocate.
+     * -EIO with a sentence when the underlying library fails. */
     int (*score)(void *state, const float *x, const struct cnn_batch *batch,
                  const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
     int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
@@ -65,7 +65,7 @@ struct cnn_backend {
     void (*update_buffers)(void *state, float *x);
 };
 
-/* What the net sees of channel c of an image, at `place` of its height times width. */
+/* The value that the net receives for channel c of an image, at `place` of its height times width. */
 static inline float cnn_batch_value(const struct cnn_batch *b, struct cnn_shape s, size_t image, size_t c,
                                     size_t place)
 {
@@ -76,8 +76,8 @@ static inline float cnn_batch_value(const struct cnn_batch *b, struct cnn_shape 
                                         : ((const float *)b->images)[at];
 }
 
-/* Tells call->ready that the layer's part of g is final. Every layer with parameters is told of once, from
- * the last to the first; one that does not go back, where its turn would be. */
+/* Reports to call->ready that the layer's part of g is final. Each layer with parameters is reported once,
+ * from the last to the first; one without a backward pass, at its turn. */
 static inline void cnn_tell_ready(const struct cnn_gradient_call *call, const struct cnn_layer *l)
 {
     uint64_t n = l->n_weights + l->n_biases + 2 * l->n_buffers;

@@ -7,11 +7,11 @@
 
 #define NO_SPACE SIZE_MAX
 
-/* A piece of the arena and when it is taken. */
+/* A range of the arena and the time during which it is used. */
 struct space {
     size_t first, last; /* moments */
     size_t bytes, at;
-    enum cnn_reads back_reads; /* of values: what going back needs of them */
+    enum cnn_reads back_reads; /* of values: the range that the backward pass needs */
 };
 
 struct planner {
@@ -58,8 +58,7 @@ static size_t value_bytes(const struct planner *p, size_t value)
     return cnn_shape_count(s) * p->batch * p->value_bytes;
 }
 
-/* Nobody needs what the layer would write over, as far as its readers and those that go back are concerned.
- */
+/* Whether the layer may overwrite its input: neither another reader nor a backward pass needs it. */
 static bool may_overwrite(const struct planner *p, size_t layer)
 {
     const struct cnn_layer *l = &p->plan->layers[layer];
@@ -123,7 +122,7 @@ static void plan_forward(struct planner *p)
     }
 }
 
-/* Where the gradient of an input is that of the output. */
+/* Whether the gradient of the input can share the memory of the output's gradient. */
 static bool shares_gradient(const struct planner *p, size_t layer, uint32_t k)
 {
     const struct cnn_layer *l = &p->plan->layers[layer];
@@ -180,7 +179,7 @@ static int larger_first(const void *a, const void *b)
 
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return (x > y) - (x < y); /* as they were made: the same plan on every machine */
+    return (x > y) - (x < y); /* in their order of creation: the same plan on every machine */
 }
 
 static int lower_first(const void *a, const void *b)

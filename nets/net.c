@@ -1,4 +1,4 @@
-/* net.c: the table of backends, and the checks that stand before each of them. */
+/* net.c: the table of backends, and the checks common to them. */
 #include "nets/backend.h"
 #include "nets/machine.h"
 
@@ -46,7 +46,7 @@ int cnn_backend_probe(size_t index, struct ps_error *err)
 
 static const char *const precision_names[CNN_N_PRECISIONS] = {"float32", "tf32", "bf16"};
 
-/* The first that can run, or the one of that name. */
+/* The first backend that can run here, or the one of that name. */
 static int find_backend(const struct cnn_net_options *opt, const struct cnn_backend **out,
                         struct ps_error *err)
 {
@@ -120,7 +120,7 @@ static uint64_t total_of(const struct cnn_net_memory *m)
     return m->values + m->own + m->vectors;
 }
 
-/* The largest batch whose net takes no more than that; 0: none. */
+/* The largest batch whose net fits into the limit; 0: none. */
 static uint32_t batch_that_fits(const struct cnn_backend *backend, struct cnn_setup setup, uint64_t limit)
 {
     uint32_t fits = 0, too_large = setup.batch;
@@ -160,7 +160,7 @@ static int check_limit(const struct cnn_net *net, const struct cnn_setup *setup,
                    (double)limit / mib, fits);
 }
 
-/* All of a net but the backend's own part. */
+/* The memory of a net without the backend's own part. */
 static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struct cnn_setup *setup,
                    struct ps_error *err)
 {
@@ -222,7 +222,7 @@ int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory
     return rc;
 }
 
-void cnn_net_memory(const struct cnn_net *net, struct cnn_net_memory *out)
+void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out)
 {
     *out = (struct cnn_net_memory){net->memory->arena_bytes, net->backend->own_bytes(net->state),
                                    2 * net->plan->n_floats * sizeof(float)};

@@ -1,4 +1,4 @@
-/* plan.c: where the parameters of a model lie, and what they start as. */
+/* plan.c: computes the layout of a model's parameters and their initial values. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A model of more floats than this is a mistake in its table. */
+/* More floats than this are a mistake in the model's table. */
 #define MAX_FLOATS (UINT64_C(1) << 40)
 
 static int shape_fits(struct cnn_shape s)
@@ -56,7 +56,7 @@ static int check_name(const struct cnn_plan *p, size_t i, struct ps_error *err)
     return 0;
 }
 
-/* The value of that name before layer i; SIZE_MAX: there is none. */
+/* The number of the value with that name before layer i; SIZE_MAX: there is none. */
 static size_t value_named(const struct cnn_plan *p, size_t i, const char *name)
 {
     if (strcmp(name, "images") == 0)
@@ -160,7 +160,7 @@ static int check_whole(const struct cnn_plan *p, struct ps_error *err)
     return trains ? 0 : ps_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
 }
 
-/* What the first loss reads, and what that reads, and so on. */
+/* Marks the layers that the first loss depends on. */
 static void mark_scored(struct cnn_plan *p)
 {
     p->main_loss = 0;
@@ -234,7 +234,7 @@ static struct cnn_param *add_row(struct cnn_param *row, const struct cnn_layer *
     return row;
 }
 
-/* How many rows it wrote. */
+/* Returns the number of rows written. */
 static size_t describe(const struct cnn_layer *l, struct cnn_param rows[MAX_ROWS_A_LAYER])
 {
     if (l->weight_dims == 0)

@@ -1,4 +1,4 @@
-/* plan.h: a model with every size worked out; what backends are built from. Private to nets/. */
+/* plan.h: a model with all sizes computed: the input of backends. Private to nets/. */
 #ifndef CNN_PLAN_H
 #define CNN_PLAN_H
 
@@ -17,17 +17,17 @@ struct cnn_shape {
     uint32_t c, h, w;
 };
 
-/* The window of a convolution or a pool, as it is run: [0] down, [1] across. */
+/* The window of a convolution or a pool: [0] vertical, [1] horizontal. */
 struct cnn_window {
     uint32_t kernel[2], stride[2], dilation[2];
     uint32_t pad[2], pad_end[2]; /* before and after the input */
 };
 
-/* What a layer reads. Values are numbered: 0 are the images, i + 1 is the output of layer i. */
+/* An input of a layer. Values are numbered: 0 are the images, i + 1 is the output of layer i. */
 struct cnn_input {
     size_t value;
     struct cnn_shape shape;
-    bool wants_grad; /* parameters that are not frozen lie before it */
+    bool wants_grad; /* there are trainable parameters before it */
 };
 
 /* One layer with its sizes and where its parameters lie in the flat vector. */
@@ -42,12 +42,12 @@ struct cnn_layer {
     uint32_t n_out, groups;                           /* conv, fc: outputs; conv */
     uint64_t weight_shape[4];                         /* batchnorm: the scale */
     uint32_t weight_dims;                             /* 0: the layer has no parameters */
-    uint32_t fan_in;                                  /* 0: the weights are not filled at random but with 1 */
+    uint32_t fan_in;                                  /* 0: the weights are filled with 1, not at random */
     uint64_t weight_at, n_weights, bias_at, n_biases; /* floats */
     uint64_t mean_at, variance_at, n_buffers;         /* floats; n_buffers each */
-    bool wants_din; /* a layer before it has parameters to train, so the gradient of an input is needed */
+    bool wants_din; /* a layer before it has trainable parameters, so it needs the gradient of its input */
     bool trains;    /* it has parameters that are not frozen */
-    bool is_scored; /* the model's own loss depends on it; else it is left out when scoring */
+    bool is_scored; /* the model's own loss depends on it; otherwise it is left out of scores */
 };
 
 struct cnn_plan {
@@ -55,12 +55,12 @@ struct cnn_plan {
     uint64_t n_floats;
     size_t n_layers;
     size_t n_values;     /* n_layers + 1; nobody reads those of losses */
-    size_t main_loss;    /* the layer that scores are of: the first loss */
-    uint32_t *n_readers; /* [n_values]: how many inputs each value is */
+    size_t main_loss;    /* the layer that computes scores: the first loss */
+    uint32_t *n_readers; /* [n_values]: how often each value is an input */
     struct cnn_layer layers[];
 };
 
-/* Which draws of a net's generator a gradient takes. */
+/* The random numbers that a gradient uses. */
 struct cnn_draw {
     uint64_t seed, step;
 };
@@ -75,7 +75,7 @@ static inline struct cnn_shape cnn_image_shape(const struct cnn_plan *p)
     return (struct cnn_shape){p->model->channels, p->model->height, p->model->width};
 }
 
-/* Whether a layer goes backward: it trains, or something before it does. A loss hands its gradient out by
+/* Whether a layer has a backward pass: it, or something before it, is trained. A loss computes its gradient
  * itself. */
 static inline bool cnn_goes_back(const struct cnn_layer *l)
 {

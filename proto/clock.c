@@ -1,5 +1,5 @@
-/* A program that drives time has all of these functions of its own: the linker takes this file whole or not.
- */
+/* A program that drives time defines all of these functions itself, so that the linker leaves this file out
+ * as a whole. */
 #include "proto/clock.h"
 
 #include <time.h>

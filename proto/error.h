@@ -1,8 +1,9 @@
-/* error.h: a sentence for the person who reads the failure. */
+/* error.h: errors as a sentence for people. */
 #ifndef PS_ERROR_H
 #define PS_ERROR_H
 
-/* Filled by the function that first names an error: the thing, the place, what was found, what is allowed. */
+/* Filled by the function that detects the error: names the thing, the place, what was found, and what is
+ * allowed. */
 struct ps_error {
     char text[512];
 };

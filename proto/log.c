@@ -22,7 +22,7 @@ enum {
     SENTENCE_BYTES = 1024,
     LINE_BYTES = 6 * SENTENCE_BYTES + 256, /* JSON has six bytes for a control character */
     QUEUE_BYTES = 1 << 20,
-    WRITE_BYTES = 1 << 16, /* at once, at most: room comes back as often */
+    WRITE_BYTES = 1 << 16, /* size of a burst; the same number is allowed again each second */
 };
 
 /* The one exception to "no mutable globals", as stderr itself is. program and json are set once at start. */
@@ -32,14 +32,14 @@ static struct {
     _Atomic int lowest;
 } setup = {.program = "psd", .lowest = PS_LOG_INFO};
 
-/* Lines between those who log and the thread that writes. Whoever logs holds the mutex for a copy, the writer
- * for counting: it writes from bytes that nobody else touches. */
+/* The queue between threads that log and the writer thread. A logging thread holds the mutex while it copies
+ * a line, the writer only while it updates the counters: it writes bytes that no other thread touches. */
 static struct {
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* there are lines, or none are left */
-    bool has_writer;        /* there is one, or will be with the first line */
+    pthread_cond_t changed; /* there are lines, or the queue is empty */
+    bool has_writer;        /* the writer runs, or will start with the first line */
     bool runs;
-    uint64_t head, tail; /* bytes ever queued, and ever written or given up; modulo QUEUE_BYTES: where */
+    uint64_t head, tail; /* bytes queued, and bytes written or dropped, so far; modulo QUEUE_BYTES */
     uint64_t dropped;    /* lines */
     char bytes[QUEUE_BYTES];
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -54,7 +54,7 @@ int ps_log_level_parse(const char *name)
     return -EINVAL;
 }
 
-/* What is not UTF-8 (a file's name, say) still gets its line. */
+/* A text that is not UTF-8 (a file name, for example) is logged all the same. */
 static void make_ascii(char *sentence)
 {
     json_t *text = json_string(sentence);
@@ -64,7 +64,7 @@ static void make_ascii(char *sentence)
     json_decref(text);
 }
 
-/* These two give the line's bytes, its end included; at most LINE_BYTES. */
+/* These two return the length of the line, with its newline; at most LINE_BYTES. */
 static size_t make_json(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence,
                         char *text)
 {
@@ -98,8 +98,8 @@ static size_t make_line(enum ps_log_level level, const char *event, char *senten
     return (setup.json ? make_json : make_text)(ps_wall_us(), level, event, sentence, text);
 }
 
-/* All of it, or false: it cannot be written. SIGPIPE is blocked in the writer's thread; who logs without it
- * has been left the signal as it was. */
+/* Writes everything; false: stderr cannot be written. SIGPIPE is blocked in the writer thread; a thread that
+ * writes directly keeps its own signal mask. */
 static bool write_all(const char *bytes, size_t len)
 {
     while (len > 0) {
@@ -107,7 +107,7 @@ static bool write_all(const char *bytes, size_t len)
         if (n > 0) {
             bytes += n;
             len -= (size_t)n;
-        } else if (n < 0 && errno == EAGAIN) { /* somebody else wants stderr not to block */
+        } else if (n < 0 && errno == EAGAIN) { /* another process has made stderr non-blocking */
             ps_poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
         } else if (n == 0 || errno != EINTR) {
             return false;
@@ -124,8 +124,8 @@ static uint64_t count_lines(const char *bytes, size_t len)
     return n;
 }
 
-/* Whole lines from `tail` on that lie side by side, WRITE_BYTES at most; *len bytes of them. A line that goes
- * round the end of the queue is made whole in `round`. */
+/* Finds whole lines from `tail` on that are contiguous, at most WRITE_BYTES; *len bytes. A line that wraps
+ * around the end of the queue is copied to `round`. */
 static const char *next_lines(char round[LINE_BYTES], size_t *len)
 {
     static_assert(WRITE_BYTES >= LINE_BYTES, "a line that does not go round is among them");
@@ -145,7 +145,7 @@ static const char *next_lines(char round[LINE_BYTES], size_t *len)
     return round;
 }
 
-/* Says how many lines were dropped, when that is more than was last said. */
+/* Logs how many lines were dropped since the last such report. */
 static void tell_dropped(uint64_t *told)
 {
     char sentence[128], line[LINE_BYTES];
@@ -189,7 +189,7 @@ static void *run_writer(void *arg)
     return NULL;
 }
 
-/* For all lines, or until its second is up. */
+/* Writes all remaining lines, for at most a second. */
 static void flush_at_exit(void)
 {
     const uint64_t until_ns = ps_now_ns() + PS_NS_PER_S;
@@ -200,7 +200,7 @@ static void flush_at_exit(void)
     pthread_mutex_unlock(&queue.mutex);
 }
 
-/* A child of fork has no writer. */
+/* A child of fork has no writer thread. */
 static void forget_writer(void)
 {
     pthread_mutex_init(&queue.mutex, NULL);
@@ -208,7 +208,8 @@ static void forget_writer(void)
     queue.tail = queue.head;
 }
 
-/* With the mutex. The thread comes with the first line: whoever forks before that forks one thread. */
+/* With the mutex held. The thread starts with the first line, so that a process that forks before that has
+ * one thread. */
 static void start_writer(void)
 {
     sigset_t all, before;
@@ -219,7 +220,7 @@ static void start_writer(void)
     queue.has_writer = queue.runs = pthread_create(&thread, NULL, run_writer, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!queue.runs)
-        return; /* without one, who logs writes */
+        return; /* without a writer, the logging thread writes */
     pthread_detach(thread);
     pthread_atfork(NULL, NULL, forget_writer);
 }

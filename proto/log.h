@@ -15,10 +15,10 @@
 
 enum ps_log_level { PS_LOG_DEBUG, PS_LOG_INFO, PS_LOG_WARN, PS_LOG_ERROR };
 
-/* Names the program, the lowest level that is written, and picks text or JSON by isatty(2). Call once, at
- * start. At exit, lines that wait are written, within a second. */
+/* Sets the program's name and the lowest level that is written, and chooses text or JSON by isatty(2). Call
+ * it once, at start. At exit, queued lines are written, for at most a second. */
 void ps_log_setup(const char *program, enum ps_log_level lowest);
-/* Another level from now on; from any thread. */
+/* Changes the level; any thread. */
 void ps_log_set_lowest(enum ps_log_level lowest);
 
 /* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
@@ -35,13 +35,13 @@ struct ps_log_counts {
 /* From any thread. */
 struct ps_log_counts ps_log_counts(void);
 
-/* Of one thread; starts zeroed. */
+/* For one thread; zero-initialised. */
 struct ps_log_limit {
     uint64_t second, lines;
 };
 
-/* Whether one more line may be written in this second: ten may. Says how many of the last busy second were
- * not, under `event`, with `where` before it. */
+/* Whether another line may be written in this second, which allows ten. When lines were left out in the last
+ * busy second, logs how many, as `event`, with the prefix `where`. */
 bool ps_log_allows(struct ps_log_limit *limit, const char *event, const char *where);
 
 #endif

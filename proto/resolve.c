@@ -8,7 +8,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 
-/* Who is the last to need it frees it. */
+/* The last user frees it. */
 struct question {
     char *host, *port;
     struct addrinfo hints;
@@ -63,7 +63,7 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* getaddrinfo's result; -ETIMEDOUT, which is none of these: the question is its thread's. */
+/* getaddrinfo's result; -ETIMEDOUT, which is none of its values: the thread still owns the question */
 static int await(struct question *q, uint64_t until_ns, struct addrinfo **out)
 {
     int rc = 0;

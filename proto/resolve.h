@@ -1,4 +1,4 @@
-/* resolve.h: names of hosts to addresses, in a bounded time. */
+/* resolve.h: resolves host names in a bounded time. */
 #ifndef PS_RESOLVE_H
 #define PS_RESOLVE_H
 
@@ -7,7 +7,7 @@
 
 #include "proto/error.h"
 
-enum { PS_RESOLVE_MS = 10000 }; /* where nothing else bounds it */
+enum { PS_RESOLVE_MS = 10000 }; /* when the caller has no other limit */
 
 /* getaddrinfo, whose own patience with a name server that does not answer nobody can set. host NULL: any, as
  * hints say. *out: for freeaddrinfo. -ETIMEDOUT at ps_now_ns of until_ns; -EINVAL: no such host; -ENOMEM.

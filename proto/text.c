@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at p; 0 for what is none, or a control character. */
+/* The length of the UTF-8 character at p; 0: not valid UTF-8, or a control character. */
 static size_t character_bytes(const unsigned char *p)
 {
     size_t n = p[0] < 0x80 ? 1 : p[0] >> 5 == 0x6 ? 2 : p[0] >> 4 == 0xe ? 3 : p[0] >> 3 == 0x1e ? 4 : 0;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* pthread_create, of a thread that takes no signals: they are the program's, and its threads'. */
+/* pthread_create for a thread that blocks all signals, which belong to the program's own threads. */
 static inline int ps_thread_create(pthread_t *thread, void *(*run)(void *arg), void *arg)
 {
     sigset_t all, before;

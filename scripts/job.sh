@@ -68,8 +68,16 @@ check_number() { # OPTION VALUE LOWEST HIGHEST
 data_preset() { # SPEC
     case ${1%%:*} in
     cifar10) echo cifar7 30 50000 0.01 ;;
+    mnist) echo lenet 12 "$(idx_images "${1#*:}")" ;;
     *) echo lenet 12 60000 ;;
     esac
+}
+
+# As the labels' file has it; where it has none, which psworker complains of, MNIST's.
+idx_images() { # DIR
+    local file=$1/train-labels-idx1-ubyte n
+    n=$({ cat "$file" || zcat "$file.gz"; } 2>/dev/null | head -c 8 | tail -c 4 | od -An -tu4 --endian=big | tr -d ' ') || true
+    echo "${n:-60000}"
 }
 
 # The steps of each worker that make EPOCHS passes of IMAGES each, all workers together.

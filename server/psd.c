@@ -34,41 +34,17 @@ static uint32_t auto_lanes(uint32_t servers)
 /* Lanes of this psd. A resumed job keeps its lane map. */
 static uint32_t lanes_wanted(const struct psd *d)
 {
-    return d->center != NULL ? d->center->cut.n_lanes / d->cfg.servers.count : d->cfg.lanes;
-}
-
-/* At the head those of other servers follow, in order. */
-static int open_other_lanes(struct psd *d, struct ps_error *err)
-{
-    int rc = 0;
-    uint32_t all = psd_is_head(d) ? d->n_own * d->cfg.servers.count : d->n_own;
-    for (; d->n_lanes < all && rc == 0; d->n_lanes += rc == 0)
-        rc = psd_lane_create_remote(d->n_lanes, &d->shared, &d->lanes[d->n_lanes], err);
-    return rc;
+    return d->job.center != NULL ? d->job.center->cut.n_lanes / d->cfg.servers.count : d->cfg.lanes;
 }
 
 static int open_lanes(struct psd *d, struct ps_error *err)
 {
-    uint32_t want = lanes_wanted(d);
-    uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
-    struct psd_lane_options opt = {.shared = &d->shared};
-    struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
-                                         .window_chunks = d->cfg.window_chunks};
-    d->lanes = calloc((size_t)want * d->cfg.servers.count, sizeof *d->lanes);
-    d->lane_polls = calloc(want, sizeof *d->lane_polls);
-    if (d->lanes == NULL || d->lane_polls == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
-    int rc = 0;
-    while (rc == 0 && d->n_own < want) {
-        struct psd_lane **lane = &d->lanes[d->n_own];
-        opt.index = d->cfg.servers.index * want + d->n_own;
-        if ((rc = psd_lane_create(&opt, lane, err)) < 0)
-            return rc;
-        rc = psd_transports_open_lane(d, *lane, d->n_own, limits, err);
-        d->n_lanes = ++d->n_own;
-    }
-    psd_stats_limit_lent(d);
-    return rc < 0 ? rc : open_other_lanes(d, err);
+    uint32_t chunk = d->job.center != NULL ? d->job.center->shard.chunk_floats : d->cfg.chunk_floats;
+    const struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
+                                               .clients = d->sessions.n_slots};
+    int rc = psd_lanes_open(&d->lanes, &d->cfg, d->control.url, lanes_wanted(d), &limits, err);
+    psd_stats_limit_lent(&d->job);
+    return rc;
 }
 
 static void on_lane_note(uv_poll_t *poll, int status, int events)
@@ -76,22 +52,22 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     struct psd *d = poll->data;
     (void)status;
     (void)events;
-    struct psd_lane *lane = d->lanes[poll - d->lane_polls];
-    if (psd_is_head(d))
-        psd_job_take_notes(d, lane);
+    struct psd_lane *lane = d->lanes.list[poll - d->lanes.polls];
+    if (psd_is_head(&d->cfg))
+        psd_job_take_notes(&d->job, lane);
     else
-        psd_follower_take_notes(d, lane);
+        psd_follower_take_notes(&d->cluster, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)
 {
-    for (uint32_t i = 0; i < d->n_own; i++) {
-        int rc = psd_lane_start(d->lanes[i], err);
+    for (uint32_t i = 0; i < d->lanes.n_own; i++) {
+        int rc = psd_lane_start(d->lanes.list[i], err);
         if (rc < 0)
             return rc;
-        d->lane_polls[i].data = d;
-        uv_poll_init(&d->loop, &d->lane_polls[i], d->lanes[i]->out->wake_fd);
-        uv_poll_start(&d->lane_polls[i], UV_READABLE, on_lane_note);
+        d->lanes.polls[i].data = d;
+        uv_poll_init(&d->loop, &d->lanes.polls[i], d->lanes.list[i]->out->wake_fd);
+        uv_poll_start(&d->lanes.polls[i], UV_READABLE, on_lane_note);
     }
     return 0;
 }
@@ -102,8 +78,9 @@ static void end_all(struct psd *d, bool observers)
         struct psd_session *s = &d->sessions.slots[i];
         if (s->state == PSD_SESSION_VACANT || s->observer != observers)
             continue;
-        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd has drained and ends: the session is over");
-        psd_job_end(d, s, PS__CODE__DRAINING, "did not leave in time");
+        psd_send_error(&d->sender, s, PS__CODE__DRAINING, true,
+                       "psd has drained and ends: the session is over");
+        psd_job_end(&d->job, s, PS__CODE__DRAINING, "did not leave in time");
     }
 }
 
@@ -112,20 +89,21 @@ static void end_all(struct psd *d, bool observers)
  * end. */
 static void stop_when_possible(struct psd *d)
 {
-    bool now = psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1;
-    if (psd_method_change_is_closing(d) && !(now && d->state == PSD_STATE_DRAINING))
+    bool now = psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->job.n_stops > 1;
+    if (psd_method_change_is_closing(&d->job) && !(now && d->job.state == PSD_STATE_DRAINING))
         return; /* a moment: lanes change hands */
-    if (d->state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
+    if (d->job.state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
         end_all(d, false);
-        d->state = PSD_STATE_STOPPING;
-        psd_checkpointer_start(d, NULL);
+        d->job.state = PSD_STATE_STOPPING;
+        psd_checkpointer_start(&d->job, NULL);
     }
-    bool saved =
-        !d->checkpointer.busy && d->checkpointer.again == 0; /* one that is due waits for a swap's end */
-    if (d->state == PSD_STATE_STOPPING && saved && (psd_cluster_has_saved(d) || d->n_stops > 2) &&
+    bool saved = !d->job.checkpointer.busy &&
+                 d->job.checkpointer.again == 0; /* one that is due waits for a swap's end */
+    if (d->job.state == PSD_STATE_STOPPING && saved &&
+        (psd_cluster_has_saved(&d->cluster) || d->job.n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
         end_all(d, true);
-        if (psd_cluster_dismiss(d))
+        if (psd_cluster_dismiss(&d->cluster))
             uv_stop(&d->loop);
     }
 }
@@ -133,43 +111,43 @@ static void stop_when_possible(struct psd *d)
 static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
-    if (!psd_is_head(d)) {
-        psd_stats_limit_lent(d);
-        psd_follower_tick(d);
+    if (!psd_is_head(&d->cfg)) {
+        psd_stats_limit_lent(&d->job);
+        psd_follower_tick(&d->cluster);
         return;
     }
-    psd_cluster_tick(d);
-    psd_job_check_silence(d);
-    psd_steps_check(d);
-    psd_job_tell_begun(d);
-    psd_rendezvous_tick(&d->rendezvous, psd_loop_now_ms(&d->loop));
-    psd_dynamic_period_plan(d);
-    if (!d->membership.started)
-        psd_membership_joined(d); /* those who were expected may have had their time */
-    psd_method_change_check(d);
-    psd_plateau_tick(d);
-    psd_checkpointer_check_due(d);
-    psd_checkpointer_check_vector(d,
-                                  d->state == PSD_STATE_STOPPING &&
-                                      (psd_loop_now_ms(&d->loop) >= d->drain_deadline_ms || d->n_stops > 1));
-    psd_stop_check(d);
-    psd_history_tick(d);
+    psd_cluster_tick(&d->cluster);
+    psd_job_check_silence(&d->job);
+    psd_steps_check(&d->job);
+    psd_job_tell_begun(&d->job);
+    psd_rendezvous_tick(&d->control.rendezvous, psd_loop_now_ms(&d->loop));
+    psd_dynamic_period_plan(&d->job);
+    if (!d->job.membership.started)
+        psd_membership_joined(&d->job); /* those who were expected may have had their time */
+    psd_method_change_check(&d->job);
+    psd_plateau_tick(&d->job);
+    psd_checkpointer_check_due(&d->job);
+    psd_checkpointer_check_vector(
+        &d->job, d->job.state == PSD_STATE_STOPPING &&
+                     (psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->job.n_stops > 1));
+    psd_stop_check(&d->job);
+    psd_history_tick(&d->job);
     stop_when_possible(d);
-    if (d->notify.reloading && d->method_change.phase == PSD_METHOD_CHANGE_NONE)
-        psd_notify_ready(&d->notify);
-    psd_notify_watch(&d->notify, d->lanes, d->n_own, psd_loop_now_ms(&d->loop));
+    if (d->job.notify.reloading && d->job.method_change.phase == PSD_METHOD_CHANGE_NONE)
+        psd_notify_ready(&d->job.notify);
+    psd_notify_watch(&d->job.notify, d->lanes.list, d->lanes.n_own, psd_loop_now_ms(&d->loop));
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct psd *d = handle->data;
-    d->n_stops++;
-    if (!psd_is_head(d)) {
-        psd_follower_stop(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+    d->job.n_stops++;
+    if (!psd_is_head(&d->cfg)) {
+        psd_follower_stop(&d->cluster, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
         return;
     }
-    psd_job_drain(d, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
-    if (d->n_stops > 1)
+    psd_job_drain(&d->job, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (d->job.n_stops > 1)
         ps_log(PS_LOG_WARN, "job.stopping", "a second signal: checkpoint and exit at once");
     stop_when_possible(d);
 }
@@ -177,7 +155,7 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 static void on_hangup(uv_signal_t *handle, int signal_number)
 {
     (void)signal_number;
-    psd_reload(handle->data, &(struct ps_error){""});
+    psd_reload(&((struct psd *)handle->data)->job, &(struct ps_error){""});
 }
 
 /* What psctl checkpoint does, for who has only the process: a batch system's warning. */
@@ -185,7 +163,7 @@ static void on_checkpoint(uv_signal_t *handle, int signal_number)
 {
     struct ps_error err;
     (void)signal_number;
-    if (psd_checkpointer_start(handle->data, &err) < 0)
+    if (psd_checkpointer_start(&((struct psd *)handle->data)->job, &err) < 0)
         ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
 
@@ -197,7 +175,7 @@ static void log_skipped(const char *sentence)
 /* What a server of several can go on from: its own part, or the whole, of a map cut for so many. */
 static int check_part(const struct psd *d, struct ps_error *err)
 {
-    const struct psd_snapshot *s = &d->resumed;
+    const struct psd_snapshot *s = &d->job.resumed;
     uint32_t n = d->cfg.servers.count, i = d->cfg.servers.index;
     if ((n == 1 && s->part == PSD_WHOLE) ||
         (n > 1 && s->map.parts == n && (s->part == PSD_WHOLE || s->part == i)))
@@ -206,21 +184,22 @@ static int check_part(const struct psd *d, struct ps_error *err)
         return ps_fail(err, -EINVAL,
                        "%s: it is the whole center, cut for %u servers, and servers.count is %u; allowed is "
                        "%u, or the parts that %u servers have written and psctl merge puts together",
-                       d->resumed_from, s->map.parts, n, s->map.parts, n);
+                       d->job.resumed_from, s->map.parts, n, s->map.parts, n);
     return ps_fail(
         err, -EINVAL,
         "%s: it is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "
         "psctl merge makes of the parts",
-        d->resumed_from, s->part, s->map.parts, i, n);
+        d->job.resumed_from, s->part, s->map.parts, i, n);
 }
 
 static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
 {
     if (version != UINT64_MAX)
-        return psd_checkpoint_read_version(d->checkpointer.directory, version, d->cfg.limits.floats,
-                                           &d->resumed, d->resumed_from, sizeof d->resumed_from, err);
-    return psd_checkpoint_read_newest(d->checkpointer.directory, d->cfg.limits.floats, &d->resumed,
-                                      d->resumed_from, sizeof d->resumed_from, log_skipped, err);
+        return psd_checkpoint_read_version(d->job.checkpointer.directory, version, d->cfg.limits.floats,
+                                           &d->job.resumed, d->job.resumed_from, sizeof d->job.resumed_from,
+                                           err);
+    return psd_checkpoint_read_newest(d->job.checkpointer.directory, d->cfg.limits.floats, &d->job.resumed,
+                                      d->job.resumed_from, sizeof d->job.resumed_from, log_skipped, err);
 }
 
 /* The checkpoint that psd goes on from. d->resumed_from is "" where there is none yet. */
@@ -228,16 +207,16 @@ static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 {
     int rc = read_checkpoint(d, version, err);
     struct psd_best best;
-    if (rc == -ENOENT && psd_checkpoint_read_best(d->checkpointer.directory, &best, NULL) == 0)
+    if (rc == -ENOENT && psd_checkpoint_read_best(d->job.checkpointer.directory, &best, NULL) == 0)
         return ps_fail(
             err, -ENOENT,
             "%s holds best.safetensors alone, which has the vector that scored best and nothing else to "
             "go on from: begin a new job with it (psd(8) has an example), or with --fresh another",
-            d->checkpointer.directory);
+            d->job.checkpointer.directory);
     if (rc == -ENOENT && version == UINT64_MAX) {
         ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
-               d->checkpointer.directory);
-        d->resumed_from[0] = 0;
+               d->job.checkpointer.directory);
+        d->job.resumed_from[0] = 0;
         return 0;
     }
     return rc < 0 ? rc : check_part(d, err);
@@ -246,18 +225,19 @@ static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
 static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 {
     if (version != UINT64_MAX)
-        psd_checkpoint_forget_after(d->checkpointer.directory, &d->resumed);
-    d->resumed_version = d->resumed.version;
-    d->resumed.generation = psd_journal_generation(d);
-    d->history.last_version = d->resumed.version;
-    psd_plateau_resume(d);
-    uint32_t lanes = d->resumed.map.lanes / d->cfg.servers.count;
-    if (lanes != d->cfg.lanes || d->resumed.map.chunk_floats != d->cfg.chunk_floats)
+        psd_checkpoint_forget_after(d->job.checkpointer.directory, &d->job.resumed);
+    d->job.resumed_version = d->job.resumed.version;
+    d->job.resumed.generation = psd_journal_generation(&d->job);
+    d->job.history.last_version = d->job.resumed.version;
+    psd_plateau_resume(&d->job);
+    uint32_t lanes = d->job.resumed.map.lanes / d->cfg.servers.count;
+    if (lanes != d->cfg.lanes || d->job.resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
             PS_LOG_WARN, "checkpoint.lanes",
             "the checkpoint's lane map is kept: %u lanes, chunk_floats %u (the configuration says %u and %u)",
-            lanes, d->resumed.map.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
-    return psd_center_resume(&d->cfg, psd_admission_find(d->cfg.admission), &d->resumed, &d->center, err);
+            lanes, d->job.resumed.map.chunk_floats, d->cfg.lanes, d->cfg.chunk_floats);
+    return psd_center_resume(&d->cfg, psd_admission_find(d->cfg.admission), &d->job.resumed, &d->job.center,
+                             err);
 }
 
 /* The job that the state directory has. Returns an exit code. */
@@ -265,8 +245,8 @@ static int go_on(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err;
     int rc = find_checkpoint(d, start->version, &err);
-    bool found = d->resumed_from[0] != 0;
-    if (rc == 0 && !start->unset && psd_settings_resume(d, found, &err) < 0) {
+    bool found = d->job.resumed_from[0] != 0;
+    if (rc == 0 && !start->unset && psd_settings_resume(&d->job, found, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.settings", "%s", err.text);
         return PSD_EXIT_CONFIG;
     }
@@ -282,10 +262,10 @@ static int go_on(struct psd *d, const struct psd_start *start)
 static int set_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
-    d->history.fd = d->state_lock = d->journal.file.fd = -1;
-    d->evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
-    d->plateau.best = NAN;
-    int rc = psd_auth_set_up(d, &err);
+    d->job.history.fd = d->state_lock = d->job.journal.file.fd = -1;
+    d->job.evaluation = (struct psd_evaluation){.loss = NAN, .accuracy = NAN};
+    d->job.plateau.best = NAN;
+    int rc = psd_auth_set_up(&d->auth, &err);
     if (rc < 0) {
         ps_log(PS_LOG_ERROR, "start.auth", "%s", err.text);
         return PSD_EXIT_CONFIG;
@@ -295,41 +275,42 @@ static int set_up(struct psd *d, const struct psd_start *start)
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    snprintf(d->checkpointer.directory, sizeof d->checkpointer.directory, "%s/checkpoints", d->cfg.state_dir);
-    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->checkpointer.aside, &err) <
-        0) {
+    snprintf(d->job.checkpointer.directory, sizeof d->job.checkpointer.directory, "%s/checkpoints",
+             d->cfg.state_dir);
+    if (psd_state_checkpoints(d->cfg.state_dir, start->resume, start->fresh, &d->job.checkpointer.aside,
+                              &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (d->checkpointer.aside.n > 0)
+    if (d->job.checkpointer.aside.n > 0)
         ps_log(PS_LOG_WARN, "checkpoint.aside",
                "a new job begins: the %u checkpoints that were here, the newest of version %" PRIu64
                ", are in %s",
-               d->checkpointer.aside.n, d->checkpointer.aside.newest, d->checkpointer.aside.path);
-    if (psd_journal_open(d, &err) < 0) {
+               d->job.checkpointer.aside.n, d->job.checkpointer.aside.newest, d->job.checkpointer.aside.path);
+    if (psd_journal_open(&d->job, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (psd_history_open(d, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0 ||
-        psd_membership_init(d) < 0) {
+    if (psd_history_open(&d->job, &err) < 0 || psd_sessions_init(&d->sessions, d->cfg.limits.clients) < 0 ||
+        psd_membership_init(&d->job) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "%s",
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
     if (start->resume && (rc = go_on(d, start)) != PSD_EXIT_OK)
         return rc;
-    if (psd_journal_begin(d, start->resume, &err) < 0) {
+    if (psd_journal_begin(&d->job, start->resume, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
-    if (psd_shared_init(&d->shared, d->sessions.n_slots, lanes_wanted(d)) < 0) {
+    if (psd_shared_init(&d->lanes.shared, d->sessions.n_slots, lanes_wanted(d)) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "no memory for what the lanes share");
         return PSD_EXIT_SYSTEM;
     }
-    atomic_store(&d->shared.version, d->resumed_version);
-    atomic_store(&d->shared.generation, d->resumed.generation);
-    psd_job_update_rates(d);
-    psd_checkpointer_find_best(d);
+    atomic_store(&d->lanes.shared.version, d->job.resumed_version);
+    atomic_store(&d->lanes.shared.generation, d->job.resumed.generation);
+    psd_job_update_rates(&d->job);
+    psd_checkpointer_find_best(&d->job);
     return PSD_EXIT_OK;
 }
 
@@ -339,9 +320,11 @@ static int open_up(struct psd *d, const struct psd_start *start)
     struct ps_error err = {""};
     char socket_path[600];
 
-    if (psd_transports_open(d, lanes_wanted(d), &err) < 0 || psd_auth_guard_data(d, &err) < 0 ||
-        psd_control_open(d, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
-        psd_auth_watch(d, &err) < 0 || psd_cluster_open(d) < 0 || psd_follower_open(d, &err) < 0) {
+    if (psd_transports_open(&d->lanes.transports, &d->cfg, d->auth.curve, lanes_wanted(d), &err) < 0 ||
+        psd_auth_guard_data(&d->auth, &d->lanes.transports, &err) < 0 ||
+        psd_control_open(&d->control, start->listen, &err) < 0 || open_lanes(d, &err) < 0 ||
+        psd_auth_watch(&d->auth, d->control.watch, &d->lanes, &err) < 0 ||
+        psd_cluster_open(&d->cluster) < 0 || psd_follower_open(&d->cluster, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.listen", "%s", err.text);
         return PSD_EXIT_BIND;
     }
@@ -349,27 +332,28 @@ static int open_up(struct psd *d, const struct psd_start *start)
         snprintf(socket_path, sizeof socket_path, "%s", d->cfg.status.socket);
     else
         snprintf(socket_path, sizeof socket_path, "%s/%s", d->cfg.state_dir, d->cfg.status.socket);
-    if (psd_http_create(&d->loop, socket_path, d->cfg.status.http, psd_routes, d, &d->http, &err) < 0) {
+    if (psd_http_create(&d->loop, socket_path, d->cfg.status.http, psd_routes, &d->status, &d->status.http,
+                        &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.status", "%s", err.text);
         return PSD_EXIT_BIND;
     }
-    if (psd_notify_init(&d->notify, d->n_own, psd_loop_now_ms(&d->loop)) < 0) {
+    if (psd_notify_init(&d->job.notify, d->lanes.n_own, psd_loop_now_ms(&d->loop)) < 0) {
         ps_log(PS_LOG_ERROR, "start.memory", "no memory to watch the lanes");
         return PSD_EXIT_SYSTEM;
     }
-    if (start_lanes(d, &err) < 0 || psd_journal_start(d, &err) < 0) {
+    if (start_lanes(d, &err) < 0 || psd_journal_start(&d->job, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.lanes", "%s", err.text);
         return PSD_EXIT_SYSTEM;
     }
-    if (d->center != NULL && !psd_has_cluster(d))
-        psd_job_resume(d);
+    if (d->job.center != NULL && !psd_has_cluster(&d->cfg))
+        psd_job_resume(&d->job);
     return PSD_EXIT_OK;
 }
 
 static void start_timers(struct psd *d)
 {
     d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
-    d->checked_ms = psd_loop_now_ms(&d->loop);
+    d->job.checked_ms = psd_loop_now_ms(&d->loop);
     psd_timer_init(&d->loop, &d->tick, d);
     psd_timer_start(&d->tick, on_tick, PSD_TICK_MS, PSD_TICK_MS);
     uv_signal_init(&d->loop, &d->sigterm);
@@ -389,7 +373,7 @@ static int write_endpoint(struct psd *d)
     char url[320];
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
     if (d->cfg.endpoint_file[0] == 0 ||
-        psd_endpoint_write(d->cfg.endpoint_file, url, psd_auth_public_key(d), &err) == 0)
+        psd_endpoint_write(d->cfg.endpoint_file, url, psd_auth_public_key(&d->auth), &err) == 0)
         return PSD_EXIT_OK;
     ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);
     return PSD_EXIT_BIND;
@@ -401,9 +385,9 @@ static void announce(struct psd *d)
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
     ps_log(PS_LOG_INFO, "start.ready",
            "psd %s listens on %s: method %s, %u lanes, %s kernels, state in %s, authentication %s",
-           PSD_VERSION, url, d->cfg.method, d->n_lanes, ps_vec_best()->name, d->cfg.state_dir,
-           psd_auth_name(d));
-    if (d->munge.on && !d->auth.curve)
+           PSD_VERSION, url, d->cfg.method, d->lanes.n, ps_vec_best()->name, d->cfg.state_dir,
+           psd_auth_name(&d->auth));
+    if (d->auth.munge.on && !d->auth.curve)
         ps_log(PS_LOG_WARN, "start.munge",
                "auth.munge without auth.key: who joins is known, but frames on the lanes prove nothing, and "
                "nothing is encrypted");
@@ -412,18 +396,18 @@ static void announce(struct psd *d)
                d->auth.curve
                    ? "it is not needed where auth.key is set"
                    : "whoever reaches psd may join the job and move its center, and nothing is encrypted");
-    const char *page = psd_http_address(d->http);
+    const char *page = psd_http_address(d->status.http);
     if (page[0] != 0)
         ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
-    psd_notify_ready(&d->notify);
+    psd_notify_ready(&d->job.notify);
 }
 
 static void complete(struct psd *d)
 {
-    if (d->center != NULL)
-        psd_job_resume(d);
+    if (d->job.center != NULL)
+        psd_job_resume(&d->job);
     announce(d);
-    psd_control_take_early(d);
+    psd_control_take_early(&d->control);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -437,13 +421,14 @@ static void close_handle(uv_handle_t *handle, void *arg)
  * being written are finished. */
 static void finish_writes(struct psd *d)
 {
-    d->state = PSD_STATE_STOPPING;
-    d->checkpointer.again = 0;
+    d->job.state = PSD_STATE_STOPPING;
+    d->job.checkpointer.again = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
-    if (d->partial_rounds.timer.data != NULL)
-        psd_timer_stop(&d->partial_rounds.timer); /* it looks at the lanes */
-    while ((d->checkpointer.busy && d->checkpointer.lanes_left == 0) || psd_history_is_writing(d))
+    if (d->job.partial_rounds.timer.data != NULL)
+        psd_timer_stop(&d->job.partial_rounds.timer); /* it looks at the lanes */
+    while ((d->job.checkpointer.busy && d->job.checkpointer.lanes_left == 0) ||
+           psd_history_is_writing(&d->job))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
@@ -451,67 +436,50 @@ static void finish_writes(struct psd *d)
 static int check_end(struct psd *d)
 {
     struct ps_error why;
-    int rc = psd_checkpointer_check_end(d, &d->end);
-    if (rc < 0 || d->checkpointer.last != PSD_LAST_WRITTEN || psd_cluster_check_saved(d, &why) == 0)
+    int rc = psd_checkpointer_check_end(&d->job, &d->job.end);
+    if (rc < 0 || d->job.checkpointer.last != PSD_LAST_WRITTEN ||
+        psd_cluster_check_saved(&d->cluster, &why) == 0)
         return rc;
-    return ps_fail(&d->end, -EIO,
+    return ps_fail(&d->job.end, -EIO,
                    "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
 }
 
 static void tear_down(struct psd *d)
 {
     finish_writes(d);
-    psd_rejected_peers_close(d);
-    for (uint32_t i = 0; i < d->n_own; i++) /* before their descriptors go */
-        if (d->lane_polls[i].data != NULL)
-            uv_close((uv_handle_t *)&d->lane_polls[i], NULL);
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_lane_destroy(d->lanes[i]);
-    psd_journal_close(d);
+    psd_rejected_peers_close(&d->auth.rejected);
+    for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors go */
+        if (d->lanes.polls[i].data != NULL)
+            uv_close((uv_handle_t *)&d->lanes.polls[i], NULL);
+    psd_lanes_stop(&d->lanes);
+    psd_journal_close(&d->job);
     psd_zap_close(&d->auth.data);
-    psd_transports_close(d);
-    if (d->http != NULL) {
-        psd_tell_end(d);
-        psd_http_destroy(d->http);
+    psd_transports_close(&d->lanes.transports);
+    if (d->status.http != NULL) {
+        psd_tell_end(&d->status);
+        psd_http_destroy(d->status.http);
     }
-    psd_control_close(d);
-    psd_follower_close(d);
+    psd_control_close(&d->control);
+    psd_follower_close(&d->cluster);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
-    free(d->lanes);
-    free(d->lane_polls);
-    psd_center_abandon(d->method_change.center);
-    psd_center_destroy(d->center);
-    psd_snapshot_finish(&d->resumed);
-    psd_auth_finish(d);
-    psd_rejected_peers_finish(d);
+    psd_lanes_finish(&d->lanes);
+    psd_center_abandon(d->job.method_change.center);
+    psd_center_destroy(d->job.center);
+    psd_snapshot_finish(&d->job.resumed);
+    psd_auth_finish(&d->auth);
+    psd_rejected_peers_finish(&d->auth.rejected);
     psd_sessions_finish(&d->sessions);
-    psd_membership_finish(d);
-    psd_history_close(d);
-    psd_notify_finish(&d->notify);
-    psd_shared_finish(&d->shared);
-    psd_cluster_close(d);
+    psd_membership_finish(&d->job);
+    psd_history_close(&d->job);
+    psd_notify_finish(&d->job.notify);
+    psd_shared_finish(&d->lanes.shared);
+    psd_cluster_close(&d->cluster);
     if (d->state_lock >= 0)
         psd_state_unlock(d->state_lock);
 }
-
-static const struct psd_hooks hooks = {
-    .holds_back = psd_cluster_holds_back,
-    .proved = psd_hello_proved,
-    .proved_server = psd_cluster_register,
-    .welcome_all = psd_hello_again,
-    .saved = psd_follower_saved,
-    .save_others = psd_cluster_save,
-    .others_saved = psd_cluster_has_saved,
-    .command_remote = psd_cluster_notify,
-    .check_others = psd_cluster_check_here,
-    .try_others = psd_cluster_try,
-    .drop_others = psd_cluster_drop,
-    .make_others = psd_cluster_make,
-    .complete = complete,
-};
 
 static int run_once(const struct psd_config *cfg, struct psd_start *start, struct psd_restart_request *again)
 {
@@ -522,13 +490,14 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         return PSD_EXIT_SYSTEM;
     }
     d->cfg = *cfg;
-    d->hooks = hooks;
-    d->reload.source = start->source;
-    d->reload.recipe.base = start->recipe.base;
+    psd_wire(d);
+    d->cluster.completed = complete;
+    d->job.reload.source = start->source;
+    d->job.reload.recipe.base = start->recipe.base;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);
-    d->started_unix_ms = ps_wall_us() / 1000;
-    d->started_ms = psd_loop_now_ms(&d->loop);
+    d->job.started_unix_ms = ps_wall_us() / 1000;
+    d->job.started_ms = psd_loop_now_ms(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
         code = open_up(d, start);
@@ -537,26 +506,26 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         code = write_endpoint(d);
     }
     if (code == PSD_EXIT_OK) {
-        if (!psd_has_cluster(d))
+        if (!psd_has_cluster(&d->cfg))
             announce(d);
         uv_run(&d->loop, UV_RUN_DEFAULT);
-        if (d->evaluation.fresh)
-            psd_history_add(d);
-        code = d->exit_code;
-        *again = d->again;
-        start->recipe.base = d->reload.recipe.base;
+        if (d->job.evaluation.fresh)
+            psd_history_add(&d->job);
+        code = d->job.exit_code;
+        *again = d->cluster.again;
+        start->recipe.base = d->job.reload.recipe.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
         finish_writes(d);
-        if (d->history.dropped > 0)
+        if (d->job.history.dropped > 0)
             ps_log(PS_LOG_WARN, "history.lacks", "history.jsonl lacks %" PRIu64 " lines of this run",
-                   d->history.dropped);
+                   d->job.history.dropped);
         if (!again->due && check_end(d) < 0) {
-            ps_log(PS_LOG_ERROR, "stop.unsaved", "%s", d->end.text);
+            ps_log(PS_LOG_ERROR, "stop.unsaved", "%s", d->job.end.text);
             code = code == PSD_EXIT_OK ? PSD_EXIT_UNSAVED : code;
         }
-        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(d),
+        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(&d->lanes),
                again->due ? ", and begins again" : "");
     }
     tear_down(d);

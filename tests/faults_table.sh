@@ -10,8 +10,8 @@ failed=0
 # shellcheck disable=SC2016 # backticks of the page, not of the shell
 mapfile -t named < <(grep '^|' "$page" | grep -o '`[a-z_0-9]*_[a-z_0-9]*`' | tr -d '`' | grep -v '^silence_s$\|^step_s$\|_total$' | sort -u)
 mapfile -t exist < <(grep -rho 'START_TEST([a-z_0-9]*' "$root/tests" | sed 's/.*(//' | sort -u)
-mapfile -t must < <(cd "$root/tests/system" && grep -ho 'START_TEST([a-z_0-9]*' test_chaos.c test_disk.c test_clock.c \
-    test_peers.c test_kills.c | sed 's/.*(//')
+mapfile -t must < <(cd "$root/tests/system" && grep -ho 'START_TEST([a-z_0-9]*' faults/test_chaos.c faults/test_disk.c faults/test_clock.c \
+    security/test_peers.c faults/test_kills.c | sed 's/.*(//')
 
 tests=$(printf '%s\n' "${exist[@]}")
 table=$(printf '%s\n' "${named[@]}")

@@ -20,11 +20,11 @@
 #include "proto/clock.h"
 
 struct psc_clique {
-    const struct psc_clique_kind *kind; /* NULL: only the sentence */
+    const struct psc_clique_ops *kind; /* NULL: the handle only carries the error's sentence */
     void *state;
     int rank, members;
-    pid_t owner;           /* the process whose threads know it */
-    struct ps_error error; /* of the last failure that the caller was told */
+    pid_t owner;           /* the process that has the threads */
+    struct ps_error error; /* of the last failure that was reported to the caller */
     pthread_t thread;
     bool runs; /* there is a thread */
 
@@ -49,7 +49,7 @@ static int refuse(struct psc_clique *q, int rc, const char *fmt, ...)
     return rc;
 }
 
-/* A child has a copy of the handle, and none of its threads. */
+/* After fork the child has a copy of the handle but none of its threads. */
 static int check_process(struct psc_clique *q)
 {
     return getpid() == q->owner
@@ -70,7 +70,7 @@ static struct psc_clique *allocate(void)
     return q;
 }
 
-int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, int members,
                       struct psc_clique **out)
 {
     bool known = kind->size == sizeof *kind;
@@ -181,7 +181,7 @@ static int start_thread(struct psc_clique *q)
     return PSC_OK;
 }
 
-/* With the lock held, and room in the queue. */
+/* With the lock held, and a free place in the queue. */
 static uint64_t put(struct psc_clique *q, const struct psc_collective *op)
 {
     uint64_t ticket = ++q->issued;
@@ -236,7 +236,7 @@ static int run_collective(struct psc_clique *q, const struct psc_collective *op)
     if (q->failed != 0 || q->members == 1) {
         rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
     } else if (q->kind->any_thread && q->finished == q->issued) {
-        pthread_mutex_unlock(&q->lock); /* nobody but this thread issues */
+        pthread_mutex_unlock(&q->lock); /* tickets are issued by this thread alone */
         rc = q->kind->run(q->state, op, &err);
         pthread_mutex_lock(&q->lock);
         if (rc != PSC_OK) {
@@ -266,7 +266,7 @@ static int codec_of(struct psc_clique *q, const char *call, const char *name, co
     return refuse(q, PSC_EINVAL, "%s: codec '%.32s' is not known; allowed are %s", call, name, names);
 }
 
-/* Of every collective; n counts units of unit_bytes. */
+/* Checks common to all collectives; n counts units of unit_bytes. */
 static int check(struct psc_clique *q, const char *call, const struct psc_collective *op, size_t unit_bytes)
 {
     if (op->n > 0 && op->data == NULL)

@@ -18,28 +18,29 @@ enum psc_collective_kind { PSC_ALLREDUCE, PSC_REDUCE, PSC_BROADCAST, PSC_BARRIER
 struct psc_collective {
     enum psc_collective_kind kind;
     void *data;                   /* float [n]; of a broadcast, n bytes */
-    size_t n;                     /* may be 0, and less than there are members */
+    size_t n;                     /* may be 0, or less than the number of members */
     int root;                     /* of REDUCE and BROADCAST */
     const struct ps_codec *codec; /* of ALLREDUCE and REDUCE */
 };
 
-struct psc_clique_kind {
-    size_t size; /* sizeof (struct psc_clique_kind), as the library that has the kind knows it */
+struct psc_clique_ops {
+    size_t size; /* sizeof (struct psc_clique_ops), as the library that has the kind knows it */
     const char *name;
-    bool raw_only;   /* floats travel as they are: another codec is refused before anything is run */
+    bool raw_only;   /* floats are sent as they are: any other codec is refused before the collective runs */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
     /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
-    /* Any thread: makes a run that is under way fail soon. Called once, before destroy. */
+    /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
 };
 
-/* Takes over `state`, also on failure: PSC_ENOMEM; PSC_EUNSUPPORTED: the kind is of another version. */
-int psc_clique_create(const struct psc_clique_kind *kind, void *state, int rank, int members,
+/* Takes ownership of `state`, also on failure: PSC_ENOMEM; PSC_EUNSUPPORTED: the kind is of another version.
+ */
+int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, int members,
                       struct psc_clique **out);
-/* A handle that only has the sentence; NULL when there is no memory. */
+/* A handle that only carries an error's sentence; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 
 #endif

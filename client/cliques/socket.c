@@ -18,7 +18,7 @@
 
 static const char tcp_scheme[] = "tcp://", unix_scheme[] = "unix:";
 
-/* Every member may call at once. */
+/* The backlog: all members may connect at once. */
 enum { BACKLOG = PSC_MAX_MEMBERS + PSC_MAX_LINKS };
 
 int psc_ms_until(double deadline_s, int most_ms)
@@ -32,9 +32,9 @@ static bool starts_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What is on its way stays in a core's cache: on loopback a megabyte is faster than what tcp grows to, and
- * than the little that a unix socket has. The system may allow less. Before connect and listen, which fix
- * tcp's window. */
+/* Data in flight stays in a core's cache: on loopback 1 MB is faster than what tcp grows to, and than the
+ * small default of unix sockets. The system may allow less. Set before connect and listen, which fix tcp's
+ * window. */
 static void tune(int fd, int family)
 {
     int one = 1, room = 1 << 20;
@@ -56,8 +56,8 @@ static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr
                                           ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
-/* There is no network to be kind to within a machine, and congestion controls that pace what they send (bbr)
- * take three times as long there. Between machines the system's choice stands. */
+/* Within a machine there is no network to protect, and congestion controls that pace (bbr) take three times
+ * as long. Between machines the system's choice stays. */
 static void tune_connection(int fd)
 {
     static const char *const plain[] = {"cubic", "reno"};
@@ -130,7 +130,7 @@ static int listen_tcp(const char *host, int *out, char *address, struct ps_error
     return 0;
 }
 
-/* The system chooses a name that is free: a zero and five digits. */
+/* Autobind: the system chooses a free name, a zero and five digits. */
 static int listen_unix(int *out, char *address, struct ps_error *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -228,7 +228,7 @@ int psc_connect(const char *address, double deadline_s, int stop_fd, int *fd, st
     return ps_fail(err, -EINVAL, "'%.60s' is no address of a member", address);
 }
 
-/* Anybody on this machine may connect to an abstract name. */
+/* Any process on this machine may connect to an abstract name. */
 static bool is_own_user(int fd)
 {
     struct ucred who;
@@ -259,7 +259,7 @@ int psc_accept(int listen_fd, int *out)
 
 void psc_keep_alive(int fd, uint32_t silence_ms)
 {
-    enum { ASKS = 4 }; /* the silence, cut in so many; after one of them it asks for the first time */
+    enum { ASKS = 4 }; /* the silence is divided into this many probes; the first is sent after one part */
     int one = 1, asks = ASKS - 1, apart_s = (int)(silence_ms / 1000 / ASKS);
     apart_s = apart_s < 1 ? 1 : apart_s;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
@@ -308,7 +308,7 @@ int psc_recv_all(int fd, void *bytes, size_t len, double deadline_s, int stop_fd
     return 0;
 }
 
-/* Until its end, or until nothing is there now. True at the end. */
+/* Reads to the end of the stream, or until nothing is there. True at the end. */
 static bool discard(int fd)
 {
     char bytes[65536];

@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "client/cliques/clique.h"
+#include "proto/text.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie");
 
 static const unsigned char magic[4] = {'p', 's', 'd', 'R'};
 
-/* Walks over the bytes, to write or to read the fields in the order in which they lie. */
+/* Writes or reads the fields of a message in their order. */
 struct cursor {
     unsigned char *to;
     const unsigned char *from;
@@ -69,7 +70,7 @@ static bool is_zero(const unsigned char *from, const unsigned char *end)
     return true;
 }
 
-/* Printable, ended by a zero, nothing behind it. */
+/* Whether the text is printable, terminated, and followed by zeros only. */
 static bool is_text(const char *text, size_t size)
 {
     size_t len = strnlen(text, size);
@@ -193,9 +194,8 @@ int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_e
 void psc_news_clean(const unsigned char *bytes, struct ps_error *out)
 {
     _Static_assert(sizeof out->text == PSC_NEWS_BYTES, "a sentence travels whole");
-    memcpy(out->text, bytes, sizeof out->text);
-    out->text[sizeof out->text - 1] = 0;
-    for (char *p = out->text; *p != 0; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
+    char text[PSC_NEWS_BYTES];
+    memcpy(text, bytes, sizeof text);
+    text[sizeof text - 1] = 0;
+    ps_text_copy(out->text, sizeof out->text, text);
 }

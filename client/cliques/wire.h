@@ -21,22 +21,22 @@ enum psc_hello_kind { PSC_HELLO_JOIN = 1, PSC_HELLO_LINK, PSC_HELLO_BEAT };
 
 struct psc_hello {
     uint8_t kind;
-    int32_t rank;   /* of a JOIN: the wanted one, -1: any */
-    uint64_t nonce; /* JOIN: that of the leader's file; else the job's, which only who has met knows */
+    int32_t rank;   /* JOIN: the wanted rank, -1: any */
+    uint64_t nonce; /* JOIN: the nonce of the leader's file; else the job's number, which only members know */
     uint32_t members, links, link, segment_bytes;
     char name[PSC_NAME_BYTES];       /* the clique's */
     char address[PSC_ADDRESS_BYTES]; /* where the sender listens */
 };
 
 void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes);
-/* -EPROTO with a sentence; out is whole and terminated where it is 0. */
+/* -EPROTO with a sentence. On 0 *out is complete and its texts are terminated. */
 int psc_hello_parse(struct psc_hello *h, const unsigned char *bytes, struct ps_error *err);
 
 enum psc_reply_kind {
     PSC_REPLY_WELCOME = 1,
     PSC_REPLY_REFUSED, /* with a sentence */
-    PSC_REPLY_AGAIN,   /* this is not whom the hello is for: look for it anew */
-    PSC_REPLY_WAIT,    /* to a JOIN, at once: this is the leader, and another reply will follow */
+    PSC_REPLY_AGAIN,   /* the hello is for another leader: look for it again */
+    PSC_REPLY_WAIT,    /* immediate answer to JOIN: this is the leader, and another reply will follow */
 };
 
 struct psc_reply {
@@ -52,24 +52,24 @@ int psc_reply_parse(struct psc_reply *r, const unsigned char *bytes, struct ps_e
 
 enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 
-/* Every segment says which call it belongs to, so that members that call differently find out. */
+/* Every segment names the call that it belongs to, so that members in different calls find out. */
 struct psc_head {
     uint8_t type;
     uint8_t kind;  /* enum psc_collective_kind */
     uint8_t codec; /* its id; 0 where there is none */
     int32_t rank;  /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
-    uint64_t seq;  /* calls of this clique so far; ALIVE: how long the sender is away from them, in ms */
-    uint64_t n;    /* of the call; ALIVE: how long a silence the sender bears, in ms */
+    uint64_t seq;  /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
+    uint64_t n;    /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */
     uint32_t hop;  /* of the segment: which hop round the ring, and which piece of the block */
     uint32_t index;
-    uint32_t bytes; /* of what follows; a segment's may be 0 */
+    uint32_t bytes; /* length of what follows; may be 0 for a segment */
 };
 
 void psc_head_pack(const struct psc_head *h, unsigned char *bytes);
-/* -EPROTO: no head of this version, or fields outside of what they may be. */
+/* -EPROTO: not a head of this version, or a field out of range. */
 int psc_head_parse(struct psc_head *h, const unsigned char *bytes, struct ps_error *err);
 
-/* Makes a sentence of a peer's PSC_NEWS_BYTES: terminated, without control characters. */
+/* Makes a sentence of a peer's PSC_NEWS_BYTES: terminated, and cleaned by ps_text_copy. */
 void psc_news_clean(const unsigned char *bytes, struct ps_error *out);
 
 #endif

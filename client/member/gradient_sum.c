@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
@@ -25,11 +26,11 @@ static void put(struct psc *c, const struct ps_segment *s, float *sum, const flo
         c->vec->copy(sum + at, (c->rule->collective ? psc_gradient_to_step(c, s, g) : g) + at, n);
 }
 
-/* What the leader has heard from the server since the last sum. */
+/* Adds what the leader has heard from the server since the last sum. */
 static void fill_words(struct psc *c, size_t n_samples)
 {
     struct psc_group *p = &c->group;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     memset(p->words, 0, sizeof p->words);
     p->words[PSC_WORD_SAMPLES] = (float)n_samples;
     if (p->rank > 0)
@@ -55,7 +56,7 @@ int psc_sum_start(struct psc *c, float *sum, size_t n_samples)
     else if (rc == PSC_OK)
         rc = psc_allreduce_start(p->q, sum, c->shard.n_floats, c->clique_codec, &p->ticket);
     p->pending = rc == PSC_OK;
-    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(p->q));
+    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
 }
 
 static void take_unit(struct psc_group *p, float samples)
@@ -73,7 +74,7 @@ static int learn_unit(struct psc *c, size_t n_samples)
     float samples = (float)n_samples;
     int rc = psc_allreduce(p->q, &samples, 1, NULL);
     take_unit(p, samples);
-    return rc == PSC_OK ? PSC_OK : psc_fail(c, rc, "%s", psc_clique_error(p->q));
+    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
 }
 
 static int take_words(struct psc *c)
@@ -86,8 +87,8 @@ static int take_words(struct psc *c)
     if (!(p->words[PSC_WORD_FAILED] > 0))
         return PSC_OK;
     if (p->rank > 0)
-        return psc_fail(c, PSC_EGONE, "rank 0 of the clique has lost the server");
-    return psc_fail(c, p->published.rc, "%s", p->published.error.text);
+        return ps_fail(&c->error, PSC_EGONE, "rank 0 of the clique has lost the server");
+    return ps_fail(&c->error, p->published.rc, "%s", p->published.error.text);
 }
 
 int psc_sum_finish(struct psc *c, float *sum)
@@ -96,16 +97,17 @@ int psc_sum_finish(struct psc *c, float *sum)
     double begin = ps_now_s();
     int rc = p->size > 1 ? psc_clique_wait(p->q, PSC_ALL) : PSC_OK;
     p->pending = false;
-    c->exchange_s += ps_now_s() - begin;
+    c->worker.exchange_s += ps_now_s() - begin;
     if (rc != PSC_OK)
-        return psc_fail(c, rc, "%s", psc_clique_error(p->q));
+        return ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
     if ((rc = take_words(c)) != PSC_OK || (p->rank > 0 && psc_group_sums_to_leader(c)))
         return rc;
     size_t bad = c->vec->first_nonfinite(sum, c->shard.n_floats);
     return bad == c->shard.n_floats
                ? PSC_OK
-               : psc_fail(c, PSC_EVALUE, "the members' sum is not finite, in tensor '%s': nothing has moved",
-                          ps_manifest_tensor(c->manifest, bad)->name);
+               : ps_fail(&c->error, PSC_EVALUE,
+                         "the members' sum is not finite, in tensor '%s': nothing has moved",
+                         ps_manifest_tensor(c->manifest, bad)->name);
 }
 
 int psc_gather_start(struct psc *c, float *sum, const float *x, const float *g, size_t n_samples)

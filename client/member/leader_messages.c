@@ -1,3 +1,4 @@
+#include "client/internal.h"
 #include "client/member/leader_messages.h"
 #include "client/worker/worker.h"
 
@@ -6,26 +7,27 @@
 
 static int fail(struct psc *c, int rc)
 {
-    return psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+    return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
 void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc)
 {
     memset(o, 0, sizeof *o);
     o->rc = rc;
-    o->clock = c->clock;
-    pthread_mutex_lock(&c->shared.lock);
-    o->workers = c->shared.workers;
-    o->save_version = c->rule != NULL && psc_has_prefetch(c) ? c->save_version : c->shared.save_version;
-    o->counts = c->shared.counts;
-    pthread_mutex_unlock(&c->shared.lock);
+    o->clock = c->worker.clock;
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->group.workers = o->workers = c->session.shared.workers;
+    o->save_version =
+        c->rule != NULL && psc_has_prefetch(c) ? c->worker.save_version : c->session.shared.save_version;
+    o->counts = c->session.shared.counts;
+    pthread_mutex_unlock(&c->session.shared.lock);
     o->generation = c->generation;
-    o->hyper = c->hyper;
+    o->hyper = c->worker.hyper;
     if (rc < 0)
         snprintf(o->sentence, sizeof o->sentence, "%.360s", c->error.text);
 }
 
-int psc_leader_message_give(struct psc *c, struct psc_leader_message *o)
+int psc_leader_message_send(struct psc *c, struct psc_leader_message *o)
 {
     int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
@@ -39,13 +41,13 @@ int psc_leader_message_wait(struct psc *c)
     return psc_broadcast(c->group.q, &o, sizeof o, 0);
 }
 
-int psc_leader_message_give_road(struct psc *c)
+int psc_leader_message_send_welcome(struct psc *c)
 {
     struct psc_welcome welcome;
-    pthread_mutex_lock(&c->shared.lock);
-    welcome = c->shared.welcome;
-    pthread_mutex_unlock(&c->shared.lock);
-    /* Ways and pass are the leader's own, and addresses mean nothing elsewhere. */
+    pthread_mutex_lock(&c->session.shared.lock);
+    welcome = c->session.shared.welcome;
+    pthread_mutex_unlock(&c->session.shared.lock);
+    /* Transport offers and pass are the leader's own: its addresses mean nothing to other members. */
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;
     welcome.pass = (struct ps_pass){0};
@@ -54,38 +56,38 @@ int psc_leader_message_give_road(struct psc *c)
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
-int psc_leader_message_take(struct psc *c, struct psc_leader_message *o)
+int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o)
 {
     do {
         int rc = psc_broadcast(c->group.q, o, sizeof *o, 0);
         if (rc != PSC_OK)
             return fail(c, rc);
     } while (o->rc == PSC_WAITING);
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.workers = o->workers;
-    c->shared.save_version = o->save_version;
-    c->shared.counts = o->counts;
-    c->shared.hyper = o->hyper;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->group.workers = c->session.shared.workers = o->workers;
+    c->session.shared.save_version = o->save_version;
+    c->session.shared.counts = o->counts;
+    c->session.shared.hyper = o->hyper;
+    pthread_mutex_unlock(&c->session.shared.lock);
     if (o->rc < 0)
-        psc_fail(c, o->rc, "rank 0 of the clique: %.360s", o->sentence);
+        ps_fail(&c->error, o->rc, "rank 0 of the clique: %.360s", o->sentence);
     return o->rc;
 }
 
-/* A member counts as joined from then on. */
-int psc_leader_message_take_road(struct psc *c)
+/* From here on a member counts as joined. */
+int psc_leader_message_receive_welcome(struct psc *c)
 {
     struct psc_welcome welcome;
     int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     if (rc != PSC_OK)
         return fail(c, rc);
-    welcome.message = welcome.answer = ps_codec_find(0); /* this one exchanges nothing */
+    welcome.message = welcome.answer = ps_codec_find(0); /* this member exchanges nothing */
     welcome.error_feedback = false;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.welcome = welcome;
-    c->shared.hyper = welcome.hyper;
-    c->shared.epoch = 1;
-    c->shared.state = PSC_STATE_JOINED;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.welcome = welcome;
+    c->session.shared.hyper = welcome.hyper;
+    c->session.shared.epoch = 1;
+    c->session.shared.state = PSC_STATE_JOINED;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return PSC_OK;
 }

@@ -1,18 +1,23 @@
-/* leader_messages.h: what a clique's leader tells the others, where it alone has the session. */
+/* leader_messages.h: messages from a clique's leader, which alone has the session, to the other members. */
 #ifndef PSC_MEMBER_LEADER_MESSAGES_H
 #define PSC_MEMBER_LEADER_MESSAGES_H
 
-#include "client/internal.h"
+#include <stdint.h>
+
+#include "client/session/session.h"
+#include "proto/model/method.h"
+
+struct psc;
 
 struct psc_leader_message {
-    int32_t rc;       /* of the leader's call; PSC_WAITING: it has not ended */
+    int32_t rc;       /* result of the leader's call; PSC_WAITING: it has not ended */
     uint32_t workers; /* clients of the job */
     uint32_t generation;
-    uint32_t has_stepped; /* the optimizer's step was made */
-    uint32_t x_comes;     /* more than it has moved x, which follows */
-    uint32_t v_comes;     /* and the velocity, behind it */
-    uint32_t road_comes;  /* and the method is another: its transport, before both */
-    uint64_t clock;       /* after the step */
+    uint32_t has_stepped;     /* the optimizer has made its step */
+    uint32_t x_follows;       /* something else has moved x, too: x follows this message */
+    uint32_t v_follows;       /* ... and the velocity follows x */
+    uint32_t welcome_follows; /* the method has changed: the welcome follows first */
+    uint64_t clock;           /* after the step */
     uint64_t save_version;
     struct psc_counts counts;
     struct ps_hyper hyper;
@@ -23,13 +28,14 @@ struct psc_leader_message {
 #define PSC_WAITING 101
 
 void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc);
-/* The leader's. Whoever keeps the others patient must be idle. */
-int psc_leader_message_give(struct psc *c, struct psc_leader_message *o);
-int psc_leader_message_give_road(struct psc *c);
-/* Tells the others to wait; for the keeper. */
+/* For the leader, while the keeper is idle. */
+int psc_leader_message_send(struct psc *c, struct psc_leader_message *o);
+int psc_leader_message_send_welcome(struct psc *c);
+/* Tells the other members to wait; for the keeper. */
 int psc_leader_message_wait(struct psc *c);
-/* The others': the next orders that do not say to wait; returns what they say, or why there are none. */
-int psc_leader_message_take(struct psc *c, struct psc_leader_message *o);
-int psc_leader_message_take_road(struct psc *c);
+/* For the other members: receives the next message that is not PSC_WAITING. Returns its result, or why there
+ * is none. */
+int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o);
+int psc_leader_message_receive_welcome(struct psc *c);
 
 #endif

@@ -1,3 +1,4 @@
+#include "client/internal.h"
 #include "client/member/member.h"
 
 #include <inttypes.h>
@@ -13,10 +14,10 @@
 
 static int fail(struct psc *c, int rc)
 {
-    return psc_fail(c, rc, "%s", psc_clique_error(c->group.q));
+    return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* What members must have in common, as the error names it. */
+/* A fact on which the members must agree, as the error names it. */
 struct fact {
     char name[24], value[168];
 };
@@ -27,14 +28,14 @@ static int compare(struct psc *c, const struct fact *mine, const struct fact *th
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0)
-            return psc_fail(c, PSC_ECLIQUE,
-                            "the clique's members differ in %.24s: rank %d has %.168s, rank %d has %.168s",
-                            mine[i].name, root, theirs[i].value, c->group.rank, mine[i].value);
+            return ps_fail(&c->error, PSC_ECLIQUE,
+                           "the clique's members differ in %.24s: rank %d has %.168s, rank %d has %.168s",
+                           mine[i].name, root, theirs[i].value, c->group.rank, mine[i].value);
     return PSC_OK;
 }
 
-/* Everyone's facts in turn, so that each member can name another side. A rank 0 that differs from one member
- * differs from itself in the eyes of nobody: it is told by that member's turn. */
+/* Each member broadcasts its facts in turn, so that every member can name another side: rank 0, too, learns
+ * from a member that differs. */
 static int agree(struct psc *c, const struct fact *facts, size_t n)
 {
     struct fact theirs[MAX_FACTS];
@@ -58,7 +59,7 @@ static void *keep(void *arg)
     while (!k->stop) {
         ps_cond_wait_until(&k->changed, &k->lock, ps_ns_after(PATIENCE_S));
         if (!k->stop && k->busy && ps_now_s() - k->busy_since_s > PATIENCE_S)
-            psc_leader_message_wait(c); /* a failure is met again by the caller's thread */
+            psc_leader_message_wait(c); /* the caller's thread will see the failure, too */
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
@@ -75,7 +76,7 @@ static int keeper_start(struct psc *c)
         return PSC_OK;
     pthread_cond_destroy(&k->changed);
     pthread_mutex_destroy(&k->lock);
-    return psc_fail(c, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
+    return ps_fail(&c->error, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
 }
 
 void psc_group_busy(struct psc *c)
@@ -107,7 +108,7 @@ int psc_group_open(struct psc *c, struct psc_clique *q, const char *method)
     if (q == NULL || psc_clique_size(q) <= 1)
         return PSC_OK;
     if (c->opt.kind != PSC_WORKER)
-        return psc_fail(c, PSC_EINVAL, "options: an observer is no member of a clique");
+        return ps_fail(&c->error, PSC_EINVAL, "options: an observer is no member of a clique");
     p->q = q;
     p->rank = psc_clique_rank(q);
     p->size = psc_clique_size(q);
@@ -153,22 +154,22 @@ int psc_group_agree_on_model(struct psc *c, int rc)
 int psc_group_share_welcome(struct psc *c, int rc)
 {
     struct psc_leader_message o;
-    if (c->group.size == 1 || psc_is_local(c))
+    if (c->group.size == 1 || c->local)
         return rc;
     psc_leader_message_fill(c, &o, rc);
     if (!c->group.follows) {
-        int sent = psc_leader_message_give(c, &o);
+        int sent = psc_leader_message_send(c, &o);
         if (sent == PSC_OK && rc >= 0)
-            sent = psc_leader_message_give_road(c);
+            sent = psc_leader_message_send_welcome(c);
         return rc != PSC_OK ? rc : sent;
     }
-    if ((rc = psc_leader_message_take(c, &o)) < 0)
+    if ((rc = psc_leader_message_receive(c, &o)) < 0)
         return rc;
-    int got = psc_leader_message_take_road(c);
+    int got = psc_leader_message_receive_welcome(c);
     return got == PSC_OK ? rc : got;
 }
 
-/* With a first sum, of nothing: a clique that lacks the codec says so before training. */
+/* The first sum, of no values, shows before training whether every member has the codec. */
 int psc_group_share_x(struct psc *c, float *x)
 {
     if (c->group.size == 1)
@@ -183,14 +184,14 @@ int psc_group_prepare(struct psc *c)
 {
     struct psc_group *p = &c->group;
     bool leads = p->size > 1 && !c->rule->collective;
-    bool copies = c->rule->collective && p->rank == 0 && !psc_is_local(c);
+    bool copies = c->rule->collective && p->rank == 0 && !c->local;
     if (leads && p->sum == NULL)
         p->sum = calloc(c->shard.n_floats, sizeof *p->sum);
     if (copies && p->copy == NULL)
         p->copy = calloc(c->shard.n_floats, sizeof *p->copy);
     if ((leads && p->sum == NULL) || (copies && p->copy == NULL))
-        return psc_fail(c, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
-                        c->shard.n_floats);
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
+                       c->shard.n_floats);
     return copies ? psc_async_start(c) : PSC_OK;
 }
 

@@ -1,15 +1,15 @@
-/* Copies of the center for a server that only keeps it, where the workers are one clique. They travel while
- * the members go on. */
+/* Sends copies of the center to a server that only stores them, where the workers are one clique. The members
+ * continue meanwhile. */
 #include <string.h>
 
 #include "client/internal.h"
 
 static bool has_server(const struct psc *c)
 {
-    return c->group.rank == 0 && !psc_is_local(c);
+    return c->group.rank == 0 && !c->local;
 }
 
-/* How the copy before ended. A center that is not finite stays where it is: the next sum tells of it. */
+/* Reads how the copy before ended. A center that is not finite is not sent: the next sum reports it. */
 static int finish_previous(struct psc *c)
 {
     struct psc_group *p = &c->group;
@@ -18,13 +18,13 @@ static int finish_previous(struct psc *c)
     psc_async_await(c, p->publish_ticket);
     p->publish_ticket = 0;
     p->lost = p->published.rc != PSC_OK && p->published.rc != PSC_EVALUE;
-    return p->lost ? psc_fail(c, p->published.rc, "%s", p->published.error.text) : PSC_OK;
+    return p->lost ? ps_fail(&c->error, p->published.rc, "%s", p->published.error.text) : PSC_OK;
 }
 
 static int send(struct psc *c, const float *center)
 {
     struct psc_group *p = &c->group;
-    struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->clock};
+    struct psc_transfer t = {.kind = PS_FRAME_SET, .send = p->copy, .name = "x", .clock = c->worker.clock};
     int rc = finish_previous(c);
     if (rc != PSC_OK)
         return rc;

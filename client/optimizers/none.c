@@ -1,7 +1,7 @@
 /* The worker takes no step of its own: the center does. */
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
 
-static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
+static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta)
 {
     (void)vec;
     (void)p;

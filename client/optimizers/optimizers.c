@@ -1,4 +1,4 @@
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
 
 #include <string.h>
 

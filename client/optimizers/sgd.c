@@ -1,7 +1,7 @@
 /* Gradient descent: x <- x - eta g. */
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
 
-static void step(const struct ps_vec *vec, const struct psc_point *p, float eta, float delta)
+static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta)
 {
     (void)delta;
     vec->axpy(p->at, p->g, -eta, p->n);

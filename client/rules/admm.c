@@ -8,6 +8,7 @@
  * and with m = (x - eta g + eta rho (lambda - x)) / (1 + eta rho), which is known before the trip, the
  * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
  * and the center before is the answer. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
@@ -15,12 +16,12 @@
 #include <math.h>
 #include <string.h>
 
-/* At the tensor's own rate. */
+/* With the tensor's own learning rate. */
 static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
 {
     struct psc_admm own = c->admm;
     if (s->rate_ppm != 0) {
-        double eta = psc_rate(c) * ps_rate_of(s->rate_ppm), pull = eta * c->hyper.rho;
+        double eta = psc_rate(c) * ps_rate_of(s->rate_ppm), pull = eta * c->worker.hyper.rho;
         own.eta = (float)eta;
         own.pull = (float)pull;
         own.scale = (float)(1 / (1 + pull));
@@ -28,11 +29,11 @@ static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
     return own;
 }
 
-/* Buffers travel by their values. Frozen ones are not sent. */
+/* Buffers are sent as values. Frozen values are not sent. */
 static void make_message(struct psc *c, const float *x)
 {
     const struct psc_admm *a = &c->admm;
-    float *message = c->vectors[PSC_VECTOR_MESSAGE], *lambda = c->vectors[PSC_VECTOR_LAMBDA];
+    float *message = c->worker.vectors[PSC_VECTOR_MESSAGE], *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA];
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
@@ -49,9 +50,10 @@ static void make_message(struct psc *c, const float *x)
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     const struct psc_admm *a = &c->admm;
-    float *lambda = c->vectors[PSC_VECTOR_LAMBDA];
+    float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA];
     (void)rate;
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         uint64_t at = p.range.begin;
         const float *center = answer + (at - r.begin), *g = psc_gradient_to_step(c, p.segment, a->g) + at;
         const struct psc_admm own = at_rate(c, p.segment);
@@ -62,11 +64,11 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     }
 }
 
-/* The center is the mean of all workers' x - lambda. A worker that starts over from it leaves its own share
- * as it was, or the center would stay off by the difference for good. */
+/* The center is the mean of all workers' x - lambda. A worker that restarts from the center keeps x - lambda,
+ * its own share, as it was: otherwise the center would stay off by the difference. */
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
-    float *lambda = c->vectors[PSC_VECTOR_LAMBDA] + r.begin;
+    float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA] + r.begin;
     (void)rate;
     x += r.begin;
     for (uint64_t i = 0; i < r.count; i++) {
@@ -78,16 +80,16 @@ static void land_anew(struct psc *c, struct ps_range r, const float *answer, flo
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    double begin = ps_now_s(), eta = psc_rate(c), pull = eta * c->hyper.rho;
+    double begin = ps_now_s(), eta = psc_rate(c), pull = eta * c->worker.hyper.rho;
     psc_gradient_decay(c, x, g);
     c->admm = (struct psc_admm){g, (float)eta, (float)pull, (float)(1 / (1 + pull))};
     make_message(c, x);
-    c->update_s += ps_now_s() - begin;
-    struct psc_transfer t = psc_exchange_of(c, c->vectors[PSC_VECTOR_MESSAGE], x, n_samples);
+    c->worker.update_s += ps_now_s() - begin;
+    struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE], x, n_samples);
     t.landed = land;
     int rc = psc_move(c, &t);
     if (rc == PSC_OK)
-        c->clock++;
+        c->worker.clock++;
     return rc;
 }
 

@@ -5,13 +5,14 @@
  *
  * every `period` steps; the sum is the same bits at every member, and so is the center. The server only keeps
  * copies of it. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
-    float *center = c->vectors[PSC_VECTOR_START], *d = c->vectors[PSC_VECTOR_MESSAGE];
-    float alpha = (float)c->hyper.alpha;
+    float *center = c->worker.vectors[PSC_VECTOR_START], *d = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    float alpha = (float)c->worker.hyper.alpha;
     if (own != x)
         psc_copy_buffers(c, own, x);
     c->vec->subtract(d, own, center, c->shard.n_floats);
@@ -33,27 +34,27 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     float *own = psc_own_x(c, x);
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
-    if (c->clock % c->hyper.period == 0)
+    if (c->worker.clock % c->worker.hyper.period == 0)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->restart = true; /* diverged: from wherever the caller goes on */
+        c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);
-    c->clock++;
+    c->worker.clock++;
     return PSC_OK;
 }
 
 static int flush(struct psc *c, float *x)
 {
     (void)x;
-    return psc_publish_last(c, c->vectors[PSC_VECTOR_START]);
+    return psc_publish_last(c, c->worker.vectors[PSC_VECTOR_START]);
 }
 
 static const float *center(struct psc *c, float *x)
 {
     (void)x;
-    return c->vectors[PSC_VECTOR_START];
+    return c->worker.vectors[PSC_VECTOR_START];
 }
 
 const struct psc_rule psc_rule_vectors = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |

@@ -6,26 +6,27 @@
  *
  * The first pipelined step applies nothing, and the last mean is applied when everything is waited for.
  * Buffers follow their mean over the members likewise: in a pipeline, that of a step before. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-/* Of the sum that travels: from then on it is c->ahead's, like what an exchange brings. */
+/* Takes over the finished sum, as other rules take over a prefetched answer. */
 static int gather(struct psc *c)
 {
     if (!c->group.pending)
         return PSC_OK;
-    int rc = psc_gather_finish(c, c->vectors[PSC_VECTOR_PREFETCHED]);
-    c->prefetch.landed = rc == PSC_OK;
+    int rc = psc_gather_finish(c, c->worker.vectors[PSC_VECTOR_PREFETCHED]);
+    c->worker.prefetch.landed = rc == PSC_OK;
     return rc;
 }
 
 static void apply(struct psc *c, float *x)
 {
-    const float *mean = c->vectors[PSC_VECTOR_PREFETCHED];
+    const float *mean = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     float *own = psc_own_x(c, x);
-    if (!c->prefetch.landed)
+    if (!c->worker.prefetch.landed)
         return;
-    c->prefetch.landed = false;
+    c->worker.prefetch.landed = false;
     psc_own_step(c, x, mean);
     psc_gather_buffers(c, x, mean);
     if (own != x)
@@ -34,10 +35,10 @@ static void apply(struct psc *c, float *x)
 
 static bool is_pipelined(const struct psc *c)
 {
-    return c->hyper.pipeline > 1 && c->clock >= c->hyper.pipeline_warmup;
+    return c->worker.hyper.pipeline > 1 && c->worker.clock >= c->worker.hyper.pipeline_warmup;
 }
 
-/* Weight decay is that of the point where g was taken: before the step that is still to be made. */
+/* Weight decay uses the point where g was taken, before the step that is still to be made. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = gather(c);
@@ -45,14 +46,14 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         return rc;
     psc_gradient_decay(c, x, g);
     apply(c, x);
-    if ((rc = psc_gather_start(c, c->vectors[PSC_VECTOR_PREFETCHED], x, g, n_samples)) != PSC_OK)
+    if ((rc = psc_gather_start(c, c->worker.vectors[PSC_VECTOR_PREFETCHED], x, g, n_samples)) != PSC_OK)
         return rc;
     if (!is_pipelined(c)) {
         if ((rc = gather(c)) != PSC_OK)
             return rc;
         apply(c, x);
     }
-    c->clock++;
+    c->worker.clock++;
     psc_publish(c, psc_own_x(c, x));
     return PSC_OK;
 }

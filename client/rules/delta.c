@@ -7,23 +7,26 @@
  *
  * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
  * beginning of the next message. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
+#include "proto/model/fragment.h"
 #include "proto/clock.h"
 
-/* What the exchange covers that is due. */
+/* The range of the exchange that is due. */
 static struct ps_range part_of(const struct psc *c)
 {
     uint32_t n = psc_pacing_fragments(c);
-    return n > 1 ? ps_fragment(&c->shard, c->manifest, n, c->pacing.fragment) : ps_shard_whole(&c->shard);
+    return n > 1 ? ps_fragment(&c->shard, c->manifest, n, c->worker.pacing.fragment)
+                 : ps_shard_whole(&c->shard);
 }
 
-/* Buffers travel by their values. Frozen ones are not sent. */
+/* Buffers are sent as values. Frozen values are not sent. */
 static void make_message(struct psc *c, const float *x, const float *own, struct ps_range part)
 {
-    float *message = c->vectors[PSC_VECTOR_MESSAGE], *start = c->vectors[PSC_VECTOR_START];
-    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
-         p = psc_next_part(p, part)) {
+    float *message = c->worker.vectors[PSC_VECTOR_MESSAGE], *start = c->worker.vectors[PSC_VECTOR_START];
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
+         p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
             c->vec->subtract(message + at, own + at, start + at, p.range.count);
@@ -32,32 +35,34 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
     }
 }
 
-/* x <- mix x + (1 - mix) center, by what moves it towards the center. */
+/* x <- mix x + (1 - mix) center, computed as a move towards the center. */
 static void land_mixed(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
-    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
+         p = ps_role_run_next(p, at)) {
         const float *center = answer + (p.range.begin - at.begin);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->elastic(own + (p.range.begin - scope), center, (float)(1 - c->hyper.mix), p.range.count);
+            c->vec->elastic(own + (p.range.begin - scope), center, (float)(1 - c->worker.hyper.mix),
+                            p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(own + (p.range.begin - scope), center, p.range.count);
     }
 }
 
-/* Piece by piece: whatever stays unanswered is still owed. own: from the scope's begin on. */
+/* Applied piece by piece: a piece without an answer stays unsent. own: from the begin of the scope. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
-    (c->hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
-    psc_land_moved(c, r, answer, rate, c->vectors[PSC_VECTOR_START] + c->transfer_state.scope.begin);
+    (c->worker.hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
+    psc_land_moved(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START] + c->transfer_state.scope.begin);
 }
 
 static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     psc_land_all(c, r, answer, rate, x);
-    psc_land_all(c, r, answer, rate, c->vectors[PSC_VECTOR_START]);
+    psc_land_all(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START]);
 }
 
 static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
@@ -68,30 +73,31 @@ static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, s
     return rc;
 }
 
-/* From now on x counts from what it is, until the answer says where that was. */
+/* From now on x - start counts from the x that was sent, until the answer arrives. */
 static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own, struct ps_range part)
 {
-    float *start = c->vectors[PSC_VECTOR_START];
+    float *start = c->worker.vectors[PSC_VECTOR_START];
     int rc = psc_transfer_check(c, t, &c->error);
     if (rc != PSC_OK)
         return rc;
-    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0; p = psc_next_part(p, part))
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
+         p = ps_role_run_next(p, part))
         if (p.segment->role != PS_ROLE_FROZEN)
             c->vec->copy(start + p.range.begin, own + p.range.begin, p.range.count);
     t->name = NULL;
     t->landed = psc_land_moved;
-    t->target = c->vectors[PSC_VECTOR_PREFETCHED] + part.begin;
-    c->prefetch.part = part;
+    t->target = c->worker.vectors[PSC_VECTOR_PREFETCHED] + part.begin;
+    c->worker.prefetch.part = part;
     psc_prefetch_exchange(c, t);
     return PSC_OK;
 }
 
-/* The center has come to where x was when it was sent: x as if it had set out from there, of which mix is not
- * taken. */
+/* The answer is the center at the time when x was sent. x becomes what it would be had it started from there,
+ * mixed by mix. */
 static void rebase(struct psc *c, float *own, float *start, const float *answer, size_t n)
 {
-    float taken = (float)(1 - c->hyper.mix);
-    if (!(c->hyper.mix > 0)) {
+    float taken = (float)(1 - c->worker.hyper.mix);
+    if (!(c->worker.hyper.mix > 0)) {
         c->vec->rebase(own, start, answer, n);
         return;
     }
@@ -100,35 +106,36 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
     c->vec->copy(start, answer, n);
 }
 
-/* x <- answer + (x - start), start <- answer. Buffers, which the caller may keep above some bound, are the
- * answer's. */
+/* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
+ * them above a bound. */
 static void take_over(struct psc *c, float *x)
 {
-    float *own = psc_own_x(c, x), *start = c->vectors[PSC_VECTOR_START];
-    const float *answer = c->vectors[PSC_VECTOR_PREFETCHED];
-    struct ps_range part = c->prefetch.part;
+    float *own = psc_own_x(c, x), *start = c->worker.vectors[PSC_VECTOR_START];
+    const float *answer = c->worker.vectors[PSC_VECTOR_PREFETCHED];
+    struct ps_range part = c->worker.prefetch.part;
     double begin = ps_now_s();
-    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0;
-         p = psc_next_part(p, part)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
+         p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
             rebase(c, own + at, start + at, answer + at, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(own + at, answer + at, p.range.count);
     }
-    c->prefetch.landed = false;
+    c->worker.prefetch.landed = false;
     c->pulled = true;
-    c->update_s += ps_now_s() - begin;
+    c->worker.update_s += ps_now_s() - begin;
     psc_own_lookahead(c, x, part);
 }
 
-/* start is what x was when it was sent. */
+/* start is the x that was sent. */
 static void take_back(struct psc *c)
 {
-    float *start = c->vectors[PSC_VECTOR_START];
-    const float *message = c->vectors[PSC_VECTOR_MESSAGE];
-    struct ps_range part = c->prefetch.part;
-    for (struct psc_part p = psc_first_part(c->manifest, part); p.range.count > 0; p = psc_next_part(p, part))
+    float *start = c->worker.vectors[PSC_VECTOR_START];
+    const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    struct ps_range part = c->worker.prefetch.part;
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
+         p = ps_role_run_next(p, part))
         if (p.segment->role == PS_ROLE_PARAM)
             c->vec->axpy(start + p.range.begin, message + p.range.begin, -1, p.range.count);
 }
@@ -138,12 +145,12 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     struct ps_range part = part_of(c);
     make_message(c, x, own, part);
     struct psc_transfer t =
-        psc_exchange_of(c, c->vectors[PSC_VECTOR_MESSAGE] + part.begin, own + part.begin, n_samples);
+        psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE] + part.begin, own + part.begin, n_samples);
     t.is_fragment = psc_pacing_fragments(c) > 1;
-    t.fragment = (uint16_t)c->pacing.fragment;
+    t.fragment = (uint16_t)c->worker.pacing.fragment;
     t.part = part;
     t.landed = land;
-    return c->hyper.overlap ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
+    return c->worker.hyper.overlap ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
@@ -153,15 +160,15 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
-    if (c->prefetch.landed)
+    if (c->worker.prefetch.landed)
         take_over(c, x);
     if (due)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
-        c->restart = true; /* diverged: from wherever the caller goes on */
+        c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK && rc != PSC_ABORTED)
         return rc;
-    c->clock++;
+    c->worker.clock++;
     if (rc == PSC_ABORTED)
         psc_pacing_restart(c);
     else if (due)
@@ -171,13 +178,13 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-/* What the last answers have not seen, and a message that was on its way. */
+/* The steps that the last answers do not include, and a message that was in flight. */
 static const float *unsent(struct psc *c, float *x)
 {
-    if (c->prefetch.lost)
+    if (c->worker.prefetch.lost)
         take_back(c);
     make_message(c, x, psc_own_x(c, x), ps_shard_whole(&c->shard));
-    return c->vectors[PSC_VECTOR_MESSAGE];
+    return c->worker.vectors[PSC_VECTOR_MESSAGE];
 }
 
 const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |

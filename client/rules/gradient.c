@@ -1,29 +1,31 @@
-/* The worker that sends g at every step and goes on from the center that comes back. With overlap the answer
- * is adopted by the next step: the gradient after this one is taken at a point that lacks it. */
+/* Rules that take gradients: the worker sends g at every step and continues from the center that is answered.
+ * With overlap the next step applies the answer: the next gradient is taken at a point that does not include
+ * it. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
 static void take_over(struct psc *c, float *x)
 {
-    psc_copy_moved(c, psc_own_x(c, x), c->vectors[PSC_VECTOR_PREFETCHED]);
-    c->prefetch.landed = false;
+    psc_copy_moved(c, psc_own_x(c, x), c->worker.vectors[PSC_VECTOR_PREFETCHED]);
+    c->worker.prefetch.landed = false;
     c->pulled = true;
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
-/* The own step first; then the message, at the rate of the step it belongs to. */
+/* The worker's own step first, then the message, at the rate of the step that it belongs to. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc;
     float *own = psc_own_x(c, x);
     const float *message = psc_gradient_to_send(c, x, g);
     psc_own_step(c, x, g);
-    if (c->prefetch.landed)
+    if (c->worker.prefetch.landed)
         take_over(c, x);
-    struct psc_transfer t =
-        psc_exchange_of(c, message, c->hyper.overlap ? c->vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
+    struct psc_transfer t = psc_exchange_of(
+        c, message, c->worker.hyper.overlap ? c->worker.vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
     t.landed = psc_land_moved;
-    if (!c->hyper.overlap) {
+    if (!c->worker.hyper.overlap) {
         if ((rc = psc_move(c, &t)) == PSC_OK)
             psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
@@ -31,17 +33,18 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         psc_prefetch_exchange(c, &t);
     }
     if (rc == PSC_OK)
-        c->clock++;
+        c->worker.clock++;
     return rc;
 }
 
-/* The gradient that was on its way: what plain sgd would have made of it. */
+/* The gradient that was in flight, as the addition that plain sgd would have made of it. */
 static const float *unsent(struct psc *c, float *x)
 {
-    float *message = c->vectors[PSC_VECTOR_GRADIENT];
-    float eta = (float)ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock - 1);
+    float *message = c->worker.vectors[PSC_VECTOR_GRADIENT];
+    float eta = (float)ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate,
+                                        c->worker.clock - 1);
     (void)x;
-    if (!c->prefetch.lost)
+    if (!c->worker.prefetch.lost)
         return NULL;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)

@@ -1,5 +1,6 @@
-/* The worker without a server: the optimizer's step and nothing else; and z, where the method averages:
- * z <- z + rate (x - z), with x before the update. */
+/* A worker without a server: the optimizer's step, and the average z where the method has one: z <- z + rate
+ * (x - z), with x before the update. */
+#include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
@@ -13,19 +14,19 @@ static void average_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct average *w = arg;
     const struct psc *c = w->c;
-    c->vec->elastic(w->z + begin, w->x + begin, (float)c->averaging->rate(c->hyper.averaging_rate, c->clock),
-                    count);
+    c->vec->elastic(w->z + begin, w->x + begin,
+                    (float)c->averaging->rate(c->worker.hyper.averaging_rate, c->worker.clock), count);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    float *own = psc_own_x(c, x), *z = c->vectors[PSC_VECTOR_Z];
+    float *own = psc_own_x(c, x), *z = c->worker.vectors[PSC_VECTOR_Z];
     (void)n_samples;
     psc_gradient_decay(c, x, g);
     if (z != NULL)
         psc_team_run(c->team, c->shard.n_floats, average_piece, &(struct average){c, z, own});
     psc_own_step(c, x, g);
-    c->clock++;
+    c->worker.clock++;
     return PSC_OK;
 }
 

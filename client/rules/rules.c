@@ -1,4 +1,4 @@
-/* What the halves have in common. */
+/* Finds the row of a rule. */
 #include "client/rules/rules.h"
 
 const struct psc_rule *psc_rule_of(const struct ps_rule_info *rule, enum ps_clique_mode mode)

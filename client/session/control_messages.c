@@ -6,8 +6,9 @@
 
 #include "proto/security/munge.h"
 #include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 
-int psc_words_send(void *socket, int what, void *message)
+int psc_control_send(void *socket, int what, void *message)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = (Ps__ToServer__WhatCase)what;
@@ -15,12 +16,12 @@ int psc_words_send(void *socket, int what, void *message)
     return ps_control_send(socket, &m.base);
 }
 
-/* Over the nonce, the Hello as it is so far, and the key that the connection is known by. */
-static int prove_user(const struct psc *c, Ps__Hello *hello, const ProtobufCBinaryData *nonce,
+/* The credential covers the nonce, the Hello as built so far, and the key that identifies the connection. */
+static int prove_user(const struct psc_session *session, Ps__Hello *hello, const ProtobufCBinaryData *nonce,
                       struct ps_error *err)
 {
     unsigned char payload[PS_MUNGE_MAX_BYTES];
-    const char *key = c->proof.own.public_key;
+    const char *key = session->proof.own.public_key;
     size_t len = ps__hello__get_packed_size(hello);
     char *credential;
     if (nonce->len != PS_MUNGE_NONCE_BYTES || nonce->len + len + strlen(key) > sizeof payload)
@@ -37,9 +38,10 @@ static int prove_user(const struct psc *c, Ps__Hello *hello, const ProtobufCBina
     return PSC_OK;
 }
 
-int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonce, struct ps_error *err)
+int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBinaryData *nonce,
+                   struct ps_error *err)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &session->shared;
     Ps__Hello hello = PS__HELLO__INIT;
     char *codecs[PSC_MAX_CODECS];
     uint64_t versions[PS_MAX_PARTS];
@@ -48,18 +50,18 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     hello.n_codecs = psc_codec_names(codecs);
     hello.codecs = codecs;
     hello.protocol = PS_PROTOCOL_VERSION;
-    hello.name = (char *)(uintptr_t)c->opt.name;
-    hello.net = (char *)(uintptr_t)c->opt.net;
-    hello.data = (char *)(uintptr_t)c->opt.data;
-    hello.steps = c->opt.steps;
-    hello.heartbeat_ms = c->opt.heartbeat_ms;
-    hello.observer = c->opt.kind == PSC_OBSERVER;
-    hello.any_rank = c->opt.rank < 0;
-    hello.rank = c->opt.rank < 0 ? 0 : (uint32_t)c->opt.rank;
-    hello.token = c->token;
-    hello.members = (uint32_t)c->group.size;
+    hello.name = (char *)(uintptr_t)session->opt->name;
+    hello.net = (char *)(uintptr_t)session->opt->net;
+    hello.data = (char *)(uintptr_t)session->opt->data;
+    hello.steps = session->opt->steps;
+    hello.heartbeat_ms = session->opt->heartbeat_ms;
+    hello.observer = session->opt->kind == PSC_OBSERVER;
+    hello.any_rank = session->opt->rank < 0;
+    hello.rank = session->opt->rank < 0 ? 0 : (uint32_t)session->opt->rank;
+    hello.token = session->token;
+    hello.members = session->members;
     pthread_mutex_lock(&s->lock);
-    if (s->begun) { /* what had not begun starts anew */
+    if (s->begun) { /* a session that had not begun starts from nothing */
         hello.incarnation = s->welcome.incarnation;
         hello.client = s->welcome.client;
         hello.manifest_hash = s->manifest->hash;
@@ -72,15 +74,15 @@ int psc_words_hello(struct psc *c, void *socket, const ProtobufCBinaryData *nonc
     }
     pthread_mutex_unlock(&s->lock);
     if (nonce != NULL)
-        rc = prove_user(c, &hello, nonce, err);
+        rc = prove_user(session, &hello, nonce, err);
     if (rc == PSC_OK)
-        psc_words_send(socket, PS__TO_SERVER__WHAT_HELLO, &hello);
+        psc_control_send(socket, PS__TO_SERVER__WHAT_HELLO, &hello);
     free(hello.credential.data);
     return rc;
 }
 
-int psc_words_begin(void *socket, const struct ps_manifest *manifest, uint32_t client, uint32_t incarnation,
-                    struct ps_error *err)
+int psc_begin_send(void *socket, const struct ps_manifest *manifest, uint32_t client, uint32_t incarnation,
+                   struct ps_error *err)
 {
     Ps__Begin begin = PS__BEGIN__INIT;
     Ps__Tensor *tensors = calloc(manifest->n_tensors, sizeof *tensors);
@@ -103,7 +105,7 @@ int psc_words_begin(void *socket, const struct ps_manifest *manifest, uint32_t c
         begin.incarnation = incarnation;
         begin.n_tensors = manifest->n_tensors;
         begin.tensors = list;
-        rc = psc_words_send(socket, PS__TO_SERVER__WHAT_BEGIN, &begin) == -EMSGSIZE
+        rc = psc_control_send(socket, PS__TO_SERVER__WHAT_BEGIN, &begin) == -EMSGSIZE
                  ? ps_fail(err, PSC_EMANIFEST, "the manifest is too large for a control message")
                  : PSC_OK;
     }

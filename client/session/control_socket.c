@@ -12,7 +12,7 @@
 #include "proto/security/socket_monitor.h"
 #include "proto/wire/control.h"
 
-/* Handshakes are tried again after 100 ms. One may break because the server was just stopped. */
+/* Handshakes are retried after 100 ms. One may fail only because the server was just stopped. */
 enum { MAX_BROKEN = 20 };
 
 static const char key_line[] = "curve: ";
@@ -98,8 +98,8 @@ int psc_proof_read(const char *key_file, const char *server_key, struct psc_proo
     return PSC_OK;
 }
 
-/* Which key the server at the place must have. Who brings a key wants no plain transport, and who brings none
- * is not let in where there is one. */
+/* Finds the key that the server must have. A client with a key never connects in plain, and a client without
+ * one is not accepted where keys are required. */
 static int choose_key(const struct psc_server_address *place, const struct psc_proof *proof, char *key,
                       struct ps_error *err)
 {
@@ -162,7 +162,7 @@ int psc_control_socket_open(struct psc_control_socket *line, void *context,
         return ps_fail(err, PSC_EGONE, "no descriptor for a socket to the server: %s",
                        zmq_strerror(zmq_errno()));
     if (ps_watch_open(context, line->socket, &line->watch) < 0)
-        line->watch = NULL; /* without descriptors for it, a refusal looks like silence */
+        line->watch = NULL; /* without it a refusal looks like silence */
     if ((rc = connect_there(line, proof, err)) != PSC_OK)
         psc_control_socket_close(line, 0);
     return rc;

@@ -1,8 +1,8 @@
-/* The service thread: the control socket of one session.
+/* The service thread, which owns the control socket of one session.
  *
- * Finds the server, says Hello, sends heartbeats and what the caller asks for, takes what comes, and when the
- * server has been silent for a while starts over, on a fresh socket, with the same session. Every wait is
- * bounded. */
+ * It finds the server, sends Hello, heartbeats and the messages that the caller asks for, and handles what
+ * arrives. When the server has been silent for a while it opens a new socket and continues the same session.
+ * Every wait has a deadline. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,11 +13,14 @@
 #include <zmq.h>
 
 #include "client/session/control_messages.h"
+#include "client/session/retry.h"
+#include "client/session/session.h"
 #include "proto/clock.h"
 #include "proto/thread.h"
 #include "proto/wire/control.h"
 
-/* A Hello that is not answered is said again on a fresh line: after HELLO_WAIT_MS, then ever later. */
+/* A Hello without an answer is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
+ * intervals. */
 enum {
     HELLO_WAIT_MS = 1000,
     MAX_HELLO_WAIT_MS = 8000,
@@ -28,62 +31,62 @@ enum {
 };
 
 struct service {
-    struct psc *c;
+    struct psc_session *session;
     void *context;
     struct psc_control_socket line;
-    char elsewhere[320]; /* where the server said that the job's head is; "" : it said nothing */
+    char elsewhere[320]; /* address of the job's head, when a server redirected us to it; "": none did */
     bool sent_on;        /* this is there */
     uint64_t last_heard_ms, last_beat_ms, looked_ms;
-    struct psc_server_address found; /* where the server was to be, when it was last looked for */
-    uint64_t hello_ms;               /* when Hello is said again, unless an answer comes */
-    uint64_t said_ms;                /* when it was said */
-    uint64_t find_ms;                /* when it is looked up whether the server is to be found elsewhere */
+    struct psc_server_address found; /* address of the server when it was last looked up */
+    uint64_t hello_ms;               /* when Hello is sent again, unless an answer arrives */
+    uint64_t said_ms;                /* when Hello was sent */
+    uint64_t find_ms;                /* when the server's address is looked up again */
     struct psc_retry retry;
-    bool waits;                 /* it has been told that nobody answers yet */
-    struct ps_error unresolved; /* why the host was not found then, or "" */
+    bool waits;                 /* the caller was told that nobody answers yet */
+    struct ps_error unresolved; /* why the host name did not resolve then, or "" */
 };
 
-/* With the lock held: lets everyone who waits look again. */
-static void announce(struct psc *c)
+/* With the lock held: wakes every waiting thread. */
+static void announce(struct psc_session *session)
 {
-    ps_cond_wake(&c->shared.changed);
-    eventfd_write(c->wake_fd, 1);
+    ps_cond_wake(&session->shared.changed);
+    eventfd_write(session->wake_fd, 1);
 }
 
-static void end_session(struct psc *c, int result, const char *sentence)
+static void end_session(struct psc_session *session, int result, const char *sentence)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &session->shared;
     pthread_mutex_lock(&s->lock);
     if (s->state != PSC_STATE_ENDED) {
-        /* A server that drains may go before our last words: that is a good end. */
+        /* A draining server may end before our last messages arrive: that is a normal end. */
         s->result = s->draining && result == PSC_EGONE ? PSC_DRAINED : result;
         bool tell = result == PSC_EGONE && s->trouble.text[0] != 0;
         ps_fail(&s->why, 0, "%s%s%s", sentence, tell ? ": " : "", tell ? s->trouble.text : "");
         s->state = PSC_STATE_ENDED;
-        announce(c);
+        announce(session);
     }
     pthread_mutex_unlock(&s->lock);
 }
 
 static int send_message(struct service *v, int what, void *message)
 {
-    return psc_words_send(v->line.socket, what, message);
+    return psc_control_send(v->line.socket, what, message);
 }
 
 static void send_hello(struct service *v, const ProtobufCBinaryData *nonce)
 {
     struct ps_error err;
-    int rc = psc_words_hello(v->c, v->line.socket, nonce, &err);
+    int rc = psc_hello_send(v->session, v->line.socket, nonce, &err);
     if (rc != PSC_OK)
-        end_session(v->c, rc, err.text);
+        end_session(v->session, rc, err.text);
 }
 
-/* Why the server cannot even be looked for, or "": told when the wait for it ends. */
-static void note_trouble(struct psc *c, const struct ps_error *trouble)
+/* Records why the server cannot be reached, or "", for the sentence that ends the wait. */
+static void note_trouble(struct psc_session *session, const struct ps_error *trouble)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.trouble = *trouble;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&session->shared.lock);
+    session->shared.trouble = *trouble;
+    pthread_mutex_unlock(&session->shared.lock);
 }
 
 static void wait_for_welcome(struct service *v)
@@ -96,7 +99,7 @@ static void wait_for_welcome(struct service *v)
                                        : psc_retry_next(&v->retry, NO_PLACE_WAIT_MS, NO_PLACE_WAIT_MS));
 }
 
-/* A server that was started again may have another address: its endpoint file says so. */
+/* A restarted server may have another address; its endpoint file has it. */
 static bool has_moved(struct service *v)
 {
     struct ps_error ignored;
@@ -105,52 +108,52 @@ static bool has_moved(struct service *v)
     if (now < v->find_ms)
         return false;
     v->find_ms = now + HELLO_WAIT_MS;
-    return psc_place_find(v->c->opt.server, &place, &ignored) == 0 && !psc_place_is(&place, &v->found);
+    return psc_place_find(v->session->opt->server, &place, &ignored) == 0 && !psc_place_is(&place, &v->found);
 }
 
-/* A fresh socket and a Hello on it. */
+/* Opens a new socket and sends Hello. */
 static void connect_anew(struct service *v)
 {
     struct psc_server_address place;
     struct ps_error trouble = {""};
 
     psc_control_socket_close(&v->line, 0);
-    int rc = psc_place_find(v->c->opt.server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
+    int rc = psc_place_find(v->session->opt->server, &place, &trouble) < 0 ? PSC_EGONE : PSC_OK;
     v->found = place;
     v->sent_on = v->elsewhere[0] != 0;
     if (v->sent_on &&
-        rc == PSC_OK) { /* for this once: a head that has moved is asked for where the user said */
+        rc == PSC_OK) { /* for this attempt only: the next one starts at the address that the user gave */
         snprintf(place.url, sizeof place.url, "%s", v->elsewhere);
         v->elsewhere[0] = 0;
     }
     if (rc == PSC_OK)
-        rc = psc_control_socket_open(&v->line, v->context, &place, &v->c->proof, &trouble);
-    note_trouble(v->c, trouble.text[0] != 0 ? &trouble : &v->unresolved);
+        rc = psc_control_socket_open(&v->line, v->context, &place, &v->session->proof, &trouble);
+    note_trouble(v->session, trouble.text[0] != 0 ? &trouble : &v->unresolved);
     wait_for_welcome(v);
     if (rc == PSC_OK)
         send_hello(v, NULL);
     else if (rc != PSC_EGONE)
-        end_session(v->c, rc, trouble.text);
+        end_session(v->session, rc, trouble.text);
 }
 
-/* The server may not let this client in: that is no silence. Once it has, only its own word counts, because
- * whoever else answers at its address may be there for a moment. */
+/* Reports a refused handshake. After the first Welcome only the server's own messages count, because another
+ * process may briefly have its address. */
 static void look_at_handshakes(struct service *v)
 {
     struct ps_error why = {""};
-    int rc = psc_control_socket_poll(&v->line, &v->c->proof, &why);
+    int rc = psc_control_socket_poll(&v->line, &v->session->proof, &why);
     if (rc == PSC_OK)
         return;
-    pthread_mutex_lock(&v->c->shared.lock);
-    bool known = v->c->shared.epoch > 0;
-    pthread_mutex_unlock(&v->c->shared.lock);
-    note_trouble(v->c, &why);
+    pthread_mutex_lock(&v->session->shared.lock);
+    bool known = v->session->shared.epoch > 0;
+    pthread_mutex_unlock(&v->session->shared.lock);
+    note_trouble(v->session, &why);
     if (rc == PSC_EAUTH && !known)
-        end_session(v->c, PSC_EAUTH, why.text);
+        end_session(v->session, PSC_EAUTH, why.text);
 }
 
-/* The line was cut and stands again: a Hello that was said before is lost, and somebody is there now. It is
- * said again at once, but not more often than to a server that is silent. */
+/* After a reconnect by libzmq: the Hello sent before is lost, so it is sent again soon, but not more often
+ * than to a silent server. */
 static void look_for_return(struct service *v, enum psc_state state)
 {
     if (v->line.n_shaken < 2)
@@ -163,15 +166,16 @@ static void look_for_return(struct service *v, enum psc_state state)
         v->hello_ms = v->said_ms + HELLO_WAIT_MS;
 }
 
-static void tell_of_swap(struct psc *c, const struct psc_welcome *welcome)
+static void tell_of_swap(struct psc_session *session, const struct psc_welcome *welcome)
 {
     char sentence[120];
     snprintf(sentence, sizeof sentence, "the method is now %s (generation %u)", welcome->method,
              welcome->generation);
-    psc_say(c, sentence);
+    psc_session_say(session, sentence);
 }
 
-/* 0: the message does not say. Heartbeats' answers come from where our session is. */
+/* The job that the message names; 0: it names none. Answers to heartbeats come from the server that has our
+ * session. */
 static uint64_t job_of(const Ps__ToClient *m)
 {
     switch (m->what_case) {
@@ -190,17 +194,18 @@ static uint64_t job_of(const Ps__ToClient *m)
 
 static bool has_begun(struct service *v)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     bool begun = s->begun;
     pthread_mutex_unlock(&s->lock);
     return begun;
 }
 
-/* Whether it comes from a psd of another job, which has the address of ours while that is away. */
+/* Whether the message comes from a psd of another job, which took the address of our server while that was
+ * down. */
 static bool is_foreign(struct service *v, const Ps__ToClient *m)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     uint64_t job = job_of(m);
     pthread_mutex_lock(&s->lock);
     bool foreign = s->begun && s->job != 0 && job != 0 && job != s->job;
@@ -210,13 +215,13 @@ static bool is_foreign(struct service *v, const Ps__ToClient *m)
 
 static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
-    struct psc *c = v->c;
-    struct psc_shared *s = &c->shared;
+    struct psc_session *session = v->session;
+    struct psc_shared *s = &session->shared;
     struct psc_welcome welcome;
     struct ps_error err;
     int rc = psc_welcome_take(&welcome, m->welcome, &err);
     if (rc < 0) {
-        end_session(c, rc, err.text);
+        end_session(session, rc, err.text);
         return;
     }
     memcpy(welcome.server_key, v->line.key, sizeof welcome.server_key);
@@ -239,40 +244,40 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->revivals += revived;
     s->revival = m->welcome->revival;
     if (revived)
-        memset(s->versions, 0, sizeof s->versions); /* those of the life before have been told */
+        memset(s->versions, 0, sizeof s->versions); /* those of the run before have been sent */
     if (!s->begun)
         s->send_begin = s->manifest != NULL;
-    announce(c);
+    announce(session);
     pthread_mutex_unlock(&s->lock);
     if (swapped)
-        tell_of_swap(c, &welcome);
+        tell_of_swap(session, &welcome);
     else if (again)
-        psc_say(c, "the server is back: the session goes on");
+        psc_session_say(session, "the server is back: the session goes on");
 }
 
 static void on_parked(struct service *v, const Ps__ToClient *m)
 {
     (void)m;
-    pthread_mutex_lock(&v->c->shared.lock);
-    v->c->shared.parked = true;
-    pthread_mutex_unlock(&v->c->shared.lock);
-    psc_say(v->c, m->parked->reason);
+    pthread_mutex_lock(&v->session->shared.lock);
+    v->session->shared.parked = true;
+    pthread_mutex_unlock(&v->session->shared.lock);
+    psc_session_say(v->session, m->parked->reason);
 }
 
 static void on_begun(struct service *v, const Ps__ToClient *m)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     s->begun = true;
     s->offer = m->begun->offer;
     s->center_version = m->begun->center_version;
-    announce(v->c);
+    announce(v->session);
     pthread_mutex_unlock(&s->lock);
 }
 
 static void on_alive(struct service *v, const Ps__ToClient *m)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     s->workers = m->alive->workers;
     s->heard++;
@@ -290,60 +295,60 @@ static void on_alive(struct service *v, const Ps__ToClient *m)
 
 static void on_drain(struct service *v, const Ps__ToClient *m)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     s->draining = true;
-    announce(v->c);
+    announce(v->session);
     pthread_mutex_unlock(&s->lock);
     char sentence[300];
     snprintf(sentence, sizeof sentence, "the server is draining (%.200s): finish and leave",
              m->drain->reason);
-    psc_say(v->c, sentence);
+    psc_session_say(v->session, sentence);
 }
 
 static void on_save(struct service *v, const Ps__ToClient *m)
 {
-    pthread_mutex_lock(&v->c->shared.lock);
-    v->c->shared.save_version = m->save->center_version;
-    pthread_mutex_unlock(&v->c->shared.lock);
+    pthread_mutex_lock(&v->session->shared.lock);
+    v->session->shared.save_version = m->save->center_version;
+    pthread_mutex_unlock(&v->session->shared.lock);
 }
 
 static void on_reported(struct service *v, const Ps__ToClient *m)
 {
-    pthread_mutex_lock(&v->c->shared.lock);
-    v->c->shared.answered_offer = m->reported->offer;
-    v->c->shared.offer_wanted = m->reported->wanted;
-    announce(v->c);
-    pthread_mutex_unlock(&v->c->shared.lock);
+    pthread_mutex_lock(&v->session->shared.lock);
+    v->session->shared.answered_offer = m->reported->offer;
+    v->session->shared.offer_wanted = m->reported->wanted;
+    announce(v->session);
+    pthread_mutex_unlock(&v->session->shared.lock);
 }
 
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
-    wait_for_welcome(v); /* it is there, and answers as fast as it can */
+    wait_for_welcome(v); /* the server is there and answers as fast as it can */
     send_hello(v, &m->challenge->nonce);
 }
 
 static void go_looking(struct service *v, const char *why)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     bool drained = s->draining;
     if (!drained)
         s->state = PSC_STATE_CONNECTING;
-    announce(v->c);
+    announce(v->session);
     pthread_mutex_unlock(&s->lock);
-    if (drained) { /* it said that it would go */
-        end_session(v->c, PSC_DRAINED, "the server has drained and is gone");
+    if (drained) { /* it had announced its end */
+        end_session(v->session, PSC_DRAINED, "the server has drained and is gone");
         return;
     }
-    psc_say(v->c, why);
+    psc_session_say(v->session, why);
     connect_anew(v);
 }
 
-/* Nothing that it says counts, not even as a sign of life: ours is not there yet. */
+/* Messages of another server are ignored, and do not count as a sign of life of ours. */
 static void on_foreign(struct service *v, const char *who)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     struct ps_error trouble;
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
@@ -353,25 +358,24 @@ static void on_foreign(struct service *v, const char *who)
     if (joined)
         go_looking(v, sentence);
     ps_fail(&trouble, 0, "%s answers at %.300s", who, v->line.place.url);
-    note_trouble(v->c, &trouble);
+    note_trouble(v->session, &trouble);
 }
 
 static void on_error(struct service *v, const Ps__ToClient *m)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED;
     pthread_mutex_unlock(&s->lock);
-    /* A restarted server does not know us yet; one that did not restart does not know the connection that
-     * ZeroMQ made when the first one broke. */
+    /* A restarted server does not know us yet. A server that did not restart does not know the connection by
+     * which ZeroMQ replaced a broken one. */
     if (m->error->code == PS__CODE__NO_SESSION && joined)
         go_looking(v, "the server does not know this connection: saying Hello again");
     else
-        end_session(v->c, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
+        end_session(v->session, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }
 
-/* A server that is not the head: the Hello is for that one. Two that send us to each other wear nobody out.
- */
+/* This server is not the head and redirects Hello to it. The flag guards against redirect loops. */
 static void on_elsewhere(struct service *v, const Ps__ToClient *m)
 {
     if (v->sent_on)
@@ -402,13 +406,13 @@ static void receive(struct service *v)
             ps_control_free_to_client(m);
             continue;
         }
-        if (m == NULL && has_begun(v)) { /* a port may be given to anything while our server is away */
+        if (m == NULL && has_begun(v)) { /* another process may get the port while our server is down */
             on_foreign(v, "something that is no psd's control socket");
             continue;
         }
         v->last_heard_ms = ps_now_ms();
         if (m == NULL)
-            end_session(v->c, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");
+            end_session(v->session, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");
         else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
             handlers[m->what_case](v, m);
         if (m != NULL)
@@ -420,9 +424,9 @@ static void send_begin(struct service *v, const struct ps_manifest *manifest, ui
                        uint32_t incarnation)
 {
     struct ps_error err;
-    int rc = psc_words_begin(v->line.socket, manifest, client, incarnation, &err);
+    int rc = psc_begin_send(v->line.socket, manifest, client, incarnation, &err);
     if (rc != PSC_OK)
-        end_session(v->c, rc, err.text);
+        end_session(v->session, rc, err.text);
 }
 
 static void send_report(struct service *v, const struct psc_metrics *r, uint64_t offer, uint32_t client,
@@ -438,6 +442,7 @@ static void send_report(struct service *v, const struct psc_metrics *r, uint64_t
     report.test_accuracy = r->test_accuracy;
     report.center_version = r->center_version;
     report.offer = offer;
+    report.steps = r->steps;
     send_message(v, PS__TO_SERVER__WHAT_REPORT, &report);
 }
 
@@ -452,12 +457,12 @@ static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, ui
     send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
 }
 
-/* Does what the caller asked for since the last time; returns true when it wants the thread to end. */
+/* Sends what other threads have asked for since the last call. Returns true when the thread is to end. */
 static bool obey(struct service *v)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     eventfd_t count;
-    eventfd_read(v->c->command_fd, &count);
+    eventfd_read(v->session->command_fd, &count);
 
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED && v->line.socket != NULL, stop = s->stop;
@@ -501,7 +506,7 @@ static bool obey(struct service *v)
 
 static void beat(struct service *v)
 {
-    struct psc_shared *s = &v->c->shared;
+    struct psc_shared *s = &v->session->shared;
     Ps__Heartbeat m = PS__HEARTBEAT__INIT;
     char transport[sizeof s->transport], why[sizeof s->transport_why];
     v->last_beat_ms = ps_now_ms();
@@ -520,22 +525,21 @@ static void beat(struct service *v)
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
-/* A process that was stopped heard nothing meanwhile, and the server was not to blame: what it slept does not
- * count as the server's silence. */
+/* Time during which this process was stopped does not count as silence of the server. */
 static void forgive_own_sleep(struct service *v)
 {
     uint64_t now = ps_now_ms(), slept_ms = now - v->looked_ms;
     v->looked_ms = now;
-    if (slept_ms > SLEPT_MS + v->c->opt.heartbeat_ms)
+    if (slept_ms > SLEPT_MS + v->session->opt->heartbeat_ms)
         v->last_heard_ms += slept_ms;
 }
 
-/* Once, when the first Hello has no answer: who waits for a server that is not there should know. One that
- * was there is waited for in silence: its loss has been told. */
+/* Reports once that the first Hello has no answer. The loss of a server that had answered has been reported
+ * already. */
 static void tell_of_wait(struct service *v)
 {
-    struct psc_shared *s = &v->c->shared;
-    const struct psc_options *opt = &v->c->opt;
+    struct psc_shared *s = &v->session->shared;
+    const struct psc_options *opt = v->session->opt;
     char sentence[1200];
     pthread_mutex_lock(&s->lock);
     struct ps_error trouble = s->trouble;
@@ -548,13 +552,13 @@ static void tell_of_wait(struct service *v)
         trouble = v->unresolved;
     snprintf(sentence, sizeof sentence, "no answer from %s yet%s%s; waiting for it, %.0f s at most",
              opt->server, trouble.text[0] != 0 ? ": " : "", trouble.text, (double)opt->timeout_ms / 1e3);
-    psc_say(v->c, sentence);
+    psc_session_say(v->session, sentence);
 }
 
-/* What is due by the clock. */
+/* Timeouts and heartbeats. */
 static void keep_time(struct service *v, enum psc_state state, bool draining, bool beat_now)
 {
-    const struct psc_options *opt = &v->c->opt;
+    const struct psc_options *opt = v->session->opt;
     uint64_t now = ps_now_ms();
     char sentence[800];
 
@@ -562,10 +566,10 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
     if (state != PSC_STATE_ENDED && silent_ms > opt->timeout_ms) {
         snprintf(sentence, sizeof sentence, "no answer from %s for %.1f s (timeout_ms: %u)", opt->server,
                  (double)silent_ms / 1e3, opt->timeout_ms);
-        end_session(v->c, PSC_EGONE, sentence);
+        end_session(v->session, PSC_EGONE, sentence);
     } else if (state != PSC_STATE_ENDED && draining &&
                silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
-        end_session(v->c, PSC_DRAINED, "the server has drained and ended");
+        end_session(v->session, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         go_looking(v, "the server is silent: connecting anew");
     } else if (state == PSC_STATE_JOINED && (beat_now || now - v->last_beat_ms >= opt->heartbeat_ms)) {
@@ -578,33 +582,33 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
 
 static void *control_thread(void *arg)
 {
-    struct psc *c = arg;
-    struct service v = {.c = c, .context = zmq_ctx_new()};
+    struct psc_session *session = arg;
+    struct service v = {.session = session, .context = zmq_ctx_new()};
     enum psc_state state = PSC_STATE_CONNECTING;
 
     v.last_heard_ms = v.looked_ms = ps_now_ms();
-    psc_retry_init(&v.retry, c->token);
+    psc_retry_init(&v.retry, session->token);
     if (v.context == NULL)
-        end_session(c, PSC_ESYSTEM, "no descriptors for the control socket");
+        end_session(session, PSC_ESYSTEM, "no descriptors for the control socket");
     else
         connect_anew(&v);
     while (!obey(&v)) {
-        zmq_pollitem_t items[3] = {{.fd = c->command_fd, .events = ZMQ_POLLIN},
+        zmq_pollitem_t items[3] = {{.fd = session->command_fd, .events = ZMQ_POLLIN},
                                    {.socket = v.line.socket, .events = ZMQ_POLLIN},
                                    {.socket = v.line.watch, .events = ZMQ_POLLIN}};
         zmq_poll(items,
                  v.line.socket == NULL  ? 1
                  : v.line.watch == NULL ? 2
                                         : 3,
-                 state == PSC_STATE_JOINED ? (long)c->opt.heartbeat_ms / 4 + 1 : 50);
+                 state == PSC_STATE_JOINED ? (long)session->opt->heartbeat_ms / 4 + 1 : 50);
         forgive_own_sleep(&v);
         look_at_handshakes(&v);
         look_for_return(&v, state);
         receive(&v);
-        pthread_mutex_lock(&c->shared.lock);
-        state = c->shared.state;
-        bool draining = c->shared.draining, beat_now = c->shared.beat_now;
-        pthread_mutex_unlock(&c->shared.lock);
+        pthread_mutex_lock(&session->shared.lock);
+        state = session->shared.state;
+        bool draining = session->shared.draining, beat_now = session->shared.beat_now;
+        pthread_mutex_unlock(&session->shared.lock);
         keep_time(&v, state, draining, beat_now);
     }
     psc_control_socket_close(&v.line, 0);
@@ -613,22 +617,22 @@ static void *control_thread(void *arg)
     return NULL;
 }
 
-int psc_service_start(struct psc *c)
+int psc_session_start(struct psc_session *session, struct ps_error *err)
 {
-    int rc = ps_thread_create(&c->service, control_thread, c);
-    c->service_runs = rc == 0;
-    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
+    int rc = ps_thread_create(&session->thread, control_thread, session);
+    session->runs = rc == 0;
+    return rc == 0 ? PSC_OK : ps_fail(err, PSC_ESYSTEM, "cannot start the service thread: %s", strerror(rc));
 }
 
-void psc_service_stop(struct psc *c)
+void psc_session_stop(struct psc_session *session)
 {
-    if (!c->service_runs)
+    if (!session->runs)
         return;
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.send_leave = true;
-    c->shared.stop = true;
-    pthread_mutex_unlock(&c->shared.lock);
-    psc_service_poke(c);
-    pthread_join(c->service, NULL);
-    c->service_runs = false;
+    pthread_mutex_lock(&session->shared.lock);
+    session->shared.send_leave = true;
+    session->shared.stop = true;
+    pthread_mutex_unlock(&session->shared.lock);
+    psc_session_poke(session);
+    pthread_join(session->thread, NULL);
+    session->runs = false;
 }

@@ -34,11 +34,11 @@ double psc_retry_next(struct psc_retry *r, double first, double most)
 enum psc_remedy psc_remedy_of(int rc)
 {
     switch (-rc) {
-    case EHOSTUNREACH: /* nobody listens there, or hung up */
+    case EHOSTUNREACH: /* nobody listens there, or the peer closed the connection */
     case ECONNREFUSED:
     case ECONNRESET:
     case EPIPE:
-    case EACCES: /* the pass is an older one's, or not told to that lane yet */
+    case EACCES: /* the pass is of an older session, or has not reached that lane yet */
         return PSC_REMEDY_SERVER;
     case ETIMEDOUT:
     case EAGAIN:
@@ -46,7 +46,7 @@ enum psc_remedy psc_remedy_of(int rc)
     case ENOBUFS:
     case EMFILE:
     case ENFILE:
-    case ENOSPC: /* as many clients as the port has room for */
+    case ENOSPC: /* the port has no room for another client */
         return PSC_REMEDY_TIME;
     default:
         return PSC_REMEDY_NONE;

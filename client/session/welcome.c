@@ -1,8 +1,12 @@
-/* What the server's Welcome says of the way to it. */
+/* Parses and validates Welcome. */
+#include "client/session/welcome.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
+#include "client/psclient.h"
+#include "proto/model/fragment.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {
@@ -43,7 +47,7 @@ static void take_pass(struct psc_welcome *r, const Ps__Welcome *w)
         memcpy(r->pass.token, w->pass.data, w->pass.len);
 }
 
-/* One that this library lacks, or that does not lead to every lane, is no way. */
+/* Skips a transport that this library lacks, or that does not reach every lane. */
 static bool take_transport_offer(struct psc_welcome *r, const char *transport, char *const *lanes,
                                  size_t n_lanes, uint32_t window)
 {
@@ -60,7 +64,7 @@ static bool take_transport_offer(struct psc_welcome *r, const char *transport, c
     return true;
 }
 
-/* What kinds beyond the first three have. */
+/* The fields of the schedules that need more than the first three kinds. */
 static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
 {
     if (m->n_milestones > PS_MAX_MILESTONES || m->n_factors > PS_MAX_MILESTONES)
@@ -77,7 +81,7 @@ static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
     return ps_schedule_wants(s) == NULL;
 }
 
-/* Whether what the server said can be worked with. */
+/* Whether this library can work with what the server sent. */
 int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
@@ -104,6 +108,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                   .alpha = m->alpha,
                   .rho = m->rho,
                   .period = m->period,
+                  .workers = m->workers,
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
                   .overlap = m->overlap,

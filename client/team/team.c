@@ -8,7 +8,7 @@
 
 #include "proto/thread.h"
 
-/* A piece begins where a cache line does, if the vector does. */
+/* Pieces begin at cache lines, if the vector does. */
 #define LINE_FLOATS 16
 
 struct member {
@@ -20,7 +20,7 @@ struct member {
 
 struct psc_team {
     atomic_flag is_taken;
-    /* Of the pass under way: written before `wanted` is posted, read after. */
+    /* The current pass: written before `wanted` is posted, and read after. */
     psc_pass *pass;
     void *arg;
     uint64_t n;

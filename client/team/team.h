@@ -1,15 +1,15 @@
-/* team.h: threads that share one pass over a long vector with the thread that asks for it.
+/* team.h: threads that share one pass over a long vector with the calling thread.
  *
- * They are started once and sleep between passes. A pass allocates and locks nothing; where another thread
- * has the team, or the vector is short, the caller makes the pass alone. Each value is computed alike whoever
- * does it: the bits are those of one thread. */
+ * They are started once and sleep between passes. A pass neither allocates nor locks. If another thread has
+ * the team, or the vector is short, the caller makes the pass alone. The result is the same bits as with one
+ * thread. */
 #ifndef PSC_TEAM_TEAM_H
 #define PSC_TEAM_TEAM_H
 
 #include <stdint.h>
 
 #define PSC_MAX_THREADS 1024
-/* Fewer floats than this take less than waking a thread does. */
+/* Below this many floats waking a thread costs more than the pass. */
 #define PSC_TEAM_FLOATS (UINT64_C(1) << 18)
 
 struct psc_team;
@@ -19,10 +19,11 @@ typedef void psc_pass(void *arg, uint64_t begin, uint64_t count);
 
 /* threads: with the caller's, 2 to PSC_MAX_THREADS. 0, -ENOMEM, or what pthread_create says. */
 int psc_team_create(uint32_t threads, struct psc_team **out);
-/* NULL is fine. Nobody is in a pass. */
+/* NULL is allowed. No pass may be running. */
 void psc_team_destroy(struct psc_team *t);
 
-/* Makes the pass over n floats in pieces, and returns when all are done. t NULL: alone. Any thread. */
+/* Makes the pass over n floats in pieces, and returns when all are done. t NULL: in the calling thread alone.
+ * Any thread. */
 void psc_team_run(struct psc_team *t, uint64_t n, psc_pass *pass, void *arg);
 
 #endif

@@ -1,6 +1,6 @@
-/* The mover: a thread that runs started transfers one after the other, in the order in which they were
- * started, so that a program's transfers take effect in its own order. It starts with the first of them.
- * While its queue is empty the caller's thread moves data itself, without waking anybody. */
+/* The async thread. It runs started transfers one after the other, in the order in which they were started,
+ * so that a program's transfers take effect in program order. It is created with the first of them. While its
+ * queue is empty the caller's thread runs transfers itself, without waking another thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,8 +20,7 @@ static void finish_oldest(struct psc *c, int rc)
 {
     struct psc_async *m = &c->async;
     struct psc_started *s = slot_of(m, m->finished + 1);
-    s->out->rc =
-        rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* whoever started it is told */
+    s->out->rc = rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
     s->out->rate = c->transfer_state.counts.rate;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
@@ -34,7 +33,7 @@ static void finish_oldest(struct psc *c, int rc)
     ps_cond_wake(&m->landed);
 }
 
-static void *ts(void *arg)
+static void *async_thread(void *arg)
 {
     struct psc *c = arg;
     struct psc_async *m = &c->async;
@@ -44,7 +43,7 @@ static void *ts(void *arg)
             pthread_cond_wait(&m->queued, &m->lock);
             continue;
         }
-        struct psc_started *s = slot_of(m, m->finished + 1); /* stays as it is until it has ended */
+        struct psc_started *s = slot_of(m, m->finished + 1); /* unchanged until the transfer has ended */
         pthread_mutex_unlock(&m->lock);
         int rc = psc_transfer_run(c, &s->transfer);
         pthread_mutex_lock(&m->lock);
@@ -69,26 +68,27 @@ int psc_async_start(struct psc *c)
     if (m->runs)
         return PSC_OK;
     if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
-        return psc_fail(c, PSC_ENOMEM, "no memory for started transfers");
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for started transfers");
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
-    int rc = ps_thread_create(&m->thread, ts, c);
+    int rc = ps_thread_create(&m->thread, async_thread, c);
     m->runs = rc == 0;
     if (rc != 0)
         finish(m);
-    return rc == 0 ? PSC_OK : psc_fail(c, PSC_ESYSTEM, "cannot start the mover thread: %s", strerror(rc));
+    return rc == 0 ? PSC_OK
+                   : ps_fail(&c->error, PSC_ESYSTEM, "cannot start the async thread: %s", strerror(rc));
 }
 
-/* With the lock held: until `ticket` has ended. A transfer ends by itself when the server stays silent, or
- * when the caller does not want to go on waiting. */
+/* With the lock held: waits until `ticket` has ended. A transfer ends by itself when the server stays silent,
+ * or when the caller interrupts the wait. */
 static void await(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
     while (m->finished < ticket) {
-        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(c)));
+        ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(&c->session)));
         pthread_mutex_unlock(&m->lock);
-        psc_ask_to_go_on(c);
+        psc_ask_to_go_on(&c->session);
         pthread_mutex_lock(&m->lock);
     }
 }
@@ -116,7 +116,7 @@ void psc_async_await(struct psc *c, uint64_t ticket)
     pthread_mutex_lock(&c->async.lock);
     await(c, ticket);
     pthread_mutex_unlock(&c->async.lock);
-    c->exchange_s += ps_now_s() - begin;
+    c->worker.exchange_s += ps_now_s() - begin;
 }
 
 static bool is_idle(struct psc_async *m)
@@ -138,7 +138,7 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
     } else {
         double begin = ps_now_s();
         out.rc = psc_transfer_run(c, t);
-        c->exchange_s += ps_now_s() - begin;
+        c->worker.exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
             out.error = c->transfer_state.error;
     }
@@ -152,7 +152,7 @@ void psc_async_stop(struct psc *c)
     struct psc_async *m = &c->async;
     if (!m->runs)
         return;
-    psc_give_up(c, PSC_EINVAL);
+    psc_give_up(&c->session, PSC_EINVAL);
     pthread_mutex_lock(&m->lock);
     m->stop = true;
     ps_cond_wake(&m->queued);
@@ -162,7 +162,8 @@ void psc_async_stop(struct psc *c)
     m->runs = false;
 }
 
-/* With the lock held. What a step started is told by the next one; there may be none. */
+/* With the lock held. The next step reports the outcome of an exchange that a step started; there may be no
+ * next step. */
 static int outcome_of_all(struct psc *c)
 {
     struct psc_async *m = &c->async;
@@ -170,8 +171,9 @@ static int outcome_of_all(struct psc *c)
     await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->prefetch.started && c->prefetch.outcome.rc != PSC_OK && c->prefetch.outcome.rc != PSC_ABORTED)
-        out = &c->prefetch.outcome;
+    else if (c->worker.prefetch.started && c->worker.prefetch.outcome.rc != PSC_OK &&
+             c->worker.prefetch.outcome.rc != PSC_ABORTED)
+        out = &c->worker.prefetch.outcome;
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
@@ -179,8 +181,8 @@ static int outcome_of_all(struct psc *c)
     return out->rc;
 }
 
-/* With the lock held. Of a ticket whose slot has gone to another, only the first failure is known: what was
- * started after it is counted as failed too. */
+/* With the lock held. When the ticket's slot has been reused, only the first failure is known, and every
+ * later ticket counts as failed. */
 static int outcome_of(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
@@ -201,37 +203,37 @@ int psc_wait(struct psc *c, uint64_t ticket)
     struct psc_async *m = &c->async;
     double begin = ps_now_s();
     int rc = PSC_OK;
-    if ((rc = psc_check_use(c, "psc_wait")) != PSC_OK)
+    if ((rc = psc_check_use(&c->session, "psc_wait", &c->error)) != PSC_OK)
         return rc;
     if (!c->begun)
-        return psc_fail(c, PSC_EINVAL, "psc_wait: psc_begin comes first");
-    if (ticket == PSC_ALL && c->rule->flush != NULL && c->stepped) {
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: psc_begin comes first");
+    if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
         c->error.text[0] = 0;
-        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->caller_x)) != PSC_OK)
+        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x)) != PSC_OK)
             return rc;
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
-    if (ticket > (m->runs ? m->issued : 0)) /* only this thread gives tickets out */
-        return psc_fail(c, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
+    if (ticket > (m->runs ? m->issued : 0)) /* tickets are issued by this thread alone */
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
     c->error.text[0] = 0;
     if (m->runs) {
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
         pthread_mutex_unlock(&m->lock);
-        c->exchange_s += ps_now_s() - begin;
+        c->worker.exchange_s += ps_now_s() - begin;
     }
     return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
 
 bool psc_refresh(struct psc *c)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    bool draining = c->shared.draining;
-    c->shared.clock = c->clock;
-    if (c->shared.welcome.generation == c->generation)
-        c->hyper = c->shared.hyper; /* a restarted server may have other parameters */
-    c->shared.steps_per_second = c->pacing.steps_per_second;
-    c->save_version = c->shared.save_version;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    bool draining = c->session.shared.draining;
+    c->session.shared.clock = c->worker.clock;
+    if (c->session.shared.welcome.generation == c->generation)
+        c->worker.hyper = c->session.shared.hyper; /* a restarted server may have other parameters */
+    c->session.shared.steps_per_second = c->worker.pacing.steps_per_second;
+    c->worker.save_version = c->session.shared.save_version;
+    pthread_mutex_unlock(&c->session.shared.lock);
     return draining;
 }

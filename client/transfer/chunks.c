@@ -1,11 +1,12 @@
-/* The pieces of a transfer: what goes to the lanes, a window of them at a time, and what comes back. */
+/* The pieces of a transfer: sends them to the lanes, a window at a time, and applies the answers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
@@ -38,7 +39,8 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 
 enum { REASON_S = 1 };
 
-/* Between two attempts while the method is about to change, of what has begun and must go on; of the rest. */
+/* Pauses between attempts while the method is about to change: of a transfer that has begun and must finish;
+ * of any other. */
 #define BEGUN_PAUSE_S   0.0005
 #define REFUSED_PAUSE_S 0.02
 
@@ -64,7 +66,7 @@ struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t)
     return t->is_fragment ? t->part : ps_shard_whole(&c->shard);
 }
 
-/* The rest of a fragment whose method is gone is pulled from the whole vector. */
+/* When the method has changed, the rest of a fragment is pulled from the whole vector. */
 struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t)
 {
     return t->is_fragment && t->kind == PS_FRAME_PULL ? ps_shard_whole(&c->shard) : psc_scope_of(c, t);
@@ -110,7 +112,7 @@ static unsigned scope_flag(const struct psc_transfer *t)
     return t->tensor != NULL ? PS_FLAG_TENSOR : is_fragment ? PS_FLAG_FRAGMENT : 0;
 }
 
-/* Whether all these bytes lie in one buffer that another process can map. */
+/* Whether the bytes lie in one buffer that another process can map. */
 static bool is_shared(const struct psc *c, const void *begin, size_t bytes)
 {
     uintptr_t at = (uintptr_t)begin;
@@ -181,16 +183,17 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
         f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
         ps_frame_pack(&f, head);
         if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
-            return; /* the window was overestimated: later */
+            return; /* the transport has less room than the window: the rest is sent later */
         p->in_flight++;
         ts->counts.bytes_sent += len_bytes;
     }
 }
 
-/* The control socket says why a session was ended, and may be a moment later than the lanes. */
+/* The reason for the end of a session comes on the control socket, perhaps a moment after the lanes'
+ * refusals. */
 static bool is_told_why(struct psc *c)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     uint64_t end_ns = ps_ns_after(REASON_S);
     int rc = 0;
     pthread_mutex_lock(&s->lock);
@@ -201,8 +204,9 @@ static bool is_told_why(struct psc *c)
     return told;
 }
 
-/* The method is about to change, and the server takes no more than what has begun. What has an answer has:
- * the rest of it is sent again. Else the Welcome that tells of the other method is waited for. */
+/* The method is about to change, and the server finishes only exchanges that have begun. If this one has an
+ * answer already, the refused piece is sent again; else the transfer waits for the Welcome with the new
+ * method. */
 static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -217,10 +221,9 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
     return PSC_OK;
 }
 
-/* What an error frame means for the transfer. A restarted server is waited for: the service thread is on it,
- * and hears on the control connection when the session is really over. So is a server of another job that got
- * the address of a dead one: to it every session is unknown, or stale.
- */
+/* What an error frame means for the transfer. After NO_SESSION and the like the transfer waits: the server
+ * has restarted, or a server of another job has its address, and the service thread learns on the control
+ * connection whether the session is over. */
 static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
                       const struct ps_message *m)
 {
@@ -247,7 +250,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     struct psc_lane_progress *p = &ts->progress[lane];
     struct ps_frame f = *head;
     if (f.seq != ts->seq)
-        return PSC_OK; /* of a transfer that was given up */
+        return PSC_OK; /* of an earlier transfer that was abandoned */
     if (f.kind == PS_FRAME_ERROR)
         return take_error(c, t, lane, &f, m);
     struct ps_range r = {f.begin, f.count};
@@ -280,14 +283,13 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     if (psc_transfer_moves(t))
         ts->counts.rate = f.rate;
     if ((f.flags & PS_FLAG_SAVE) && f.center_version > ts->save_version)
-        ts->save_version = f.center_version; /* of the lane that was the last to end the round */
+        ts->save_version = f.center_version; /* from the lane that ended the round last */
     ts->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
     return PSC_OK;
 }
 
-/* Where a lane of a psd that was killed listened, on a port that the system has given away since, anything
- * may listen now; ZeroMQ connects there by itself. What does not answer as a lane is no lane of ours: the
- * link is lost. */
+/* After a psd was killed, the system may give a lane's port to another process, and ZeroMQ reconnects to it
+ * by itself. A peer that does not answer as a lane makes the link lost. */
 static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *why)
 {
     struct psc_links *l = &c->transfer_state.links;
@@ -295,12 +297,12 @@ static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *
     if (!l->lost) {
         snprintf(sentence, sizeof sentence, "lane %u: no lane answers there (%.160s): connecting anew", lane,
                  why->text);
-        psc_say(c, sentence);
+        psc_session_say(&c->session, sentence);
     }
     l->lost = true;
 }
 
-/* One answer of the lane's, if there is any: *got. */
+/* Takes one answer of the lane, if there is one: *got. */
 static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, bool *got)
 {
     struct psc_links *l = &c->transfer_state.links;
@@ -322,7 +324,7 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
     return result;
 }
 
-/* The transport may be another one already: of all links there are. */
+/* Covers all open links: ts->welcome may be a newer one. */
 int psc_pieces_take(struct psc *c, const struct psc_transfer *t)
 {
     int rc = PSC_OK;

@@ -1,16 +1,17 @@
-/* What travels of an exchange where the job has codecs, and the error feedback of lossy ones.
+/* Encoding of an exchange's messages, and the error feedback of lossy codecs.
  *
- * A piece is encoded when it is first sent, into a place of its own, and stays there until it was answered:
- * sent again it is the same bytes. With error feedback (Seide et al. 2014) what is sent of message m is
- * encode(m + e), and e becomes what that lacks, m + e - decode(encode(m + e)), when the piece is answered: of
- * one that lands nowhere, or that came too late for its round and was dropped, nothing is remembered. Frozen
- * values are 0 in it: they are not to set the scale of those beside them. */
+ * A piece is encoded when it is first sent, into its own place in psc_wire.room, and stays there until it is
+ * answered: a resent piece has the same bytes. With error feedback (Seide et al. 2014) message m is sent as
+ * encode(m + e). When the piece is answered, e becomes what was lost, m + e - decode(encode(m + e)). A piece
+ * that does not land, or that was dropped because it came too late for its round, leaves e unchanged. Frozen
+ * values are sent as 0, so that they do not affect the scale of their neighbours. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 
-/* Room for each chunk of each lane, one after the other. */
+/* Assigns a place to each chunk of each lane. */
 static size_t place_chunks(struct psc_transfer_state *ts)
 {
     size_t n = 0;
@@ -37,7 +38,7 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     psc_wire_begin(c);
     if (want <= w->room_bytes)
         return PSC_OK;
-    psc_links_close(c); /* they may still read what is there */
+    psc_links_close(c); /* links may still read the old room */
     free(w->room);
     w->room_bytes = 0;
     if ((w->room = malloc(want)) == NULL)
@@ -65,12 +66,14 @@ const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct p
     return t->kind == PS_FRAME_EXCHANGE ? c->transfer_state.wire.answer : ps_codec_find(0);
 }
 
-/* m + e, frozen values 0. Where that is not finite, which m alone is, e does not count. */
+/* m + e, with frozen values 0. Where m + e is not finite, m alone is sent. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
-    const float *m = t->send + (r.begin - c->transfer_state.scope.begin), *e = c->vectors[PSC_VECTOR_ERROR];
+    const float *m = t->send + (r.begin - c->transfer_state.scope.begin),
+                *e = c->worker.vectors[PSC_VECTOR_ERROR];
     memcpy(out, m, r.count * sizeof *out);
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         float *at = out + (p.range.begin - r.begin);
         if (p.segment->role == PS_ROLE_FROZEN) {
             memset(at, 0, p.range.count * sizeof *at);
@@ -86,10 +89,11 @@ static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_
 
 static bool needs_making(const struct psc *c, struct ps_range r)
 {
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
         if (p.segment->role == PS_ROLE_FROZEN)
             return true;
-    return c->vectors[PSC_VECTOR_ERROR] != NULL;
+    return c->worker.vectors[PSC_VECTOR_ERROR] != NULL;
 }
 
 static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
@@ -121,7 +125,7 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                      struct ps_range r)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    float *e = c->vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
+    float *e = c->worker.vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
     bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;
@@ -130,7 +134,7 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
     c->vec->subtract(e + r.begin, ts->scratch, sent, r.count);
 }
 
-/* The rest of an exchange has landed, too: it is only no longer answered. */
+/* The rest of an exchange has landed too, although it was not answered. */
 void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;

@@ -1,10 +1,11 @@
-/* Which of the server's transports data takes: the first of Welcome's list on which every lane lets us in,
- * else the listener's. */
+/* Opens the data links: over the first transport in Welcome's list on which every lane accepts us, else over
+ * the listener's. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
 enum { SETTLE_NAP_US = 100 };
@@ -20,7 +21,7 @@ bool psc_links_settle(struct psc *c)
     return settled;
 }
 
-/* Of a transfer that has failed: nobody wants its answers. */
+/* After a failed transfer: drops answers that nobody waits for. */
 static void drain(struct psc_links *l)
 {
     struct ps_message m;
@@ -29,7 +30,7 @@ static void drain(struct psc_links *l)
             l->transport->message_drop(&m);
 }
 
-/* False: a lane has begun to work in the vector and stands still. */
+/* False: a lane has begun to work in the vector and does not finish. */
 static bool await_settled(struct psc *c)
 {
     uint64_t end_ns = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
@@ -49,17 +50,17 @@ static void close_hubs(struct psc_links *l)
     l->n_hubs = 0;
 }
 
-/* The lane may go on to write at any time, to memory that nobody reads. */
+/* Gives the vector new memory. The lane may still write to the old memory, which nobody reads any more. */
 static void part_from_vector(struct psc *c)
 {
     struct ps_error err = {""};
     uintptr_t at = (uintptr_t)c->transfer_state.lent;
-    close_hubs(&c->transfer_state.links); /* they have registered what it was */
+    close_hubs(&c->transfer_state.links); /* they have registered the old memory */
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
         bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
         if (holds && ps_buffer_renew(b, &err) < 0)
-            psc_say(c, err.text);
+            psc_session_say(&c->session, err.text);
     }
 }
 
@@ -84,8 +85,8 @@ void psc_links_finish(struct psc *c)
     close_hubs(l);
 }
 
-/* Where the worker's vectors lie; a transport that cannot use that copies, as from anywhere: but not from a
- * device, whose memory no CPU may read. */
+/* Registers the worker's buffers. A transport that cannot register them copies, which is impossible only for
+ * the memory of a device. */
 static int register_buffers(struct psc *c, struct psc_hub *h, struct ps_error *err)
 {
     const struct ps_transport *t = h->transport;
@@ -122,7 +123,7 @@ static struct psc_hub *hub_of(struct psc *c, const struct ps_transport *t, struc
     return h;
 }
 
-/* A link to every lane that has a part of the vector. -errno with a sentence. */
+/* Opens a link to every lane that has a part of the vector. -errno with a sentence. */
 static int open_offer(struct psc *c, const struct psc_transport_offer *offer, struct ps_error *err)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -136,7 +137,7 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
     if (rc == 0 && offer->transport->hub_pass != NULL)
         offer->transport->hub_pass(h->hub, &welcome->pass);
     if (rc == 0 && welcome->server_key[0] != 0)
-        offer->transport->hub_secure(h->hub, &c->proof.own, welcome->server_key);
+        offer->transport->hub_secure(h->hub, &c->session.proof.own, welcome->server_key);
     l->transport = offer->transport;
     l->window_chunks = offer->window_chunks;
     for (uint32_t i = 0; rc == 0 && i < welcome->n_lanes; i++)
@@ -147,10 +148,10 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
     return rc;
 }
 
-/* For the server's pages. */
+/* Reports the transport to the server, for its status pages. */
 static void note_transport(struct psc *c, const char *transport, const char *why)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     bool news = strcmp(s->transport, transport) != 0 || strcmp(s->transport_why, why) != 0;
     snprintf(s->transport, sizeof s->transport, "%s", transport);
@@ -158,7 +159,7 @@ static void note_transport(struct psc *c, const char *transport, const char *why
     s->beat_now = s->beat_now || news;
     pthread_mutex_unlock(&s->lock);
     if (news)
-        psc_service_poke(c);
+        psc_session_poke(&c->session);
 }
 
 static bool is_auto(const struct psc *c)
@@ -184,13 +185,14 @@ static int refuse(struct psc *c, const char *why)
                    why[0] != 0 ? ": " : "", why);
 }
 
-/* Whether it is worth to try again. While a server is away its lanes are, too; where nobody has ever been
- * there though the server lives, nobody will be: it lies on another machine, or is not for this user. */
+/* Whether another attempt may succeed. While a server is down its lanes are, too. But if the server is alive
+ * and its lanes were never reachable, they never will be: they are on another machine, or not for this user.
+ */
 static bool may_pass(struct psc *c, int rc)
 {
-    enum { BEATS = 2 }; /* the first may have been on its way */
+    enum { BEATS = 2 }; /* the first may have been sent before */
     struct psc_links *l = &c->transfer_state.links;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     enum psc_remedy remedy = psc_remedy_of(rc);
     if (remedy != PSC_REMEDY_SERVER || l->worked)
         return remedy == PSC_REMEDY_SERVER || (remedy == PSC_REMEDY_TIME && (l->worked || rc == -ETIMEDOUT));
@@ -200,7 +202,7 @@ static bool may_pass(struct psc *c, int rc)
     bool lives = s->heard >= l->heard + BEATS;
     s->beat_now = true;
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return !lives;
 }
 
@@ -238,7 +240,7 @@ int psc_links_open(struct psc *c)
         last = rc;
         snprintf(why, sizeof why, "%s: %.140s", offer->transport->name, err.text);
         if (is_auto(c) && k + 1 < welcome->n_transport_offers && rc != -ETIMEDOUT) {
-            /* There is another; one that is slow now may be there next time. */
+            /* Fall back to the next transport; one that is only slow is tried again next time. */
             l->hopeless |= 1u << k;
             snprintf(l->why, sizeof l->why, "%s", why);
         }

@@ -1,40 +1,39 @@
-/* Moving the vector over all lanes at once, chunk by chunk, with a window of chunks in flight per lane.
+/* Moves the vector over all lanes at once, chunk by chunk, with a window of chunks in flight per lane.
  *
- * A transfer outlives its connections: when the server was restarted, or has been silent on the data
- * connection for retry_ms, the links are closed (no byte of the caller's vector is read any more), opened
- * anew, and what was not answered is sent again under the same name; the server recognises what had landed.
- */
+ * A transfer survives its connections. When the server has restarted, or the data connection has been silent
+ * for retry_ms, the links are closed (after that the caller's vector is not read any more) and reopened, and
+ * what was not answered is sent again under the same name. The server recognises what had landed. */
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "client/transfer/transfer.h"
+#include "client/internal.h"
+#include "client/transfer/internal.h"
 #include "proto/clock.h"
 
-/* What is not answered is sent again after retry_ms, and then ever later, at most after so many times that.
- */
+/* Chunks without an answer are sent again after retry_ms, then at growing intervals of up to this many times
+ * that. */
 enum { MAX_BACKOFF = 8 };
 
-/* Before links that could not be opened are tried again, at most. */
+/* Longest pause before links that could not be opened are tried again. */
 #define NONE_PAUSE_S 1.0
 
-/* A small vector's answer comes so soon that to sleep and be woken on another core costs more than the
- * exchange. The caller then looks for it for a moment, giving way to whoever wants the core, before it
- * sleeps. Only this end does so: two that hold a core each keep the I/O threads between them waiting. */
+/* The answer to a small vector arrives so soon that sleeping and waking cost more than the exchange. The
+ * caller polls for a moment first, yielding the core to others. Only the client polls: two ends that each
+ * hold a core would starve the I/O threads between them. */
 enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 #define SLEPT_S 0.5
 
-/* Before a link that has told of its end is opened anew, first. */
+/* First pause before a link whose peer is gone is reopened. */
 #define LOST_PAUSE_S 0.02
 
-/* With the lock held: goes over to the transport of the newest Welcome. Within one method it must be the same
- * transport. */
+/* With the lock held: adopts the newest Welcome. Within one method it must agree with the one before. */
 static int take_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     int rc = PSC_OK;
     bool swapped = s->welcome.generation != ts->welcome.generation;
     if (s->welcome.chunk_floats != ts->welcome.chunk_floats ||
@@ -69,14 +68,14 @@ static int take_welcome(struct psc *c)
     return rc;
 }
 
-/* Takes over what the service thread knows. PSC_OK, or how the session ended. */
+/* Reads what the service thread has learnt. PSC_OK, or how the session ended. */
 static int look_around(struct psc *c, bool *joined, bool *moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     int rc = PSC_OK;
     eventfd_t count;
-    eventfd_read(c->wake_fd, &count);
+    eventfd_read(c->session.wake_fd, &count);
     pthread_mutex_lock(&s->lock);
     *joined = s->state == PSC_STATE_JOINED;
     *moved = s->epoch != ts->links.epoch;
@@ -98,15 +97,16 @@ bool psc_among_members(const struct psc *c)
     return a != NULL && a->members;
 }
 
-/* The server has lost some of what it had answered. Where exchanges wait for each other, nobody else could go
- * on with those chunks: the whole exchange is sent again. */
+/* The server came back from a checkpoint without some exchanges that it had answered. Where exchanges wait
+ * for those of others, the chunks that it lost would never complete a round: the whole exchange is sent
+ * again. */
 static bool is_cut(const struct psc *c, const struct psc_transfer *t)
 {
     return c->transfer_state.cut && psc_transfer_moves(t) && psc_among_members(c);
 }
 
-/* Workers may have been at different fragments when the server was lost, each of which would wait for all:
- * everyone begins with the first. Whether this transfer is another's. */
+/* When the server is lost, workers may be at different fragments, and each would wait for all others:
+ * everyone restarts with the first. Returns whether this transfer is of a later fragment. */
 static bool starts_over(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -119,7 +119,7 @@ static bool starts_over(struct psc *c, const struct psc_transfer *t)
 static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_range scope, uint64_t at,
                         const char *then, struct ps_error *err)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     if (!s->has_nonfinite) { /* the server wants the first */
         s->has_nonfinite = true;
@@ -127,7 +127,7 @@ static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_r
         s->nonfinite_index = at;
     }
     pthread_mutex_unlock(&s->lock);
-    psc_service_poke(c);
+    psc_session_poke(&c->session);
     return ps_fail(err, PSC_EVALUE, "%s[%" PRIu64 "], in tensor '%s', is not finite: %s", t->name,
                    at - scope.begin, ps_manifest_tensor(c->manifest, at)->name, then);
 }
@@ -144,7 +144,8 @@ static void search_piece(void *arg, uint64_t begin, uint64_t count)
     struct search *s = arg;
     const struct psc *c = s->c;
     struct ps_range r = {s->begin + begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         if (psc_transfer_spares_frozen(s->t) && p.segment->role == PS_ROLE_FROZEN)
             continue;
         size_t bad = c->vec->first_nonfinite(s->t->send + (p.range.begin - s->scope_at), p.range.count);
@@ -173,8 +174,8 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
                : psc_transfer_find_bad(c, t, psc_scope_of(c, t), "nothing was sent", err);
 }
 
-/* Before the first byte leaves. In place the lanes look at each value as they move it: one pass over memory
- * less. */
+/* Before the first byte is sent. In place the lanes check each value as they move it, which saves one pass
+ * over memory. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
     c->transfer_state.unchecked = c->transfer_state.in_place;
@@ -201,8 +202,8 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
     return rc == PSC_OK && ts->unchecked ? check_values(c, t) : rc;
 }
 
-/* What the transport of the new method has otherwise: lanes, codecs. */
-static int prepare_for_road(struct psc *c)
+/* Prepares for the lanes and codecs of a new method. */
+static int prepare_for_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
@@ -214,21 +215,22 @@ static int prepare_for_road(struct psc *c)
     return rc;
 }
 
-/* The method has changed. An exchange is of one method in all its chunks: this one has landed whole, and what
- * was not answered of it is pulled; or it has not, in no chunk. What no rule applies begins anew. */
+/* Adapts the transfer to a changed method. All chunks of an exchange belong to one method, so it has landed
+ * either whole or not at all. If it has landed, what was not answered is pulled. Transfers that no rule
+ * applies start again. */
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    uint32_t behind = (uint32_t)ts->seq - (uint32_t)ts->landed_seq; /* the server tells 32 bits of it */
+    uint32_t behind = (uint32_t)ts->seq - (uint32_t)ts->landed_seq; /* of 32 bits */
     bool landed = t->kind != PS_FRAME_PULL && ts->landed_seq != 0 && (int32_t)behind <= 0;
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
     if (landed && psc_transfer_moves(t))
         psc_wire_landed_whole(c, t);
-    int rc = prepare_for_road(c);
+    int rc = prepare_for_welcome(c);
     if (rc != PSC_OK)
         return rc;
     if (!landed && psc_transfer_moves(t))
-        return PSC_OK; /* its message is of the method before: check_generation */
+        return PSC_OK; /* its message is for the method before: check_generation fails */
     if (landed) {
         t->kind = PS_FRAME_PULL;
         t->send = NULL;
@@ -241,7 +243,7 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     return PSC_OK;
 }
 
-/* A rule's message is for the method that it was made for. */
+/* A rule's message is only valid for the method that it was made for. */
 static int check_generation(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -251,7 +253,7 @@ static int check_generation(struct psc *c, const struct psc_transfer *t)
                    "the method has changed to '%s': nothing of this has landed", ts->welcome.method);
 }
 
-/* The transport has changed under the transfer. */
+/* A newer Welcome arrived during the transfer. */
 static int pass_over_chunks(struct psc *c, struct psc_transfer *t, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -261,8 +263,8 @@ static int pass_over_chunks(struct psc *c, struct psc_transfer *t, bool moved)
     return rc == PSC_OK ? reopen_links(c, t, moved) : rc;
 }
 
-/* The links are to be opened anew. What lanes have begun in the vector they finish first, and it is done: it
- * must not be done again. Until then this is to be called again. */
+/* Prepares to reopen the links. Lanes first finish what they have begun in place, because it must not be done
+ * twice. To be called until links.leaving is false. */
 static int leave(struct psc *c, struct psc_transfer *t, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -272,14 +274,14 @@ static int leave(struct psc *c, struct psc_transfer *t, bool moved)
     l->anew = l->anew || moved;
     bool settled = psc_links_settle(c);
     int rc = psc_pieces_take(c, t);
-    if (l->anew) { /* of the server that is there now, which may have been set back */
+    if (l->anew) { /* from the current server, which may have been set back */
         ts->counts.center_version = version;
         ts->transfer_version = 0;
     }
     return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : pass_over_chunks(c, t, l->anew);
 }
 
-/* How long this process stood still (was stopped) since it last looked: no silence of the server's. */
+/* How long this process was stopped since the last call: that time is not silence of the server. */
 static double own_sleep_s(const struct psc *c, double *looked_s)
 {
     double now = ps_now_s(), passed = now - *looked_s;
@@ -287,7 +289,7 @@ static double own_sleep_s(const struct psc *c, double *looked_s)
     return passed > SLEPT_S + c->opt.retry_ms / 1e3 ? passed : 0;
 }
 
-/* Looks for a small vector's answers for a moment. */
+/* Polls for a small vector's answers for a moment. */
 static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
 {
     double end = ps_now_s() + LINGER_US * 1e-6;
@@ -299,32 +301,32 @@ static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
     return rc;
 }
 
-/* Transports that clients attach to know better when that is worth it: links_wait does it. */
+/* Not for transports whose links_wait decides that itself. */
 static bool lingers(const struct psc *c)
 {
     const struct ps_transport *t = c->transfer_state.links.transport;
     return t != NULL && t->port_rest == NULL;
 }
 
-/* Until a link or the service thread has something to say, for a part of the time between retries. */
+/* Waits for a link or the service thread, for at most a part of the time between retries. */
 static void wait_for_news(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    int ms = ts->refused || ts->links.leaving ? 1 : (int)c->opt.retry_ms / 4 + 1;
-    int ask_ms = (int)(psc_ask_again_s(c) * 1e3);
+    int ms = ts->refused || ts->links.leaving ? 1 : (int)(c->opt.retry_ms / 4) + 1;
+    int ask_ms = (int)(psc_ask_again_s(&c->session) * 1e3);
     ms = ms < ask_ms ? ms : ask_ms;
     if (ts->links.transport != NULL && !ts->links.leaving && !ts->links.none)
-        ts->links.transport->links_wait(ts->links.link, ts->welcome.n_lanes, c->wake_fd, ms);
+        ts->links.transport->links_wait(ts->links.link, ts->welcome.n_lanes, c->session.wake_fd, ms);
     else
-        ps_poll(&(struct pollfd){.fd = c->wake_fd, .events = POLLIN}, 1, ms);
+        ps_poll(&(struct pollfd){.fd = c->session.wake_fd, .events = POLLIN}, 1, ms);
 }
 
-/* Whether everything that is on its way waits at the server for other workers (rounds): it is not lost, and
- * that is not silence. What the server said of a connection that is gone does not count. */
+/* Whether everything in flight waits at the server for other workers (rounds): it is not lost, and the wait
+ * is not silence. Reports about a connection that is gone do not count. */
 static bool is_parked(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     uint32_t in_flight = 0;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
@@ -335,23 +337,28 @@ static bool is_parked(struct psc *c)
     return parked;
 }
 
-/* When the transfer under way was last heard of, and when what is missing is asked for again. */
+/* Timing of the transfer: the last progress, and the next retry. */
 struct pace {
     double progress_s, retry_s, looked_s;
     struct psc_retry retry; /* of what was sent */
-    bool hastened;          /* links are gone: retry_s is for them */
+    bool hastened;          /* links are gone, and retry_s is for reopening them */
 };
+
+static double pace_next(const struct psc *c, struct pace *p)
+{
+    double first = c->opt.retry_ms / 1e3;
+    return psc_retry_next(&p->retry, first, MAX_BACKOFF * first);
+}
 
 static void pace_begin(const struct psc *c, struct pace *p)
 {
     p->progress_s = ps_now_s();
     psc_retry_reset(&p->retry);
-    p->retry_s =
-        p->progress_s + psc_retry_next(&p->retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+    p->retry_s = p->progress_s + pace_next(c, p);
     p->hastened = false;
 }
 
-/* Links that are gone, or could not be opened, are tried sooner than what was sent is sent again. */
+/* Links that are gone, or could not be opened, are retried sooner than chunks are sent again. */
 static void hasten(struct psc *c, struct pace *p, double now)
 {
     struct psc_links *l = &c->transfer_state.links;
@@ -372,7 +379,7 @@ static int silent_for(struct psc *c, double silent_s)
                    c->opt.timeout_ms, l->none ? "; " : "", l->none ? l->why : "");
 }
 
-/* Takes what has come and sends what may be sent. */
+/* Takes what has arrived and sends what the windows allow. */
 static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progress)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -385,12 +392,12 @@ static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progre
     return rc;
 }
 
-/* Connects, waits, resends: until every chunk is answered, or the session ends, or the data connection stays
- * silent. */
+/* Connects, sends, waits and resends, until every chunk is answered, the session ends, or the data connection
+ * has been silent for too long. */
 static int run_transfer(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->token ^ ts->seq}};
+    struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->session.token ^ ts->seq}};
     bool joined, moved;
     int rc;
 
@@ -409,7 +416,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
             psc_retry_reset(&ts->links.retry);
         }
         if (!t->patient)
-            psc_ask_to_go_on(c);
+            psc_ask_to_go_on(&c->session);
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
@@ -421,18 +428,17 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
         hasten(c, &pace, now);
         if (joined && (moved || now > pace.retry_s)) {
             pace.hastened = false;
-            pace.retry_s =
-                now + psc_retry_next(&pace.retry, c->opt.retry_ms / 1e3, MAX_BACKOFF * c->opt.retry_ms / 1e3);
+            pace.retry_s = now + pace_next(c, &pace);
             if ((rc = leave(c, t, moved)) != PSC_OK)
                 return rc;
         }
     }
 }
 
-/* Lets psc_info see what the transfer did. */
+/* Publishes the transfer's counters for psc_info. */
 static void publish(struct psc *c)
 {
-    struct psc_shared *s = &c->shared;
+    struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
     for (uint32_t i = 0; i < c->transfer_state.welcome.n_parts; i++)
@@ -451,29 +457,30 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_transfer under_way = *t;
     ts->resent = false;
-    /* The last transfer may have been answered just when the method changed. */
-    int rc = ts->swapped ? prepare_for_road(c) : PSC_OK;
+    /* The method may have changed just as the last transfer was answered. */
+    int rc = ts->swapped ? prepare_for_welcome(c) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);
     if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
-    ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* as landed_seq of Welcome wants it */
-    if (t->anew && c->vectors[PSC_VECTOR_ERROR] != NULL)
-        memset(c->vectors[PSC_VECTOR_ERROR], 0, c->shard.n_floats * sizeof *c->vectors[PSC_VECTOR_ERROR]);
+    ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
+    if (t->anew && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+        memset(c->worker.vectors[PSC_VECTOR_ERROR], 0,
+               c->shard.n_floats * sizeof *c->worker.vectors[PSC_VECTOR_ERROR]);
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
     ts->begun = ts->refused = false;
-    atomic_store_explicit(&c->shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
+    atomic_store_explicit(&c->session.shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
                           memory_order_relaxed);
     psc_pieces_start(c, t);
     if ((rc = run_transfer(c, &under_way)) != PSC_OK || ts->links.leaving) {
-        /* A drain may end it too: nothing sent may still be on its way. */
+        /* This includes the end of a drain: nothing may remain in flight. */
         psc_links_close(c);
         ts->links.epoch = 0;
     }
     ts->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
     publish(c);
-    atomic_store_explicit(&c->shared.under_way, false, memory_order_release);
+    atomic_store_explicit(&c->session.shared.under_way, false, memory_order_release);
     return rc;
 }

@@ -1,59 +1,152 @@
-/* transfer.h: what the files of a transfer's life share; for the owner of the carriage. */
+/* transfer.h: the data connection, and what one transfer over it is.
+ *
+ * Whoever runs transfers owns struct psc_transfer_state: the async thread (async.h) while its queue is not
+ * empty, else the caller's thread. */
 #ifndef PSC_TRANSFER_TRANSFER_H
 #define PSC_TRANSFER_TRANSFER_H
 
-#include "client/internal.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/session/retry.h"
+#include "client/session/session.h"
 #include "proto/codecs/codec.h"
+#include "proto/error.h"
+#include "proto/model/manifest.h"
+#include "proto/model/shard.h"
+#include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 
-/* links.c. Links to every lane, over the best transport that can be had. PSC_OK with links.none: there is
- * none now, and there may be later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the one that the caller wants cannot be
- * had. */
-int psc_links_open(struct psc *c);
-/* Before they are closed: takes back what no lane has begun in place. False: lanes work in the vector; once
- * their answers have been taken it is to be called again. */
-bool psc_links_settle(struct psc *c);
+struct psc;
 
-/* chunks.c. What the transfer covers: a tensor, a fragment, or the whole vector. */
-struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
-/* What its frames are cut from. */
-struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
-/* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
-void psc_pieces_start(struct psc *c, const struct psc_transfer *t);
-/* Everything unanswered is to be sent (again). */
-void psc_pieces_rewind(struct psc *c);
-bool psc_pieces_all_answered(const struct psc *c);
-/* Says in carriage.in_place whether lanes, over the links as they are, make the exchange where the worker's
- * vector lies. What may have landed otherwise is sent again as a message: only its answer tells what is left
- * to do to the vector. */
-void psc_pieces_choose(struct psc *c, const struct psc_transfer *t);
-/* Takes what lanes have answered, and sends nothing: before the links are closed. */
-int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
-/* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
-int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
+/* Results of a transfer inside the library, beside enum psc_result. */
+enum {
+    /* The method changed before any of the transfer had landed, and its message was made for the old one. */
+    PSC_METHOD_CHANGED = 100,
+    /* The server came back from a checkpoint, and all workers restart their cycle of fragments. What was not
+     * answered is still unsent. */
+    PSC_ABORTED = 1000
+};
 
-/* encode.c. Room for what is encoded, for the transport's codecs and cut: nothing is encoded yet. PSC_ENOMEM
- * with a sentence. */
-int psc_wire_prepare(struct psc *c, struct ps_error *err);
-/* What was encoded is of another transfer. */
-void psc_wire_begin(struct psc *c);
-/* How its payloads, and its answers', are encoded. */
-const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t);
-const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t);
-/* The piece r, which is (of) chunk k of the lane, as it is sent: the same bytes whenever it is. */
-const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
-                          struct ps_range r);
-/* It was answered, and `send` is still what it was. */
-void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
-                     struct ps_range r);
-/* So was, as far as it matters, all that had not been. */
-void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
-/* The n floats of an answer: the body's own, or until the next call. */
-const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
-                             size_t n);
+/* Applies the answer to one piece of a transfer; r is counted from the begin of its scope. */
+typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
-/* transfer.c. PSC_EVALUE, naming the first value of these that is not finite and what became of them; PSC_OK:
- * all are. */
-int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
-                          struct ps_error *err);
+/* One pass over all chunks that the scope intersects. */
+struct psc_transfer {
+    uint8_t kind;                   /* enum ps_frame_kind */
+    const struct ps_tensor *tensor; /* the scope; NULL: the fragment, or the whole vector */
+    bool is_fragment;
+    uint16_t fragment;
+    struct ps_range part; /* the fragment's */
+    uint16_t flags;       /* of its frames, beside the scope's */
+    const float *send;    /* [floats of the scope], or NULL */
+    const char *name;     /* of `send`, when its values must be checked; NULL: they were */
+    uint32_t samples;
+    uint64_t clock;
+    uint32_t generation; /* of the method that `send` was made for, when it is a rule's message */
+    bool patient;        /* in the background: nobody waits for it yet */
+    bool meets;          /* `landed` is the elastic update of `send` itself: a lane may do it in place */
+    bool anew;           /* the worker restarts from the answer: the error feedback is cleared */
+    psc_landed landed;   /* NULL: the answer has no payload */
+    float *target;       /* [floats of the scope] */
+};
+
+struct psc_hub {
+    const struct ps_transport *transport;
+    struct ps_hub *hub;
+    unsigned registered; /* bitmap of the handle's buffers */
+};
+
+struct psc_links {
+    struct psc_hub hubs[PSC_MAX_TRANSPORT_OFFERS];
+    uint32_t n_hubs;
+    const struct ps_transport *transport; /* of the links; NULL: there were none yet */
+    uint32_t window_chunks;               /* in flight on each */
+    struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
+    uint64_t epoch;                       /* of the Welcome that they belong to */
+    uint32_t hopeless; /* bitmap of transport offers that are not tried again in this epoch */
+    bool none;         /* no link could be opened, but a later attempt may succeed: see `why` */
+    bool worked;       /* some links were opened since the handle was */
+    uint64_t heard;    /* shared.heard when nobody listened for the first time; 0: somebody always did */
+    struct psc_retry retry;
+    char why[160]; /* the last failure; "": none */
+    bool lost;     /* a link has reported that its peer is gone */
+    bool leaving;  /* to be closed as soon as no lane works in the worker's vector */
+    bool anew;     /* ... because of a new Welcome */
+};
+
+/* A lane's part of the transfer in progress. */
+struct psc_lane_progress {
+    uint64_t *answered;  /* bitmap over the lane's chunks */
+    uint32_t first, end; /* the chunks that the transfer's scope intersects */
+    uint32_t next, n_left, in_flight;
+    uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
+    size_t place;      /* index of the lane's first chunk there */
+};
+
+/* The buffer of encoded messages (encode.c). */
+struct psc_wire {
+    const struct ps_codec *message, *answer; /* of the method in psc_transfer_state.welcome */
+    unsigned char *room;                     /* for the whole vector, chunk by chunk */
+    size_t room_bytes;
+};
+
+struct psc_transfer_state {
+    struct psc_welcome welcome; /* as of links.epoch */
+    struct ps_shard shard;      /* how this welcome divides the vector */
+    struct ps_range scope;      /* of the transfer in progress */
+    struct ps_range cover;      /* the range that is divided into frames: the scope, or more (psc_cover_of) */
+    struct psc_links links;
+    uint64_t revivals;   /* as of links.epoch */
+    bool cut;            /* the server came back from a checkpoint since lanes were started: see is_cut */
+    bool swapped;        /* the method changed, and the transfer in progress has not been adapted to it yet */
+    uint64_t landed_seq; /* exchanges up to this one had landed then */
+    bool begun;          /* a chunk of the transfer in progress has been answered */
+    bool in_place;       /* lanes update the worker's vector in place: see psc_pieces_choose */
+    bool resent;         /* links were reopened while pieces of it were in flight */
+    const float *lent;   /* the last vector that lanes worked in */
+    bool unchecked;      /* the values of the transfer in progress are not checked yet: check_values */
+    bool refused;        /* chunks were refused because the method changes: nothing is sent until */
+    double refused_end_s; /* this time */
+    bool begins_anew;     /* the server came back since the last exchange of a fragment: see starts_over */
+    struct psc_lane_progress progress[PS_MAX_LANES];
+    struct psc_wire wire;
+    float *scratch; /* two chunks: for encoding and decoding, and for answers that are not aligned */
+    uint64_t seq;
+    uint64_t save_version;                /* of the last answer that asked to save; 0: none has */
+    uint64_t transfer_version;            /* the newest version in answers to the transfer in progress */
+    uint64_t part_versions[PS_MAX_PARTS]; /* the same for each part; 0: none has answered */
+    struct psc_counts counts;
+    struct ps_error error; /* of the last transfer */
+};
+
+/* Whether the rule applies the transfer's message. */
+static inline bool psc_transfer_moves(const struct psc_transfer *t)
+{
+    return t->kind == PS_FRAME_EXCHANGE || t->kind == PS_FRAME_PUSH;
+}
+
+/* Whether frozen values are left out. */
+static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
+{
+    return psc_transfer_moves(t) || t->kind == PS_FRAME_ADD;
+}
+
+/* Prepares for transfer_state.welcome: the shard and a bitmap for each lane, so that transfers allocate
+ * nothing. A psc result, with a sentence. */
+int psc_lanes_prepare(struct psc *c, struct ps_error *err);
+/* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. */
+int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
+/* Whether the values that it sends are finite: PSC_OK, or PSC_EVALUE with a sentence, after the server was
+ * told. Any thread. */
+int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
+/* Closes the links. After it no lane reads or writes the worker's vector: where a lane does not let go of one
+ * that it works in, the vector is moved to memory of its own. */
+void psc_links_close(struct psc *c);
+/* Closes the links and the hubs behind them. */
+void psc_links_finish(struct psc *c);
+/* Whether the server's admission holds exchanges until those of other workers have arrived. */
+bool psc_among_members(const struct psc *c);
 
 #endif

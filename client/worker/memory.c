@@ -1,5 +1,5 @@
-/* Vectors that lie where a server on this machine can reach them. */
-#include "client/worker/memory.h"
+/* Vectors in memory that a server on this machine can map. */
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 #include <limits.h>
@@ -10,16 +10,17 @@
 int psc_alloc(struct psc *c, size_t n_floats, float **x)
 {
     uint32_t at = PSC_BUFFER_OWN + 1;
-    int rc = psc_check_process(c, "psc_alloc");
+    int rc = psc_check_process(&c->session, "psc_alloc", &c->error);
     if (rc != PSC_OK)
         return rc;
     if (x == NULL || n_floats == 0 || n_floats > SIZE_MAX / sizeof **x)
-        return psc_fail(c, PSC_EINVAL, "psc_alloc: %zu floats; allowed are 1 and more, and a place for them",
-                        n_floats);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_alloc: %zu floats; allowed are 1 and more, and a place for them", n_floats);
     while (at < PS_MAX_BUFFERS && c->buffers[at].base != NULL)
         at++;
     if (at == PS_MAX_BUFFERS)
-        return psc_fail(c, PSC_EINVAL, "psc_alloc: the handle has %d vectors already", PS_MAX_BUFFERS - 1);
+        return ps_fail(&c->error, PSC_EINVAL, "psc_alloc: the handle has %d vectors already",
+                       PS_MAX_BUFFERS - 1);
     if (ps_buffer_alloc(n_floats * sizeof **x, &c->buffers[at], &c->error) < 0)
         return PSC_ENOMEM;
     *x = c->buffers[at].base;
@@ -36,17 +37,17 @@ struct psc_memory {
 int psc_keep(struct psc *c, const float *x, struct psc_memory **out)
 {
     uint32_t at = PSC_BUFFER_OWN + 1;
-    int rc = psc_check_process(c, "psc_keep");
+    int rc = psc_check_process(&c->session, "psc_keep", &c->error);
     if (rc != PSC_OK)
         return rc;
     while (at < PS_MAX_BUFFERS && (x == NULL || c->buffers[at].base != x))
         at++;
     if (at == PS_MAX_BUFFERS || c->memories[at] != NULL || out == NULL)
-        return psc_fail(c, PSC_EINVAL,
-                        "psc_keep: allowed is a vector of psc_alloc, once, and a place for its owner");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_keep: allowed is a vector of psc_alloc, once, and a place for its owner");
     struct psc_memory *m = calloc(1, sizeof *m);
     if (m == NULL)
-        return psc_fail(c, PSC_ENOMEM, "no memory to keep a vector");
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory to keep a vector");
     *m = (struct psc_memory){.c = c, .at = at, .owner = getpid()};
     c->memories[at] = *out = m;
     return PSC_OK;
@@ -65,7 +66,7 @@ void psc_memory_free(struct psc_memory *m)
 
 void psc_buffers_finish(struct psc *c)
 {
-    psc_kept_drop_but(c, 0);
+    psc_vectors_drop_but(c, 0);
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         if (c->memories[i] == NULL) {
             ps_buffer_free(&c->buffers[i]);

@@ -1,62 +1,65 @@
-/* Steps between exchanges, and how fast they are made.
+/* Steps between exchanges, and the worker's step rate.
  *
  * With dynamic_period (Liu et al. 2024, Dynamic Local Updates) a slower worker makes fewer steps between two
- * exchanges, so that all of them exchange about equally often. The server says how many, from the speeds that
- * workers tell; a worker takes its word when an exchange has been made, so that every message has as many
- * steps as were planned when it began. */
+ * exchanges, so that all workers exchange about equally often. The server computes the periods from the step
+ * rates that workers report. A worker adopts a new period after an exchange, so that every message has as
+ * many steps as were planned when it began. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"
 #include "proto/clock.h"
 
-/* A step that took this many times the median one was held up (a stopped process, a state that was saved). */
+/* A step that took more than this many times the median was delayed (a stopped process, a saved state). */
 enum { HELD_UP = 8, FEWEST = 4 };
 
 static uint32_t period_of(const struct psc *c)
 {
-    return c->hyper.dynamic_period && c->pacing.period > 0 ? c->pacing.period : c->hyper.period;
+    return c->worker.hyper.dynamic_period && c->worker.pacing.period > 0 ? c->worker.pacing.period
+                                                                         : c->worker.hyper.period;
 }
 
 uint32_t psc_pacing_fragments(const struct psc *c)
 {
-    return c->hyper.fragments > 1 ? c->hyper.fragments : 1;
+    return c->worker.hyper.fragments > 1 ? c->worker.hyper.fragments : 1;
 }
 
-/* A period that stays is counted from step 0. Fragment i of n goes after (i + 1) / n of the period's steps,
- * rounded up. */
+/* A constant period is counted from step 0. Fragment i of n is exchanged after (i + 1) / n of the period's
+ * steps, rounded up. */
 bool psc_pacing_is_due(const struct psc *c)
 {
-    const struct psc_pacing *t = &c->pacing;
+    const struct psc_pacing *t = &c->worker.pacing;
     uint32_t n = psc_pacing_fragments(c);
-    if (!c->hyper.dynamic_period && n == 1)
-        return (c->clock + 1) % c->hyper.period == 0;
+    if (!c->worker.hyper.dynamic_period && n == 1)
+        return (c->worker.clock + 1) % c->worker.hyper.period == 0;
     return (t->since + 1) * n >= (uint64_t)(t->fragment + 1) * period_of(c);
 }
 
 void psc_pacing_restart(struct psc *c)
 {
-    c->pacing.since = 0;
-    c->pacing.fragment = 0;
+    c->worker.pacing.since = 0;
+    c->worker.pacing.fragment = 0;
 }
 
-/* The method's period is the fastest worker's. */
+/* The method's period is an upper bound: it is the fastest worker's. */
 void psc_pacing_exchanged(struct psc *c)
 {
-    if (++c->pacing.fragment < psc_pacing_fragments(c)) {
-        c->pacing.since++;
+    if (++c->worker.pacing.fragment < psc_pacing_fragments(c)) {
+        c->worker.pacing.since++;
         return;
     }
     psc_pacing_restart(c);
-    pthread_mutex_lock(&c->shared.lock);
-    uint32_t told = c->shared.period;
-    pthread_mutex_unlock(&c->shared.lock);
-    c->pacing.period = !c->hyper.dynamic_period ? 0 : told < c->hyper.period ? told : c->hyper.period;
+    pthread_mutex_lock(&c->session.shared.lock);
+    uint32_t told = c->session.shared.period;
+    pthread_mutex_unlock(&c->session.shared.lock);
+    c->worker.pacing.period = !c->worker.hyper.dynamic_period ? 0
+                              : told < c->worker.hyper.period ? told
+                                                              : c->worker.hyper.period;
 }
 
 void psc_pacing_stepped(struct psc *c)
 {
-    c->pacing.since++;
+    c->worker.pacing.since++;
 }
 
 static int compare(const void *a, const void *b)
@@ -67,7 +70,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Steps a second by the mean of the last ones, of which none counts as more than HELD_UP times the median. */
+/* Steps per second, from the mean of the last ones; none counts as more than HELD_UP times the median. */
 static double speed_of(const struct psc_pacing *t)
 {
     double took_s[PSC_PACING_STEPS], sum_s = 0;
@@ -79,15 +82,15 @@ static double speed_of(const struct psc_pacing *t)
     return sum_s > 0 ? (double)n / sum_s : 0;
 }
 
-/* From the end of a step to the end of the next: the caller's gradient and our own work, without exchanges
- * that were waited for. Sorting 32 numbers is worth it once in a few steps. */
+/* Measures from the end of one step to the end of the next: the caller's gradient and our own work, without
+ * the time spent waiting for exchanges. The 32 values are sorted only once in a few steps. */
 void psc_pacing_measure(struct psc *c)
 {
-    struct psc_pacing *t = &c->pacing;
-    double now_s = ps_now_s(), took_s = now_s - t->ended_s - (c->exchange_s - t->waited_s);
+    struct psc_pacing *t = &c->worker.pacing;
+    double now_s = ps_now_s(), took_s = now_s - t->ended_s - (c->worker.exchange_s - t->waited_s);
     bool first = t->ended_s == 0;
     t->ended_s = now_s;
-    t->waited_s = c->exchange_s;
+    t->waited_s = c->worker.exchange_s;
     if (first)
         return;
     t->took_s[t->n_took++ % PSC_PACING_STEPS] = took_s > 0 ? took_s : 0;

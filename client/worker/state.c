@@ -1,13 +1,13 @@
-/* The vectors that the library keeps for a worker, and what steps do to them whatever the rule. */
+/* The vectors that the library keeps for a worker, and what every rule does to them in a step. */
+#include "client/internal.h"
 #include "client/worker/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/worker/memory.h"
 #include "proto/clock.h"
 
-/* Kept until the handle is closed: hubs know it. */
+/* Lives until the handle is closed, because hubs have registered it. */
 static float *own_x(struct psc *c)
 {
     struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
@@ -19,28 +19,36 @@ static float *own_x(struct psc *c)
 
 bool psc_vector_make(struct psc *c, enum psc_vector k)
 {
-    c->vectors[k] = k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->vectors[k]);
-    return c->vectors[k] != NULL;
+    c->worker.vectors[k] =
+        k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
+    return c->worker.vectors[k] != NULL;
 }
 
-void psc_kept_drop_but(struct psc *c, unsigned keeps)
+void psc_vectors_drop_but(struct psc *c, unsigned keeps)
 {
     for (int k = 0; k < PSC_N_VECTORS; k++) {
         if ((keeps & PSC_VECTOR_BIT(k)) != 0)
             continue;
         if (k != PSC_VECTOR_X) /* in its buffer */
-            free(c->vectors[k]);
-        c->vectors[k] = NULL;
+            free(c->worker.vectors[k]);
+        c->worker.vectors[k] = NULL;
     }
+}
+
+unsigned psc_optimizer_vectors_of(const struct psc *c)
+{
+    return (c->optimizer->keeps_x ? PSC_VECTOR_BIT(PSC_VECTOR_X) : 0) |
+           (c->optimizer->keeps_v ? PSC_VECTOR_BIT(PSC_VECTOR_V) : 0);
 }
 
 unsigned psc_vectors_of(const struct psc *c)
 {
-    unsigned keeps = c->optimizer->keeps | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
+    unsigned keeps =
+        psc_optimizer_vectors_of(c) | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
     bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GRADIENT);
-    if (c->hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
+    if (c->worker.hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
@@ -53,34 +61,34 @@ bool psc_vectors_are_there(const struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
     for (int k = 0; k < PSC_N_VECTORS; k++)
-        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->vectors[k] == NULL)
+        if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->worker.vectors[k] == NULL)
             return false;
     return true;
 }
 
 bool psc_has_prefetch(const struct psc *c)
 {
-    return c->prefetch.started && c->rule->lands_in_x;
+    return c->worker.prefetch.started && c->rule->lands_in_x;
 }
 
 void psc_start_over(struct psc *c)
 {
-    c->restart = true;
-    c->prefetch.unwanted = c->prefetch.started;
-    c->prefetch.landed = false;
+    c->worker.restart = true;
+    c->worker.prefetch.unwanted = c->worker.prefetch.started;
+    c->worker.prefetch.landed = false;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
-    int rc = psc_check_use(c, call);
+    int rc = psc_check_use(&c->session, call, &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)
-        return psc_fail(c, PSC_EINVAL, "%s: psc_begin comes first", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: psc_begin comes first", call);
     if (c->opt.kind != PSC_WORKER)
-        return psc_fail(c, PSC_EINVAL, "%s: an observer only pulls", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: an observer only pulls", call);
     if (a == NULL || b == NULL)
-        return psc_fail(c, PSC_EINVAL, "%s: a vector is missing", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: a vector is missing", call);
     return PSC_OK;
 }
 
@@ -92,13 +100,14 @@ void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float r
     memcpy(target + r.begin, answer, r.count * sizeof *target);
 }
 
-/* The same where the rule moves anything. */
+/* x <- answer, but for frozen values */
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
 {
     uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
-    for (struct psc_part p = psc_first_part(c->manifest, at); p.range.count > 0; p = psc_next_part(p, at))
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
+         p = ps_role_run_next(p, at))
         if (p.segment->role != PS_ROLE_FROZEN)
             memcpy(target + (p.range.begin - scope), answer + (p.range.begin - at.begin),
                    p.range.count * sizeof *target);
@@ -123,7 +132,8 @@ static void copy_moved(void *arg, uint64_t begin, uint64_t count)
 {
     const struct copy *k = arg;
     struct ps_range r = {begin, count};
-    for (struct psc_part p = psc_first_part(k->c->manifest, r); p.range.count > 0; p = psc_next_part(p, r))
+    for (struct ps_role_run p = ps_role_run_first(k->c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
             k->c->vec->copy(k->to + p.range.begin, k->from + p.range.begin, p.range.count);
 }
@@ -136,29 +146,29 @@ void psc_copy_moved(const struct psc *c, float *to, const float *from)
 
 float *psc_own_x(struct psc *c, float *at)
 {
-    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
-    if (c->restart && x != NULL)
+    float *x = c->worker.vectors[PSC_VECTOR_X], *v = c->worker.vectors[PSC_VECTOR_V];
+    if (c->worker.restart && x != NULL)
         memcpy(x, at, c->shard.n_floats * sizeof *at);
-    if (c->restart && v != NULL)
+    if (c->worker.restart && v != NULL)
         memset(v, 0, c->shard.n_floats * sizeof *at);
-    c->restart = false;
+    c->worker.restart = false;
     return x != NULL ? x : at;
 }
 
-static struct psc_point point_of(struct psc *c, struct ps_range r, float *at)
+static struct psc_optimizer_vectors point_of(struct psc *c, struct ps_range r, float *at)
 {
-    float *x = c->vectors[PSC_VECTOR_X], *v = c->vectors[PSC_VECTOR_V];
+    float *x = c->worker.vectors[PSC_VECTOR_X], *v = c->worker.vectors[PSC_VECTOR_V];
     uint64_t begin = r.begin;
-    return (struct psc_point){
+    return (struct psc_optimizer_vectors){
         .at = at + begin, .x = x != NULL ? x + begin : NULL, .v = v != NULL ? v + begin : NULL, .n = r.count};
 }
 
 double psc_rate(const struct psc *c)
 {
-    return ps_schedule_rate(&c->hyper.schedule, c->hyper.learning_rate, c->clock);
+    return ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate, c->worker.clock);
 }
 
-/* A pass of the optimizer. */
+/* One pass of the optimizer over the vector. */
 struct own_pass {
     struct psc *c;
     float *at;
@@ -172,11 +182,13 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
     const struct own_pass *w = arg;
     struct psc *c = w->c;
     struct ps_range r = {begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
-        struct psc_point point = point_of(c, p.range, w->at);
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta), (float)c->hyper.momentum);
+            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta),
+                               (float)c->worker.hyper.momentum);
     }
 }
 
@@ -188,19 +200,20 @@ void psc_own_step(struct psc *c, float *at, const float *g)
         c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
     else
         psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
-    c->update_s += ps_now_s() - begin;
+    c->worker.update_s += ps_now_s() - begin;
 }
 
 static void look_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct own_pass *w = arg;
     struct psc *c = w->c;
-    const float *own = c->vectors[PSC_VECTOR_X];
+    const float *own = c->worker.vectors[PSC_VECTOR_X];
     struct ps_range r = {w->begin + begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
-        struct psc_point point = point_of(c, p.range, w->at);
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->lookahead(c->vec, &point, (float)c->hyper.momentum);
+            c->optimizer->lookahead(c->vec, &point, (float)c->worker.hyper.momentum);
         else if (p.segment->role == PS_ROLE_BUFFER)
             c->vec->copy(w->at + p.range.begin, own + p.range.begin, p.range.count);
     }
@@ -208,12 +221,12 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
 
 void psc_own_lookahead(struct psc *c, float *at, struct ps_range r)
 {
-    if (c->vectors[PSC_VECTOR_X] == NULL)
+    if (c->worker.vectors[PSC_VECTOR_X] == NULL)
         return;
     double begin = ps_now_s();
     struct own_pass w = {.c = c, .at = at, .begin = r.begin};
     psc_team_run(c->team, r.count, look_piece, &w);
-    c->update_s += ps_now_s() - begin;
+    c->worker.update_s += ps_now_s() - begin;
 }
 
 struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
@@ -223,13 +236,13 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                  .send = message,
                                  .name = message == target ? "x" : "the message",
                                  .samples = n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)n_samples,
-                                 .clock = c->clock,
+                                 .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .target = target};
 }
 
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t)
 {
-    c->prefetch.ticket = psc_async_put(c, t, &c->prefetch.outcome);
-    c->prefetch.started = true;
+    c->worker.prefetch.ticket = psc_async_put(c, t, &c->worker.prefetch.outcome);
+    c->worker.prefetch.started = true;
 }

@@ -1,16 +1,16 @@
-/* What becomes of the caller's gradient before it is stepped with or sent: weight decay, g + lambda x, the
- * gradient of the loss + lambda/2 |x|^2 at the point x where g was taken, for parameters that decay; and in a
- * message, x's values where the tensor is a buffer, 0 where it is frozen. */
+/* Prepares the caller's gradient for a step or a message. Weight decay makes it g + lambda x, the gradient of
+ * the loss + lambda/2 |x|^2 at the point x where g was taken, for parameters that decay. In a message,
+ * buffers carry the values of x, and frozen values are 0. */
 #include <string.h>
 
 #include "client/internal.h"
 
 static bool decays(const struct psc *c, const struct ps_segment *s)
 {
-    return c->hyper.weight_decay > 0 && s->role == PS_ROLE_PARAM && s->decay == PS_DECAY;
+    return c->worker.hyper.weight_decay > 0 && s->role == PS_ROLE_PARAM && s->decay == PS_DECAY;
 }
 
-/* Whether the message is not g itself. */
+/* Whether the message differs from g. */
 static bool differs(const struct psc *c)
 {
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
@@ -23,32 +23,35 @@ static bool differs(const struct psc *c)
 
 bool psc_gradient_needs_room(const struct psc *c)
 {
-    return differs(c) || (c->hyper.overlap && c->rule->sends_gradient);
+    return differs(c) || (c->worker.hyper.overlap && c->rule->sends_gradient);
 }
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return decays(c, s) && g != c->vectors[PSC_VECTOR_PREFETCHED] ? c->vectors[PSC_VECTOR_GRADIENT] : g;
+    return decays(c, s) && g != c->worker.vectors[PSC_VECTOR_PREFETCHED]
+               ? c->worker.vectors[PSC_VECTOR_GRADIENT]
+               : g;
 }
 
-/* A pass over the gradient and the point where it was taken. */
+/* One pass over the gradient and the point where it was taken. */
 struct decay_pass {
     struct psc *c;
     const float *x, *g;
-    bool sends; /* the message's other parts too */
+    bool sends; /* also the parts of a message that are not gradients */
 };
 
 static void decay_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct decay_pass *w = arg;
     struct psc *c = w->c;
-    float *to = c->vectors[PSC_VECTOR_GRADIENT];
+    float *to = c->worker.vectors[PSC_VECTOR_GRADIENT];
     struct ps_range r = {begin, count};
-    for (struct psc_part p = psc_first_part(c->manifest, r); p.range.count > 0; p = psc_next_part(p, r)) {
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
         const struct ps_segment *s = p.segment;
         uint64_t at = p.range.begin;
         if (decays(c, s))
-            c->vec->decay(to + at, w->g + at, w->x + at, (float)c->hyper.weight_decay, p.range.count);
+            c->vec->decay(to + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay, p.range.count);
         else if (w->sends && s->role != PS_ROLE_FROZEN)
             c->vec->copy(to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);
     }
@@ -57,7 +60,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
 void psc_gradient_decay(struct psc *c, const float *x, const float *g)
 {
     struct decay_pass w = {c, x, g, false};
-    if (c->hyper.weight_decay > 0)
+    if (c->worker.hyper.weight_decay > 0)
         psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
 }
 
@@ -67,5 +70,5 @@ const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
         return g;
     struct decay_pass w = {c, x, g, true};
     psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
-    return c->vectors[PSC_VECTOR_GRADIENT];
+    return c->worker.vectors[PSC_VECTOR_GRADIENT];
 }

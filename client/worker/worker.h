@@ -1,47 +1,140 @@
-/* worker.h: the worker's own vectors, and what steps do to them whatever the rule. */
+/* worker.h: the worker's own state: its vectors, when it exchanges, and what every rule does to the vectors
+ * in a step. For the caller's thread. */
 #ifndef PSC_WORKER_WORKER_H
 #define PSC_WORKER_WORKER_H
 
-#include "client/internal.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* [n_floats] zeros that the library keeps; its own x lies in a buffer, which servers can reach. False: no
+#include "client/transfer/async.h"
+#include "client/transfer/transfer.h"
+#include "client/worker/rule.h"
+#include "proto/model/manifest.h"
+#include "proto/model/method.h"
+
+/* The vectors that the library keeps beside the caller's array, [n_floats] each. Those that the method does
+ * not use are NULL. psc_save writes those before PSC_N_SAVED, in this order. */
+enum psc_vector {
+    PSC_VECTOR_X,          /* the worker's own x, of an optimizer with a lookahead */
+    PSC_VECTOR_V,          /* its velocity, of an optimizer with momentum */
+    PSC_VECTOR_START,      /* x as of the last answer, of rules that send x - start */
+    PSC_VECTOR_LAMBDA,     /* the multipliers of admm */
+    PSC_VECTOR_Z,          /* the average of x, of a method without a server */
+    PSC_VECTOR_PREFETCHED, /* the answer of an overlapped exchange, unless it lands in PSC_VECTOR_X */
+    PSC_VECTOR_ERROR,      /* error feedback: what encoding has lost so far; written by transfers */
+    PSC_N_SAVED,
+    PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
+    PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
+    PSC_N_VECTORS,
+};
+#define PSC_VECTOR_BIT(k) (1u << (k))
+
+/* psc.buffers: the first holds the library's own x, if it keeps one; those of psc_alloc follow. */
+enum { PSC_BUFFER_OWN = 0 };
+
+/* The exchange that a step starts for the next one (parameters.overlap). */
+struct psc_prefetch {
+    uint64_t ticket; /* while started */
+    bool started, landed;
+    bool unwanted;        /* the caller has restarted from another x meanwhile */
+    bool lost;            /* the method changed before it had landed */
+    struct ps_range part; /* its range, of rules that send x - start */
+    struct psc_outcome outcome;
+};
+
+/* When a worker exchanges, and how fast it makes steps. */
+enum { PSC_PACING_STEPS = 32 };
+struct psc_pacing {
+    uint64_t since;    /* steps since the last exchange; with fragments, since the last fragment's */
+    uint32_t fragment; /* the next */
+    uint32_t period;   /* dynamic_period: the period in use; 0: the method's */
+    /* The last steps, without the time that they waited: step k is at k % PSC_PACING_STEPS. */
+    double took_s[PSC_PACING_STEPS];
+    uint64_t n_took;
+    double ended_s, waited_s; /* when the last step ended (0: there was none), and exchange_s at that time */
+    double steps_per_second;  /* 0: not known */
+};
+
+struct psc_worker {
+    struct ps_hyper hyper; /* for the next step */
+    float *vectors[PSC_N_VECTORS];
+    bool restart;          /* the next step sets its own x and v anew from the caller's array */
+    uint64_t save_version; /* as of the last psc_refresh */
+    const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
+    bool stepped;          /* psc_step has been called */
+    struct psc_prefetch prefetch;
+    struct psc_pacing pacing;
+    uint64_t clock;
+    double exchange_s, update_s;
+};
+
+/* Allocates a vector of [n_floats] zeros. The worker's own x lies in a buffer that servers can map. False: no
  * memory. */
 bool psc_vector_make(struct psc *c, enum psc_vector k);
-/* All but these (PSC_VECTOR_BIT bits). */
-void psc_kept_drop_but(struct psc *c, unsigned keeps);
+/* Frees all vectors but these (PSC_VECTOR_BIT bits). */
+void psc_vectors_drop_but(struct psc *c, unsigned keeps);
+/* Which vectors the optimizer keeps: PSC_VECTOR_BIT bits. */
+unsigned psc_optimizer_vectors_of(const struct psc *c);
 /* Which vectors the method keeps: PSC_VECTOR_BIT bits. */
 unsigned psc_vectors_of(const struct psc *c);
-/* Whether they are there: not after a change to a method that the worker could not go over to. */
+/* Whether all of them are allocated: not so after a failed change of method. */
 bool psc_vectors_are_there(const struct psc *c);
-/* The next step begins at the caller's array, whatever the steps before it left. */
+/* The next step restarts from the caller's array, whatever earlier steps have left. */
 void psc_start_over(struct psc *c);
-/* Whether the next step's exchange has begun where all of a round's workers save after the same step. */
+/* Whether the next step's exchange has already begun, of rules for which all workers of a round save after
+ * the same step. */
 bool psc_has_prefetch(const struct psc *c);
-/* PSC_EINVAL when it is no worker's call yet, or an array is missing. */
+/* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
-/* `landed` of transfers that take the answer as it is; the second leaves frozen values alone. */
+/* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
-/* Copies buffers; all but the frozen values. */
+/* Copy the buffers; copy all but the frozen values. */
 void psc_copy_buffers(const struct psc *c, float *to, const float *from);
 void psc_copy_moved(const struct psc *c, float *to, const float *from);
-/* The worker's own x, which an optimizer that looks ahead keeps apart from the caller's array. */
+/* The worker's own x: the caller's array, unless the optimizer has a lookahead. */
 float *psc_own_x(struct psc *c, float *at);
-/* The optimizer's step with g, of parameters alone. */
+/* Makes the optimizer's step with g. It moves parameters only. */
 void psc_own_step(struct psc *c, float *at, const float *g);
-/* The caller's array, buffers too, from the worker's own x, after an answer was adopted there: within r. */
+/* Recomputes the caller's array within r, buffers included, from the worker's own x after an answer was
+ * applied to that. */
 void psc_own_lookahead(struct psc *c, float *at, struct ps_range r);
-/* What a learning rate is for the segment's values. */
+/* The learning rate of the segment. */
 static inline float psc_eta_of(const struct ps_segment *s, float eta)
 {
     return s->rate_ppm == 0 ? eta : (float)((double)eta * ps_rate_of(s->rate_ppm));
 }
-/* eta at this step. */
+/* The learning rate at this step. */
 double psc_rate(const struct psc *c);
-/* The exchange of the whole vector. */
+/* A transfer that exchanges the whole vector. */
 struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
                                     size_t n_samples);
-/* Lets it travel until the next step. */
+/* Starts the exchange; the next step waits for it. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
+
+/* memory.c. Frees the vectors and buffers that nobody else owns. */
+void psc_buffers_finish(struct psc *c);
+
+/* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */
+bool psc_gradient_needs_room(const struct psc *c);
+/* g with weight decay, for a step in segment s; g itself where there is none. */
+const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g);
+/* Computes g with weight decay at x, the point at which g was taken. */
+void psc_gradient_decay(struct psc *c, const float *x, const float *g);
+/* The message of a rule that sends g. */
+const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
+
+/* period.c. Whether the current step ends with an exchange. */
+bool psc_pacing_is_due(const struct psc *c);
+/* The step ended with an exchange; or without one. */
+void psc_pacing_exchanged(struct psc *c);
+void psc_pacing_stepped(struct psc *c);
+/* The next fragment is the first, and a whole period of steps remains until the last. */
+void psc_pacing_restart(struct psc *c);
+/* Fragments of the method, at least 1. */
+uint32_t psc_pacing_fragments(const struct psc *c);
+/* Measures the step; called at its end. */
+void psc_pacing_measure(struct psc *c);
 
 #endif

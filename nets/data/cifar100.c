@@ -75,7 +75,7 @@ static int read_image(const struct cnn_images *set, const struct cnn_entry *e, s
 static int read_images(struct cifar100 *c, const struct cnn_images *set, struct ps_error *err)
 {
     const size_t record = cnn_cifar_record(&cnn_cifar_100);
-    struct cnn_images_scratch *s = cnn_images_scratch();
+    struct cnn_images_scratch *s = cnn_images_scratch_create();
     int rc = s != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for data set cifar100");
     for (int split = 0; rc == 0 && split < 2; split++) {
         const struct cnn_entries *e = &set->list.of[split];
@@ -86,7 +86,7 @@ static int read_images(struct cifar100 *c, const struct cnn_images *set, struct 
         for (uint32_t i = 0; rc == 0 && i < e->n; i++)
             rc = read_image(set, &e->rows[i], s, c->bytes[split] + i * record, err);
     }
-    cnn_images_drop_scratch(s);
+    cnn_images_scratch_destroy(s);
     return rc;
 }
 

@@ -15,11 +15,11 @@ enum cnn_split { CNN_TRAIN, CNN_TEST };
 
 struct cnn_data_info {
     const char *name; /* "mnist", "digits", "cifar10", "synthetic", "images" */
-    /* Of the images as they are stored; height and width are 0 where each has a size of its own. */
+    /* Of the stored images; height and width are 0 if sizes differ. */
     uint32_t channels, height, width, classes;
     uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
-    bool is_sequential; /* better read in order: see cnn_sampling */
+    bool is_sequential; /* better read in sequence: see cnn_sampling */
 };
 
 struct cnn_data_options {
@@ -32,7 +32,7 @@ struct cnn_data_options {
     uint32_t height, width, threads;
 };
 
-enum { CNN_MAX_DAMAGED = 100 }; /* unless somebody says otherwise */
+enum { CNN_MAX_DAMAGED = 100 }; /* unless the caller says otherwise */
 
 /* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version)
  * , "cifar100:DIR" (its two files, or a folder for each class) or "digits" ("digits:SEED" for another data
@@ -43,22 +43,22 @@ int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, str
                        struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);
 void cnn_data_close(struct cnn_data *data);
-void cnn_data_info(const struct cnn_data *data, struct cnn_data_info *info);
+void cnn_data_get_info(const struct cnn_data *data, struct cnn_data_info *info);
 
 /* Whether the set has images for the model: its channels and size, and no more classes. -EINVAL with a
  * sentence that says which sizes the set gives, and what the model takes. */
 int cnn_data_fits(const struct cnn_data *data, const struct cnn_model *model, struct ps_error *err);
 
-/* A place in a stream: all that is to be saved of it beside the options it was made with. */
+/* A position in a stream: together with its options, all that must be saved. */
 struct cnn_position {
     uint64_t epoch; /* 0 for the test split */
-    uint64_t index; /* images of the epoch given out so far, 0 to n_train or n_test */
+    uint64_t index; /* images of the epoch delivered so far, 0 to n_train or n_test */
 };
 
 /* The order of training images, a function of (seed, rank, epoch) alone. */
 enum cnn_sampling_kind {
     CNN_SAMPLING_DEFAULT, /* the buffer for sets that are better read in order, else shuffled */
-    CNN_SAMPLING_SHUFFLE, /* any order of all images is as likely as any other */
+    CNN_SAMPLING_SHUFFLE, /* all orders of the images are equally likely */
     CNN_SAMPLING_BUFFER, /* in the set's order, from anywhere on, through a buffer from which each is drawn */
     /* Loaders as Zhang, Choromanska and LeCun (2015, 5.1) have them: each of `loaders` has an equal part of
      * the set and gives out its chunks of `chunk` images in an order of its own, the same for all workers,
@@ -73,7 +73,7 @@ struct cnn_sampling {
     uint32_t loaders, chunk, workers;
 };
 
-enum { CNN_SAMPLING_IMAGES = 4096 }; /* that a buffer holds unless somebody says otherwise */
+enum { CNN_SAMPLING_IMAGES = 4096 }; /* buffer size, unless the caller says otherwise */
 
 /* Reads "shuffle", "buffer[:IMAGES]" or "loaders:LOADERS:CHUNK:WORKERS"; NULL: the default. -EINVAL with a
  * sentence. */
@@ -86,8 +86,8 @@ struct cnn_stream_options {
     struct cnn_sampling sampling; /* training; zeroed: the default */
     uint32_t batch;               /* images a batch, at least 1 */
     uint32_t height, width;       /* of the images wanted; 0 and 0: as they are stored */
-    uint32_t prefetch;            /* batches that threads make ahead; 0: made by the caller when asked for */
-    uint32_t threads;             /* that make them, all of them the same batch where they can; 0: 1 */
+    uint32_t prefetch; /* batches that threads prepare in advance; 0: the caller makes each when it asks */
+    uint32_t threads;  /* threads that make them, cooperating on one batch where they can; 0: 1 */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)
@@ -125,11 +125,11 @@ int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out);
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
-/* The place after the last batch that next gave out, whatever threads have made ahead. A training stream at
- * the end of an epoch stands at its n_train, not at 0 of the one after. */
+/* The position after the last batch that next has returned, whatever threads have prepared. At the end of an
+ * epoch a training stream is at n_train, not at 0 of the next epoch. */
 void cnn_stream_position(const struct cnn_stream *s, struct cnn_position *out);
-/* The next batch will be the one that followed `position`. Takes back an error. -EINVAL with a sentence for a
- * place that the stream does not have; it then stays where it is. */
+/* Continues with the batch that followed `position`, and clears an error. -EINVAL with a sentence for a
+ * position that the stream does not have; it then stays where it is. */
 int cnn_stream_seek(struct cnn_stream *s, const struct cnn_position *position, struct ps_error *err);
 
 #endif

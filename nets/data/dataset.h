@@ -1,4 +1,4 @@
-/* dataset.h: what a data set is to the rest of the room. One file and one row in data.c's table each. */
+/* dataset.h: the interface of a data set. One file each, and one row in data.c's table. */
 #ifndef CNN_DATA_DATASET_H
 #define CNN_DATA_DATASET_H
 
@@ -27,7 +27,7 @@ static inline struct cnn_philox_block cnn_image_draw(const struct cnn_image_id *
 }
 
 enum { CNN_MAX_CHANNELS = 4 };
-/* What `make` returns for an image that cannot be had, and of which it has told. */
+/* Returned by `make` for an image that cannot be read, after reporting it. */
 enum { CNN_IMAGE_LEFT_OUT = 1 };
 
 /* A size that nets may ask for, and how training images of it are cut out of the stored ones. Test images are
@@ -66,8 +66,7 @@ struct cnn_data_type {
      * each with its scratch. */
     int (*make)(const void *self, void *scratch, const struct cnn_image_id *id, const struct cnn_view *view,
                 uint8_t *pixels, uint16_t *label, struct ps_error *err);
-    /* Told of each image some time before it is made, in the order in which the set has them. NULL: no need.
-     */
+    /* Announces each image some time before it is made, in the order of the set. NULL: not needed. */
     void (*expect)(const void *self, enum cnn_split split, uint32_t index);
 };
 

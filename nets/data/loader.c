@@ -1,4 +1,4 @@
-/* Streams: batches in order, made by the caller or ahead of it. */
+/* Streams of batches, made by the caller or by threads in advance. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 struct cnn_stream {
     struct cnn_batch_maker maker;
     struct cnn_order order;        /* prefetch's while there is one */
-    struct cnn_prefetch *prefetch; /* NULL: the caller makes its batches */
-    struct cnn_position at;        /* after the last batch given out */
+    struct cnn_prefetch *prefetch; /* NULL: the caller makes batches itself */
+    struct cnn_position at;        /* position after the last batch returned */
     uint32_t batch;
     struct cnn_room room; /* of the caller's making */
     void *scratch;
-    int failed; /* 0, or what next returns until a seek */
+    int failed; /* 0, or the error that next returns until a seek */
     struct ps_error error;
 };
 
@@ -96,7 +96,7 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
     return (int)n;
 }
 
-/* A batch of which nothing is left is none. */
+/* A batch without images does not count. */
 int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
 {
     while (s->failed >= 0) {

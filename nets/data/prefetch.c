@@ -12,12 +12,12 @@
 
 enum { MAX_SHARE = 16 };
 
-/* A batch on its way. Threads write it between its claim and `n_made` = n. The reader reads it from then
- * until it takes the one after: there is a slot more than batches are made ahead, and nobody claims that of
- * the batch before `head`. */
+/* A batch in progress. Threads write it between its claim and `n_made` = n. The reader reads it from then
+ * until it takes the next one: there is one slot more than prepared batches, and the slot before `head` is
+ * not claimed. */
 struct slot {
     uint32_t n;
-    uint32_t n_begun, n_made; /* under lock: images that threads have taken, and that are there */
+    uint32_t n_begun, n_made; /* under lock: images that threads have begun, and that are done */
     uint32_t bad;             /* under lock: the first image that failed; n: none */
     int rc;                   /* under lock: its error */
     struct ps_error error;    /* under lock */
@@ -37,10 +37,10 @@ struct cnn_prefetch {
     uint32_t batch, depth;
     uint32_t share; /* images that a thread takes at a time */
     uint32_t n_threads, n_started;
-    atomic_bool abandon; /* batches being made are not wanted any more; written under lock */
+    atomic_bool abandon; /* batches in progress are not needed any more; written under lock */
     pthread_mutex_t lock;
     pthread_cond_t room;  /* threads: a slot is free, or stopping */
-    pthread_cond_t ready; /* the reader: some slot is ready, or the end was drawn */
+    pthread_cond_t ready; /* the reader: a slot is ready, or the end was drawn */
     pthread_cond_t idle;  /* pause: no thread makes an image */
     /* Under lock. Batch k lies in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
     uint64_t head, at_work, tail; /* the next to take, the first with images to begin, the next to claim */
@@ -74,7 +74,7 @@ static void claim(struct cnn_prefetch *p)
     }
 }
 
-/* Under lock: a slot with images that nobody has begun, NULL: there is nothing to do. */
+/* Under lock: a slot with images that no thread has begun; NULL: nothing to do. */
 static struct slot *find_work(struct cnn_prefetch *p)
 {
     if (p->paused)
@@ -86,7 +86,7 @@ static struct slot *find_work(struct cnn_prefetch *p)
     return p->at_work < p->tail ? slot_of(p, p->at_work) : NULL;
 }
 
-/* Makes images [first, end) of the slot. Returns the one that failed, or end; *rc then is its error. */
+/* Makes images [first, end) of the slot. Returns the one that failed, with its error in *rc, or end. */
 static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t end, int *rc)
 {
     struct cnn_prefetch *p = t->queue;
@@ -100,7 +100,7 @@ static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t 
     return end;
 }
 
-/* Takes a share of the slot and makes it. Under lock, which it lets go of meanwhile. */
+/* Takes a share of the slot and makes it. Called under the lock, which it releases meanwhile. */
 static void make_share(struct thread *t, struct slot *s)
 {
     struct cnn_prefetch *p = t->queue;
@@ -183,7 +183,7 @@ void cnn_prefetch_resume(struct cnn_prefetch *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Signals are the program's own: none is delivered to these threads. */
+/* Blocks signals in these threads. */
 static int start_threads(struct cnn_prefetch *p)
 {
     sigset_t all, before;
@@ -265,8 +265,8 @@ int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *o
     p->batch = batch;
     p->depth = depth;
     p->n_threads = threads;
-    /* Some shares for every thread, so that they end a batch together; not so small that they meet at the
-     * lock all the time. */
+    /* Several shares per thread, so that threads finish a batch together; not so small that they contend for
+     * the lock. */
     p->share = batch / (4 * threads) > 0 ? batch / (4 * threads) : 1;
     p->share = p->share < MAX_SHARE ? p->share : MAX_SHARE;
     pthread_mutex_init(&p->lock, NULL);

@@ -1,4 +1,4 @@
-/* layer.h: what a kind of layer is, whatever computes it: sizes, parameters, work. Private to nets/. */
+/* layer.h: the kinds of layers, independent of the backend: sizes, parameters, work. Private to nets/. */
 #ifndef CNN_LAYER_H
 #define CNN_LAYER_H
 
@@ -32,27 +32,27 @@ const struct cnn_layer_type *cnn_layer_type_of(enum cnn_layer_kind kind);
  * correct image, below 5 one of the top five. */
 double cnn_softmax_loss_row(uint32_t classes, const double *z, uint32_t label, double smoothing, double *dz,
                             uint32_t *rank);
-/* What a net says of image i, whose outputs are z: p is room for as many. */
+/* Writes the prediction for image i with outputs z; p is room for as many. */
 void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t i,
                          const struct cnn_predictions *out);
-/* What a loss counts for in the sum of losses. */
+/* The weight of a loss in the sum of losses. */
 double cnn_loss_weight(const struct cnn_layer *l);
 
 /* Fills l->window from the spec, and l->out's height and width from l->in; windows that would start past the
  * input and its pad are dropped, so none is empty. -EINVAL. */
 int cnn_window_plan(struct cnn_layer *l, uint32_t max_kernel, enum cnn_rounding rounding,
                     struct ps_error *err);
-/* One window that covers each channel. */
+/* A single window that covers each channel. */
 void cnn_window_plan_global(struct cnn_layer *l);
 
-/* Of a pool: a window's clip of the input, and the count that a mean divides by. */
+/* The part of a pool's window that lies in the input, and the divisor of a mean. */
 struct cnn_clip {
     uint32_t y0, y1, x0, x1, n_counted;
 };
 struct cnn_clip cnn_window_clip(const struct cnn_layer *l, uint32_t oy, uint32_t ox);
 
-/* Channels [*from, *to) are the neighbours of c whose squares its norm sums. reversed: those in whose norms c
- * is. */
+/* The channels [*from, *to) whose squares the norm of channel c sums; reversed: the channels whose norms
+ * include c. */
 void cnn_lrn_neighbours(const struct cnn_layer *l, uint32_t c, bool reversed, uint32_t *from, uint32_t *to);
 
 /* Of the generator that a net's dropout draws from. */

@@ -2,7 +2,7 @@
 #ifndef CNN_MODELS_H
 #define CNN_MODELS_H
 
-#include "nets/net.h"
+#include "nets/model.h"
 
 extern const struct cnn_model cnn_model_lenet, cnn_model_linear, cnn_model_mlp, cnn_model_cifar7,
     cnn_model_alexnet_cifar, cnn_model_resnet8, cnn_model_alexnet, cnn_model_alexnet_ungrouped,

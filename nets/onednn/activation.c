@@ -52,7 +52,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
 const struct cnn_dnnl_kind cnn_dnnl_relu = {0, needs, NULL, NULL, forward, backward, NULL};
 
 /* The others: a function of the input and its derivative by the output. */
-struct activation {
+struct activation_op {
     cnn_activation *forward;
     cnn_activation_back *backward;
 };
@@ -60,28 +60,28 @@ struct activation {
 static int create_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
     const struct cnn_activation_kernels *k = d->kernels->activation;
-    struct activation *a = l->state;
+    struct activation_op *a = l->state;
 
     (void)err;
     switch (l->plan->spec->kind) {
     case CNN_LEAKY_RELU:
-        *a = (struct activation){k->leaky, k->leaky_back};
+        *a = (struct activation_op){k->leaky, k->leaky_back};
         break;
     case CNN_RELU6:
-        *a = (struct activation){k->relu6, k->relu6_back};
+        *a = (struct activation_op){k->relu6, k->relu6_back};
         break;
     case CNN_SIGMOID:
-        *a = (struct activation){k->sigmoid, k->sigmoid_back};
+        *a = (struct activation_op){k->sigmoid, k->sigmoid_back};
         break;
     default:
-        *a = (struct activation){k->tanh, k->tanh_back};
+        *a = (struct activation_op){k->tanh, k->tanh_back};
     }
     return 0;
 }
 
 static int forward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    const struct activation *a = l->state;
+    const struct activation_op *a = l->state;
     size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x;
@@ -94,7 +94,7 @@ static int forward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const flo
 
 static int backward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    const struct activation *a = l->state;
+    const struct activation_op *a = l->state;
     size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
@@ -116,4 +116,4 @@ static void needs_other(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_activation = {
-    sizeof(struct activation), needs_other, create_other, NULL, forward_other, backward_other, NULL};
+    sizeof(struct activation_op), needs_other, create_other, NULL, forward_other, backward_other, NULL};

@@ -251,7 +251,7 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
                                     {DNNL_ARG_DST, c->out.run},
                                     {s->any_bias != NULL ? DNNL_ARG_BIAS : 0, c->bias},
                                     {0}};
-    return cnn_dnnl_op(d, l, *desc, args, &c->forward, err);
+    return cnn_dnnl_op_create(d, l, *desc, args, &c->forward, err);
 }
 
 static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
@@ -271,7 +271,7 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
                                     {DNNL_ARG_DIFF_WEIGHTS, c->dweight_back},
                                     {s->any_bias != NULL ? DNNL_ARG_DIFF_BIAS : 0, c->dbias},
                                     {0}};
-    return cnn_dnnl_op(d, l, desc, args, &c->back_weights, err);
+    return cnn_dnnl_op_create(d, l, desc, args, &c->back_weights, err);
 }
 
 static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
@@ -289,7 +289,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
                                     {DNNL_ARG_WEIGHTS, c->weight_back},
                                     {DNNL_ARG_DIFF_SRC, c->din.run},
                                     {0}};
-    return cnn_dnnl_op(d, l, desc, args, &c->back_data, err);
+    return cnn_dnnl_op_create(d, l, desc, args, &c->back_data, err);
 }
 
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)

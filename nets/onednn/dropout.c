@@ -6,7 +6,7 @@
 
 #include "nets/layers/layer.h"
 
-struct dropout {
+struct dropout_op {
     uint8_t *keep;  /* [batch] in the layout of the input */
     uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
 };
@@ -20,7 +20,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
-    struct dropout *s = l->state;
+    struct dropout_op *s = l->state;
 
     (void)d, (void)err;
     s->keep = l->kept;
@@ -30,7 +30,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
 
 static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, uint32_t image)
 {
-    const struct dropout *s = l->state;
+    const struct dropout_op *s = l->state;
     struct cnn_shape in = l->plan->in;
     size_t n = cnn_shape_count(in), places = (size_t)in.h * in.w;
     const uint8_t *drawn = s->drawn + image * n;
@@ -47,7 +47,7 @@ static void draw_mask(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, 
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    const struct dropout *s = l->state;
+    const struct dropout_op *s = l->state;
     size_t n = cnn_shape_count(l->plan->in);
 
     (void)x;
@@ -66,7 +66,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    const struct dropout *s = l->state;
+    const struct dropout_op *s = l->state;
     size_t n = d->batch * cnn_shape_count(l->plan->in), pieces = cnn_dnnl_n_pieces(n);
 
     (void)x, (void)g;
@@ -80,4 +80,4 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_dropout = {
-    sizeof(struct dropout), needs, create, NULL, forward, backward, NULL};
+    sizeof(struct dropout_op), needs, create, NULL, forward, backward, NULL};

@@ -49,7 +49,7 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
                                     {DNNL_ARG_DST, f->out},
                                     {s->any_bias != NULL ? DNNL_ARG_BIAS : 0, f->bias},
                                     {0}};
-    return cnn_dnnl_op(d, l, *desc, args, &f->forward, err);
+    return cnn_dnnl_op_create(d, l, *desc, args, &f->forward, err);
 }
 
 static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
@@ -68,7 +68,7 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
                                     {DNNL_ARG_DIFF_WEIGHTS, f->dweight},
                                     {s->any_bias != NULL ? DNNL_ARG_DIFF_BIAS : 0, f->dbias},
                                     {0}};
-    return cnn_dnnl_op(d, l, desc, args, &f->back_weights, err);
+    return cnn_dnnl_op_create(d, l, desc, args, &f->back_weights, err);
 }
 
 static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
@@ -83,7 +83,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
         return rc;
     const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_DIFF_DST, f->dout}, {DNNL_ARG_WEIGHTS, f->weight}, {DNNL_ARG_DIFF_SRC, f->din}, {0}};
-    return cnn_dnnl_op(d, l, desc, args, &f->back_data, err);
+    return cnn_dnnl_op_create(d, l, desc, args, &f->back_data, err);
 }
 
 /* The turned input is kept for the weights' gradient. */

@@ -5,7 +5,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-struct lrn {
+struct lrn_op {
     struct cnn_lrn p;
     float *norm; /* [batch][H][W][C] */
     float *work; /* work_floats a thread */
@@ -20,7 +20,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
-    struct lrn *s = l->state;
+    struct lrn_op *s = l->state;
     const struct cnn_layer_spec *spec = l->plan->spec;
 
     s->p = (struct cnn_lrn){.channels = l->plan->in.c,
@@ -37,12 +37,12 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
 
 static void destroy(struct cnn_dnnl_layer *l)
 {
-    free(((struct lrn *)l->state)->work);
+    free(((struct lrn_op *)l->state)->work);
 }
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    const struct lrn *s = l->state;
+    const struct lrn_op *s = l->state;
     size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x;
@@ -55,7 +55,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    const struct lrn *s = l->state;
+    const struct lrn_op *s = l->state;
     size_t places = l->plan->in.w, n = places * l->plan->in.c, rows = (size_t)d->batch * l->plan->in.h;
 
     (void)x, (void)g;
@@ -67,5 +67,5 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     return 0;
 }
 
-const struct cnn_dnnl_kind cnn_dnnl_lrn = {sizeof(struct lrn), needs, create, destroy, forward,
-                                           backward,           NULL};
+const struct cnn_dnnl_kind cnn_dnnl_lrn = {
+    sizeof(struct lrn_op), needs, create, destroy, forward, backward, NULL};

@@ -9,7 +9,7 @@
 
 #define BYTE_PLACES 256
 
-struct maxpool {
+struct maxpool_op {
     struct cnn_pool pool; /* of one block of channels */
     bool is_wide;
     int32_t *argmax_at;
@@ -29,7 +29,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
 
 static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
 {
-    struct maxpool *m = l->state;
+    struct maxpool_op *m = l->state;
     const struct cnn_layer *p = l->plan;
     bool flat = l->out_layout == CNN_DNNL_FLAT && !cnn_dnnl_is_same_either_way(p->out);
     uint32_t n = window_places(p), width = p->window.kernel[1];
@@ -53,11 +53,11 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
 
 static void destroy(struct cnn_dnnl_layer *l)
 {
-    free(((struct maxpool *)l->state)->argmax_at);
+    free(((struct maxpool_op *)l->state)->argmax_at);
 }
 
 /* One window of one channel; in and out are at that channel. */
-static void wide_window(const struct maxpool *m, const float *in, uint32_t oy, uint32_t ox, float *out,
+static void wide_window(const struct maxpool_op *m, const float *in, uint32_t oy, uint32_t ox, float *out,
                         uint16_t *argmax)
 {
     const struct cnn_pool *p = &m->pool;
@@ -77,7 +77,7 @@ static void wide_window(const struct maxpool *m, const float *in, uint32_t oy, u
     }
 }
 
-static void wide_forward(const struct maxpool *m, const float *in, float *out, uint16_t *argmax)
+static void wide_forward(const struct maxpool_op *m, const float *in, float *out, uint16_t *argmax)
 {
     const struct cnn_pool *p = &m->pool;
 
@@ -87,7 +87,7 @@ static void wide_forward(const struct maxpool *m, const float *in, float *out, u
                         &argmax[(size_t)k * p->in.c + c]);
 }
 
-static void wide_backward(const struct maxpool *m, const float *dout, const uint16_t *argmax, float *din)
+static void wide_backward(const struct maxpool_op *m, const float *dout, const uint16_t *argmax, float *din)
 {
     const struct cnn_pool *p = &m->pool;
 
@@ -104,7 +104,7 @@ static void wide_backward(const struct maxpool *m, const float *dout, const uint
 
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
-    struct maxpool *m = l->state;
+    struct maxpool_op *m = l->state;
     size_t n_in = cnn_shape_count(m->pool.in), n_out = cnn_shape_count(m->pool.out);
     size_t n_blocks = d->batch * (l->plan->in.c / l->in_block);
 
@@ -124,7 +124,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
-    struct maxpool *m = l->state;
+    struct maxpool_op *m = l->state;
     size_t n_in = cnn_shape_count(m->pool.in), n_out = cnn_shape_count(m->pool.out);
     size_t n_blocks = d->batch * (l->plan->in.c / l->in_block);
 
@@ -146,4 +146,4 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 }
 
 const struct cnn_dnnl_kind cnn_dnnl_maxpool = {
-    sizeof(struct maxpool), needs, create, destroy, forward, backward, NULL};
+    sizeof(struct maxpool_op), needs, create, destroy, forward, backward, NULL};

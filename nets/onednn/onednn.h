@@ -94,7 +94,7 @@ struct cnn_dnnl {
         dnnl_memory_t *memories; /* bound when all are known */
         size_t n;
     } scratch, weights, sides[2];
-    /* Everything made by cnn_dnnl_op and cnn_dnnl_memory, to be destroyed. */
+    /* Everything made by cnn_dnnl_op_create and cnn_dnnl_memory, to be destroyed. */
     dnnl_primitive_t *primitives;
     dnnl_primitive_desc_t *descs;
     dnnl_memory_t *memories;
@@ -115,8 +115,8 @@ int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dn
 int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struct cnn_dnnl_layer *l,
                    const dnnl_memory_desc_t *desc, dnnl_memory_t *out, struct ps_error *err);
 /* A primitive with its arguments, ended by one whose arg is 0. */
-int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
+int cnn_dnnl_op_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
+                       const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
 /* A reorder; nothing to do when `from` and `to` are one memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct ps_error *err);

@@ -53,8 +53,8 @@ int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dn
     return cnn_dnnl_check(st, "hold a tensor", l, err);
 }
 
-int cnn_dnnl_op(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err)
+int cnn_dnnl_op_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
+                       const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err)
 {
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     int rc = cnn_dnnl_check(dnnl_primitive_create(&out->primitive, desc), "make a primitive", l, err);
@@ -92,5 +92,5 @@ int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_me
         return rc;
     d->descs[d->n_descs++] = desc;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {0}};
-    return cnn_dnnl_op(d, l, desc, args, out, err);
+    return cnn_dnnl_op_create(d, l, desc, args, out, err);
 }

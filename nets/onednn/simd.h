@@ -1,5 +1,5 @@
-/* simd.h: vectors of one register: wider ones, which GCC and clang would split, live in memory. Private to
- * kernel files. */
+/* simd.h: vectors of the size of one register: GCC and clang keep wider ones in memory. Private to kernel
+ * files. */
 #ifndef CNN_ONEDNN_SIMD_H
 #define CNN_ONEDNN_SIMD_H
 

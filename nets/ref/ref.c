@@ -1,4 +1,4 @@
-/* ref.c: the backend that is meant to be read, and that the others are checked against. One thread. */
+/* ref.c: the reference backend: simple code, against which the others are checked. One thread. */
 #include "nets/backend.h"
 #include "nets/layers/layer.h"
 #include "nets/ref/ref.h"
@@ -58,7 +58,7 @@ static enum cnn_reads back_reads_in(const struct cnn_layer *l)
     }
 }
 
-/* Nothing is written over: each layer can be read by itself. */
+/* Every value has memory of its own, so that each layer can be understood by itself. */
 static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
                  struct ps_error *err)
 {
@@ -154,7 +154,7 @@ static void place_images(struct ref *r, const struct cnn_batch *batch)
     struct cnn_shape s = cnn_image_shape(r->plan);
     double *out = value(r, 0);
 
-    assert(out != NULL); /* the images have a place in every plan */
+    assert(out != NULL); /* every plan has a place for the images */
     for (uint32_t i = 0; i < batch->n; i++)
         for (size_t c = 0; c < s.c; c++)
             for (size_t place = 0; place < (size_t)s.h * s.w; place++)
@@ -175,8 +175,8 @@ static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, 
     }
 }
 
-/* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
- * what is there; NULL: not wanted. */
+/* One loss: adds its weighted mean and counts its images' ranks. dlogits: receives its gradient, or has it
+ * added; NULL: not wanted. */
 static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch *batch, double *dlogits,
                              bool adds, double smoothing)
 {

@@ -7,7 +7,7 @@
 
 #include "nets/plan.h"
 
-/* One layer at work on n images. */
+/* One layer's pass over n images. */
 struct cnn_ref_pass {
     const struct cnn_layer *plan;
     uint32_t n;

@@ -1,4 +1,4 @@
-/* confusion.h: how often images of each class were taken for each, and what that says of a class. */
+/* confusion.h: the confusion matrix, and the results of each class. */
 #ifndef CNN_TRAINING_CONFUSION_H
 #define CNN_TRAINING_CONFUSION_H
 
@@ -23,13 +23,13 @@ void cnn_confusion_clear(struct cnn_confusion *c);
 void cnn_confusion_add(struct cnn_confusion *c, const uint16_t *labels, const uint16_t *predicted,
                        uint32_t n);
 
-/* Of one class. What nothing is divided by is NaN. */
+/* The results of one class. Quotients by 0 are NaN. */
 struct cnn_class_result {
     uint64_t images, correct, predicted; /* of its label; of those taken for it; taken for it in all */
     double recall, precision, f1;        /* correct / images; correct / predicted; their harmonic mean */
 };
 struct cnn_class_result cnn_confusion_class(const struct cnn_confusion *c, uint32_t k);
-/* Correct images of all; NaN: there are none. */
+/* The fraction of correct images; NaN: there are no images. */
 double cnn_confusion_accuracy(const struct cnn_confusion *c);
 
 /* As text: a line a class, then the matrix. As JSON: members of an object, without its braces. */

@@ -20,8 +20,8 @@ static bool is_of_layer(const struct cnn_param *p, const char *layer)
     return strncmp(p->name, layer, len) == 0 && p->name[len] == '.' && strchr(p->name + len + 1, '.') == NULL;
 }
 
-/* Backends know frozen convolutions and fully connected layers; what else is frozen has a gradient that
- * nobody reads. */
+/* Backends skip the gradient of frozen convolutions and fully connected layers; for other frozen layers it is
+ * computed and ignored. */
 static void freeze_layer(struct cnn_layer_spec *layer, const struct cnn_param *params, size_t n)
 {
     size_t n_frozen = 0, n_all = 0;

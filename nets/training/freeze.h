@@ -1,13 +1,12 @@
-/* freeze.h: tensors that training leaves as they are. Their role in the manifest is frozen, and no method
- * moves such values: neither psd's rules nor workers' steps. A layer that is frozen whole also spares the
- * work of its gradient. */
+/* freeze.h: tensors that training leaves unchanged. Their role in the manifest is frozen: neither psd's rules
+ * nor workers' steps move them. A layer that is frozen as a whole also saves the work of its gradient. */
 #ifndef CNN_TRAINING_FREEZE_H
 #define CNN_TRAINING_FREEZE_H
 
 #include "nets/net.h"
 
 struct cnn_freeze {
-    struct cnn_layer_spec *layers; /* of the model, in place of its own; NULL: nothing is frozen */
+    struct cnn_layer_spec *layers; /* the model's layers with these changes; NULL: nothing is frozen */
     struct cnn_range {
         uint64_t offset, n;
     } * held; /* running statistics that are frozen */

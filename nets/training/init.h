@@ -1,13 +1,13 @@
-/* init.h: a net's first point from a safetensors file. */
+/* init.h: the first point of a net from a safetensors file. */
 #ifndef CNN_TRAINING_INIT_H
 #define CNN_TRAINING_INIT_H
 
 #include "nets/net.h"
 
-/* What came of it. Names with commas, as many as fit; counts are whole. */
+/* The result. Names are separated by commas, as many as fit; counts are complete. */
 struct cnn_init_report {
     size_t n_taken, n_fresh,
-        n_unused; /* unused: tensors of the file that the net has not; of both: see below */
+        n_unused; /* unused: tensors of the file that the net does not have; both lists: see below */
     char fresh[400], unused[200];
 };
 

@@ -5,9 +5,9 @@
 
 #include "nets/net.h"
 
-/* rates [n]: what the learning rate is multiplied by, 1 where no pattern meets a tensor; of several that do,
- * the last holds. -EINVAL with a sentence that names what cannot be read, a factor outside 0.000001 to 1000,
- * and a pattern that meets nothing that is trained. */
+/* rates [n]: multipliers of the learning rate, 1 where no pattern matches; if several match, the last counts.
+ * -EINVAL with a sentence that names what cannot be read, a factor outside 0.000001 to 1000, or a pattern
+ * that matches no trained tensor. */
 int cnn_rates_read(const char *text, const struct cnn_param *params, size_t n, double *rates,
                    struct ps_error *err);
 

@@ -18,8 +18,8 @@
 enum cnn_st_type { CNN_ST_F32, CNN_ST_F64, CNN_ST_F16, CNN_ST_BF16, CNN_ST_OTHER };
 
 struct cnn_st_tensor {
-    const char *name;  /* the file's, until it is closed */
-    const char *dtype; /* as the header has it, likewise */
+    const char *name;  /* belongs to the file, until it is closed */
+    const char *dtype; /* as in the header, likewise */
     enum cnn_st_type type;
     uint64_t shape[CNN_ST_MAX_DIMS];
     uint32_t n_dims;
@@ -32,7 +32,7 @@ struct cnn_safetensors;
 /* Reads and checks the header. -errno with a sentence that begins with the path: it cannot be opened, is no
  * regular file, is cut short (-EBADMSG), contradicts itself (-EBADMSG), no memory. */
 int cnn_safetensors_open(const char *path, struct cnn_safetensors **out, struct ps_error *err);
-/* The same of a header's text, and data of so many bytes that is not read: for tests. */
+/* The same for the text of a header, and data of that many bytes, which is not read: for tests. */
 int cnn_safetensors_parse(const char *path, const char *text, size_t len, uint64_t data_bytes,
                           struct cnn_safetensors **out, struct ps_error *err);
 /* NULL is fine. */
@@ -40,11 +40,11 @@ void cnn_safetensors_close(struct cnn_safetensors *st);
 
 size_t cnn_safetensors_count(const struct cnn_safetensors *st);
 const struct cnn_st_tensor *cnn_safetensors_tensor(const struct cnn_safetensors *st, size_t i);
-/* NULL: there is none of that name. */
+/* NULL: no tensor has this name. */
 const struct cnn_st_tensor *cnn_safetensors_find(const struct cnn_safetensors *st, const char *name);
 
-/* Its values as float32, into out [t->n]. -EINVAL: of another type than floats; -EBADMSG: the file ends
- * before, or a value is not finite as a float32. */
+/* Reads its values as float32 into out [t->n]. -EINVAL: not a floating-point type; -EBADMSG: the file is too
+ * short, or a value is not finite as a float32. */
 int cnn_safetensors_read(struct cnn_safetensors *st, const struct cnn_st_tensor *t, float *out,
                          struct ps_error *err);
 

@@ -1,5 +1,5 @@
 /* psworker --describe: a net's layers, work and memory. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -107,7 +107,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     float *images = malloc(n_pixels * sizeof *images);
     uint16_t *labels = calloc(d->batch, sizeof *labels);
     d->backend = cnn_net_backend(net);
-    cnn_net_memory(net, &d->memory);
+    cnn_net_memory_used(net, &d->memory);
     if (x == NULL || g == NULL || images == NULL || labels == NULL) {
         rc = ps_fail(err, -ENOMEM, "no memory for %zu floats and a batch of %" PRIu64, n_floats, d->batch);
         goto free_all;

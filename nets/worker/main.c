@@ -1,5 +1,5 @@
 /* psworker: trains a net with a parameter server. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <signal.h>
 

@@ -1,5 +1,5 @@
 /* The training loop: batch, gradient, psc_step. */
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "nets/training/gradient.h"
-#include "nets/worker/evaluate_local.h"
-#include "nets/worker/progress.h"
-#include "nets/worker/train_state.h"
+#include "nets/worker/evaluate/evaluate_local.h"
+#include "nets/worker/job/progress.h"
+#include "nets/worker/job/train_state.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 
@@ -22,7 +22,9 @@ struct training {
     struct cnn_stream *stream;
     float *g;
     struct cnn_accumulator accumulator;
-    uint64_t step, last_step;
+    uint64_t step;
+    uint64_t passed;        /* images of all workers meanwhile: each of these steps counts for all of them */
+    uint32_t workers;       /* the most that there have been at once since this one began; at least 1 */
     uint64_t draws;         /* gradients computed */
     uint64_t saved_version; /* the center's, when the state was last saved */
     unsigned bad_in_a_row;  /* steps without a finite loss or vector */
@@ -62,6 +64,24 @@ static uint32_t images_of(const struct training *t)
     return batch_of(t) * (uint32_t)t->job->args->accumulate;
 }
 
+/* Who has done its share and left still counts, so that all take as many steps. */
+static void count_workers(struct training *t)
+{
+    struct psc_info info = {.size = sizeof info};
+    if (psc_info(t->job->psc, &info) == PSC_OK && info.workers > t->workers)
+        t->workers = info.workers;
+}
+
+/* The step after which training ends: with --epochs, if nobody joins any more. */
+static uint64_t last_step(const struct training *t)
+{
+    const struct cnn_worker_args *a = t->job->args;
+    if (a->steps != 0)
+        return a->steps;
+    uint64_t wanted = a->epochs * t->job->info.n_train, a_step = (uint64_t)images_of(t) * t->workers;
+    return t->passed < wanted ? t->step + (wanted - t->passed + a_step - 1) / a_step : t->step;
+}
+
 static void training_finish(struct training *t)
 {
     cnn_accumulator_finish(&t->accumulator);
@@ -71,13 +91,14 @@ static void training_finish(struct training *t)
         cnn_local_evaluation_close(&t->exam);
 }
 
-static struct cnn_place place_of(const struct training *t)
+static struct cnn_train_state place_of(const struct training *t)
 {
-    struct cnn_place place = {.steps = t->step,
-                              .draws = t->draws,
-                              .seed = t->job->args->seed,
-                              .batch = batch_of(t),
-                              .rank = cnn_job_rank(t->job)};
+    struct cnn_train_state place = {.steps = t->step,
+                                    .draws = t->draws,
+                                    .seed = t->job->args->seed,
+                                    .batch = batch_of(t),
+                                    .rank = cnn_job_rank(t->job),
+                                    .passed = t->passed};
     cnn_stream_position(t->stream, &place.position);
     return place;
 }
@@ -86,8 +107,8 @@ static struct cnn_place place_of(const struct training *t)
 static int save(struct training *t)
 {
     const char *path = t->job->args->state;
-    struct cnn_place place = place_of(t);
-    int rc = cnn_place_save(t->job->psc, path, t->job->x, &place);
+    struct cnn_train_state place = place_of(t);
+    int rc = cnn_train_state_save(t->job->psc, path, t->job->x, &place);
     if (rc < 0)
         ps_log(PS_LOG_WARN, "state.not_saved", "%s (%s)", psc_error(t->job->psc), psc_result_name(rc));
     else
@@ -110,11 +131,11 @@ static void save_if_asked(struct training *t)
 static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
-    struct cnn_place place = place_of(t);
+    struct cnn_train_state place = place_of(t);
     struct ps_error err;
-    if (path == NULL || !cnn_place_exists(path))
+    if (path == NULL || !cnn_train_state_exists(path))
         return CNN_EXIT_OK;
-    int rc = cnn_place_load(t->job->psc, path, t->job->x, &place);
+    int rc = cnn_train_state_load(t->job->psc, path, t->job->x, &place);
     if (rc != CNN_EXIT_OK)
         return rc;
     if (cnn_stream_seek(t->stream, &place.position, &err) != 0) {
@@ -123,6 +144,7 @@ static int resume(struct training *t)
     }
     t->step = place.steps;
     t->draws = place.draws;
+    t->passed = place.passed > 0 ? place.passed : t->step * images_of(t) * t->workers;
     ps_log(PS_LOG_INFO, "state.loaded", "%s: going on after %" PRIu64 " steps", path, t->step);
     return CNN_EXIT_OK;
 }
@@ -130,8 +152,8 @@ static int resume(struct training *t)
 static int training_init(struct training *t, struct cnn_job *job)
 {
     struct ps_error err;
-    *t = (struct training){.job = job};
-    t->last_step = cnn_job_steps(job);
+    *t = (struct training){.job = job, .workers = 1};
+    count_workers(t);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,
                                      .seed = job->args->seed,
                                      .rank = cnn_job_rank(job),
@@ -173,8 +195,8 @@ static struct cnn_progress_state state_of(const struct training *t, const struct
     return (struct cnn_progress_state){
         .rank = (int)cnn_job_rank(t->job),
         .step = t->step,
-        .last_step = t->last_step,
-        .epoch = (double)t->step * images_of(t) / (double)t->job->info.n_train,
+        .last_step = last_step(t),
+        .epoch = (double)t->passed / (double)t->job->info.n_train,
         .loss = cnn_meter_loss(m),
         .accuracy = cnn_meter_accuracy(m),
         .rate = cnn_meter_rate(m, now),
@@ -190,7 +212,8 @@ static void report(struct training *t, double now)
                             .accuracy = cnn_meter_accuracy(&t->reported),
                             .samples_per_second = cnn_meter_rate(&t->reported, now),
                             .test_loss = NAN,
-                            .test_accuracy = NAN};
+                            .test_accuracy = NAN,
+                            .steps = last_step(t)};
     psc_report(t->job->psc,
                &m); /* a lost report is no reason to stop; the next step learns of a lost server */
     cnn_meter_start(&t->reported, now);
@@ -310,6 +333,8 @@ static int train_step(struct training *t)
         return rc;
     t->bad_in_a_row = 0;
     t->step++;
+    count_workers(t);
+    t->passed += (uint64_t)n * t->workers;
     cnn_meter_add(&t->shown, score.loss, score.n_correct, n);
     cnn_meter_add(&t->reported, score.loss, score.n_correct, n);
     cnn_meter_add(&t->whole, score.loss, score.n_correct, n);
@@ -359,7 +384,7 @@ static int loop(struct training *t, bool drained)
 {
     int rc = PSC_OK, failed = CNN_EXIT_OK;
     const char *how = "finished";
-    while (!drained && t->step < t->last_step) {
+    while (!drained && t->step < last_step(t)) {
         if (cnn_stop_asked(t->job->stop)) {
             ps_log(PS_LOG_INFO, "train.stopped", "a signal asked to stop: stopped after %" PRIu64 " steps",
                    t->step);
@@ -406,6 +431,8 @@ int cnn_train(struct cnn_job *job, bool drained)
 {
     struct training t;
     int rc = training_init(&t, job);
+    if (rc == CNN_EXIT_OK && job->args->steps == 0)
+        report(&t, now_of(&t)); /* how many steps epochs are is known now */
     if (rc == CNN_EXIT_OK)
         rc = loop(&t, drained);
     training_finish(&t);

@@ -1,6 +1,6 @@
-/* The upper 16 bits of a float32, rounded: 8 bits of precision over all its range. To the nearest, ties to
- * even. */
-#include "proto/codecs/codecs.h"
+/* bfloat16: the upper 16 bits of a float32, rounded to nearest, ties to even: 8 bits of precision over the
+ * whole range. */
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 static size_t payload_bytes(size_t n)

@@ -9,7 +9,7 @@
 #define INF_BITS  0x7f800000u
 #define QUIET_NAN 0x7fc00000u
 
-/* A payload's value wherever it lies. */
+/* Reads a value at any address. */
 typedef uint16_t anywhere16 __attribute__((aligned(1), may_alias));
 typedef float anywhere32 __attribute__((aligned(1), may_alias));
 

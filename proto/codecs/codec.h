@@ -27,23 +27,26 @@ struct ps_codec_error {
 struct ps_codec {
     uint8_t id; /* on the wire */
     const char *name;
-    /* Bytes of a payload of n floats: exactly this many, or the frame is refused. At most n * 4, and not
-     * less than that of fewer floats. */
+    /* Bytes of a payload of n floats: a frame of any other length is refused. At most n * 4, and never less
+     * for more floats. */
     size_t (*payload_bytes)(size_t n);
-    /* The payload is the floats themselves, so that a rule may work in place, where it is aligned. */
+    /* The payload is the floats themselves: if it is aligned, a rule may work in place. */
     int in_place;
     struct ps_codec_error error;
     /* The payload may be at any address; a codec that works in blocks begins one at x[0]. */
     void (*encode)(void *payload, const float *x, size_t n);
     void (*decode)(float *x, const void *payload, size_t n);
-    /* x <- x + decoded: the hop of a ring. */
+    /* x <- x + decoded: one hop of a ring. */
     void (*add)(float *x, const void *payload, size_t n);
 };
 
 /* NULL: no such codec. */
 const struct ps_codec *ps_codec_find(uint8_t id);
 const struct ps_codec *ps_codec_named(const char *name);
-/* All of them, raw first; *n of them. */
+/* All rows, raw first; *n of them. */
 const struct ps_codec *const *ps_codec_rows(size_t *n);
+
+/* The rows. */
+extern const struct ps_codec ps_codec_raw, ps_codec_fp16, ps_codec_bf16, ps_codec_trunc16, ps_codec_int8;
 
 #endif

@@ -1,4 +1,4 @@
-#include "proto/codecs/codecs.h"
+#include "proto/codecs/codec.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* IEEE 754 half precision: 11 bits of precision from 2^-14 to 65504, steps of 2^-24 below. To the nearest,
- * ties to even. */
-#include "proto/codecs/codecs.h"
+/* IEEE 754 half precision, rounded to nearest, ties to even: 11 bits of precision from 2^-14 to 65504, steps
+ * of 2^-24 below. */
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 static size_t payload_bytes(size_t n)

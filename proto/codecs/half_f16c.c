@@ -6,7 +6,7 @@
 
 enum { WIDE = 8 };
 
-/* Finite values beyond 65504 become it; the instruction alone would make them Inf. */
+/* Clamps finite values to 65504: the instruction alone would make larger ones infinite. */
 static inline __m256 saturated(__m256 v)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(65504.0f);

@@ -9,7 +9,7 @@
 #define HALF_INF   0x7c00u
 #define HALF_QUIET 0x0200u
 
-/* Below 2^-14 adding 1/2 leaves the half's bits, rounded, at the bottom of the sum. */
+/* Below 2^-14, adding 1/2 leaves the rounded bits of the result at the low end of the sum. */
 static inline uint16_t half_of(float v)
 {
     uint32_t bits = bits_of(v), a = bits & ~SIGN_BIT;

@@ -1,7 +1,7 @@
-/* Blocks of 1,024 values with one scale each: steps of 1/127 of the block's largest value, to the nearest. */
-#include "proto/codecs/int8.h"
+/* Blocks of 1,024 values with one scale each: steps of 1/127 of the block's largest value, rounded to
+ * nearest. */
 
-#include "proto/codecs/codecs.h"
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 static size_t payload_bytes(size_t n)
@@ -25,7 +25,7 @@ static void add(float *x, const void *payload, size_t n)
     ps_codec_kernels_best()->int8.add(x, payload, n);
 }
 
-/* Half a step is 1/254; what rounding the scale and its inverse add to it is below 1/253. */
+/* Half a step is 1/254; with the rounding of the scale and of its inverse the error stays below 1/253. */
 const struct ps_codec ps_codec_int8 = {.id = 4,
                                        .name = "int8",
                                        .payload_bytes = payload_bytes,

@@ -3,7 +3,6 @@
 #include "proto/codecs/kernels.h"
 
 #include "proto/codecs/bits.h"
-#include "proto/codecs/int8.h"
 
 static void add_raw(float *restrict x, const void *restrict payload, size_t n)
 {
@@ -22,7 +21,7 @@ static inline uint16_t brain_of(float v)
     return (uint16_t)((bits >> 16 & 0x8000u) | (a < INF_BITS ? finite : special));
 }
 
-/* The upper half as it is. A NaN whose payload is all in the lower half stays one. */
+/* The upper half, truncated. A NaN whose payload lies in the lower half alone stays a NaN. */
 static inline uint16_t upper_of(float v)
 {
     uint32_t bits = bits_of(v);

@@ -7,6 +7,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* int8: every 1,024 values are a block: a float32 scale, then the values as int8. A last block of one value
+ * is that value. */
+enum { PS_INT8_BLOCK = 1024 };
+/* A block whose values are all smaller is stored as zeros. */
+#define PS_INT8_LEAST 0x1p-100f
+
 /* The three loops of a codec; as in struct ps_codec. */
 struct ps_codec_loops {
     void (*encode)(void *payload, const float *x, size_t n);

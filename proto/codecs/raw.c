@@ -1,9 +1,9 @@
 #include <string.h>
 
-#include "proto/codecs/codecs.h"
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
-/* Little-endian float32, as both ends hold them: nothing to do. */
+/* Little-endian float32, the format in memory at both ends: nothing to convert. */
 static size_t payload_bytes(size_t n)
 {
     return n * sizeof(float);

@@ -1,5 +1,5 @@
-/* The upper 16 bits of a float32, cut: the truncation of Pipe-SGD (Li et al. 2018). Always towards zero. */
-#include "proto/codecs/codecs.h"
+/* The upper 16 bits of a float32, truncated towards zero, as in Pipe-SGD (Li et al. 2018). */
+#include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
 static size_t payload_bytes(size_t n)

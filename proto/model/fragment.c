@@ -1,6 +1,6 @@
 #include "proto/model/fragment.h"
 
-/* Chunks of the lanes before this one. */
+/* The number of chunks in the lanes before this one. */
 static uint64_t chunks_before(const struct ps_shard *s, uint32_t lane)
 {
     uint64_t n = 0;
@@ -14,7 +14,7 @@ uint64_t ps_fragments_most(const struct ps_shard *s)
     return chunks_before(s, s->n_lanes);
 }
 
-/* Where chunk k of the whole vector begins; its end, of the one after the last. */
+/* The first float of chunk k of the whole vector; for the number of chunks, the end of the vector. */
 static uint64_t chunk_begin(const struct ps_shard *s, uint64_t k)
 {
     for (uint32_t lane = 0; lane < s->n_lanes; lane++) {
@@ -26,7 +26,7 @@ static uint64_t chunk_begin(const struct ps_shard *s, uint64_t k)
     return s->n_floats;
 }
 
-/* The chunk of the whole vector whose beginning is nearest to float `at`. */
+/* The chunk of the whole vector that begins nearest to float `at`. */
 static uint64_t nearest_chunk(const struct ps_shard *s, uint64_t at)
 {
     uint32_t lane = 0, first;
@@ -37,7 +37,7 @@ static uint64_t nearest_chunk(const struct ps_shard *s, uint64_t at)
     return at - below <= above - at ? k : k + 1;
 }
 
-/* The beginning of a tensor that is nearest to float `at`. */
+/* The begin of a tensor that is nearest to float `at`. */
 static uint64_t nearest_tensor(const struct ps_manifest *m, uint64_t at)
 {
     struct ps_range r = ps_tensor_range(ps_manifest_tensor(m, at));
@@ -45,7 +45,7 @@ static uint64_t nearest_tensor(const struct ps_manifest *m, uint64_t at)
     return at - below <= above - at ? below : above;
 }
 
-/* The chunk that fragment i begins with, the one before it beginning with `before`. i is 1 to n - 1. */
+/* The first chunk of fragment i, 1 <= i <= n - 1; the fragment before it begins with chunk `before`. */
 static uint64_t cut_at(const struct ps_shard *s, const struct ps_manifest *m, uint32_t n, uint32_t i,
                        uint64_t before)
 {
@@ -57,7 +57,7 @@ static uint64_t cut_at(const struct ps_shard *s, const struct ps_manifest *m, ui
     return k < lowest ? lowest : k > highest ? highest : k;
 }
 
-/* The chunk that fragment i + 1 begins with, fragment i beginning with `first`. */
+/* The first chunk of fragment i + 1; fragment i begins with chunk `first`. */
 static uint64_t next_cut(const struct ps_shard *s, const struct ps_manifest *m, uint32_t n, uint32_t i,
                          uint64_t first)
 {

@@ -13,7 +13,7 @@
 
 #define PS_MAX_FRAGMENTS 1024
 
-/* Chunks of all lanes: into so many fragments can the vector be cut. */
+/* The largest number of fragments: the chunks of all lanes. */
 uint64_t ps_fragments_most(const struct ps_shard *s);
 /* Fragment i < n; n is 1 to ps_fragments_most. */
 struct ps_range ps_fragment(const struct ps_shard *s, const struct ps_manifest *m, uint32_t n, uint32_t i);

@@ -24,7 +24,7 @@ static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset
     if (t->n_dims > PS_MAX_DIMS)
         return ps_fail(err, -EINVAL, "tensor %zu '%s': %u dimensions; allowed are 0, a scalar, to %d", index,
                        t->name, t->n_dims, PS_MAX_DIMS);
-    if (t->n_dims == 0 && t->shape[0] != 0) /* somebody has forgotten to say how many there are */
+    if (t->n_dims == 0 && t->shape[0] != 0) /* the caller has forgotten to set the number of dimensions */
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': 0 dimensions, and a size of %llu; allowed are 1 to %d, and a scalar "
                        "without sizes",
@@ -95,7 +95,7 @@ static uint64_t hash_tensors(const struct ps_manifest *m)
         XXH3_64bits_update(state, t->shape, t->n_dims * sizeof t->shape[0]);
         XXH3_64bits_update(state, &t->role, sizeof t->role);
         XXH3_64bits_update(state, &t->decay, sizeof t->decay);
-        if (t->rate_ppm != 0) /* else as before there were any */
+        if (t->rate_ppm != 0) /* else the hash is that of versions without rates */
             XXH3_64bits_update(state, &t->rate_ppm, sizeof t->rate_ppm);
     }
     hash = XXH3_64bits_digest(state);
@@ -119,7 +119,7 @@ struct ps_range ps_tensor_range(const struct ps_tensor *t)
     return r;
 }
 
-/* Frozen tensors are alike whatever their decay. */
+/* For frozen tensors decay makes no difference. */
 static bool joins(const struct ps_segment *s, const struct ps_tensor *t)
 {
     return s->role == t->role && s->rate_ppm == t->rate_ppm &&
@@ -250,7 +250,7 @@ const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t
 
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at)
 {
-    size_t low = 0, high = m->n_segments - 1; /* the one sought is in [low, high] */
+    size_t low = 0, high = m->n_segments - 1; /* the result is in [low, high] */
     while (low < high) {
         size_t middle = (low + high + 1) / 2;
         if (m->segments[middle].range.begin <= at)

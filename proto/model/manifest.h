@@ -25,24 +25,24 @@ struct ps_tensor {
     uint32_t n_dims;
     uint32_t role;  /* enum ps_role */
     uint32_t decay; /* enum ps_decay: whether the method's weight decay applies */
-    /* What it is moved by of the method's learning rate, in millionths; 0: all of it. Of a PARAM alone */
+    /* Multiplier of the method's learning rate, in millionths; 0: 1. For a PARAM only. */
     uint32_t rate_ppm;
 };
 #define PS_MAX_RATE_PPM 1000000000u
 
-/* The longest run of tensors that are treated alike. */
+/* A maximal run of tensors that are treated alike. */
 struct ps_segment {
     struct ps_range range;
     uint32_t role, decay, rate_ppm;
 };
 
-/* What a learning rate is multiplied by. */
+/* The multiplier of the learning rate. */
 static inline double ps_rate_of(uint32_t rate_ppm)
 {
     return rate_ppm == 0 ? 1 : (double)rate_ppm / 1e6;
 }
 
-/* Tensors follow each other without gaps from offset 0; n_floats is where the last ends. */
+/* Tensors are contiguous from offset 0; n_floats is the end of the last. */
 struct ps_manifest {
     struct ps_tensor *tensors;
     size_t n_tensors;
@@ -65,19 +65,39 @@ int ps_manifest_compare(const struct ps_manifest *mine, const struct ps_manifest
 
 /* The index of the tensor of that name, or -1. */
 int64_t ps_manifest_find(const struct ps_manifest *m, const char *name);
-/* Where the tensor's values lie. */
+/* The range of the tensor's values. */
 struct ps_range ps_tensor_range(const struct ps_tensor *t);
 /* The tensor that float `at` lies in; at is below n_floats. */
 const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t at);
 /* The segment that holds float `at` < n_floats; the next ones follow it. */
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at);
-/* Whether nothing of the range is ever moved: it does not travel in an exchange. */
+/* Whether the whole range is frozen: such a piece is left out of exchanges. */
 bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r);
-/* Cuts the vector into a part for each of n_parts servers: between tensors where a boundary is near enough to
- * the even cut that no part is a quarter larger or smaller for it, else within one. s has the other numbers.
- * -EINVAL when lanes are not a multiple of parts, or a part would hold nothing that moves. */
+/* The part of a range that lies in one segment: its values are all of one role. */
+struct ps_role_run {
+    struct ps_range range;
+    const struct ps_segment *segment;
+};
+
+/* for (struct ps_role_run p = ps_role_run_first(m, r); p.range.count > 0; p = ps_role_run_next(p, r)) */
+static inline struct ps_role_run ps_role_run_first(const struct ps_manifest *m, struct ps_range r)
+{
+    const struct ps_segment *s = ps_manifest_segment(m, r.begin);
+    return (struct ps_role_run){ps_range_intersect(s->range, r), s};
+}
+
+static inline struct ps_role_run ps_role_run_next(struct ps_role_run p, struct ps_range r)
+{
+    if (p.range.begin + p.range.count >= r.begin + r.count)
+        return (struct ps_role_run){{0, 0}, p.segment};
+    return (struct ps_role_run){ps_range_intersect(p.segment[1].range, r), p.segment + 1};
+}
+
+/* Divides the vector into a part for each of n_parts servers: at the boundary of a tensor if there is one so
+ * near to the even division that no part becomes a quarter larger or smaller, else within a tensor. s has the
+ * other numbers. -EINVAL: lanes are not a multiple of parts, or a part would hold only frozen values. */
 int ps_manifest_cut(const struct ps_manifest *m, uint32_t n_parts, struct ps_shard *s, struct ps_error *err);
-/* Pieces of the scope in a lane that travel in an exchange. */
+/* The number of pieces of the scope in a lane that take part in an exchange. */
 uint32_t ps_manifest_moving(const struct ps_manifest *m, const struct ps_shard *s, uint32_t lane,
                             struct ps_range scope);
 

@@ -7,7 +7,7 @@
 
 const struct ps_rule_info ps_rules[] = {
     {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true,
-     .drops = PS_USES_MERGE}, /* rounds sum its messages */
+     .drops = PS_USES_MERGE}, /* a round sums its messages */
     {"add", PS_MESSAGE_DELTA, PS_HALF_ADOPT, PS_USES_PERIOD | PS_USES_DYNAMIC | PS_USES_FRAGMENTS,
      .worker_steps = true, .drops = PS_USES_MERGE},
     {"sgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT},
@@ -39,7 +39,7 @@ const struct ps_admission_info ps_admissions[] = {
      .merges = true, .drops_late = true},
     {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true},
     {"sync", PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true, .merges = true,
-     .fragments = true}, /* every gradient is of its round */
+     .fragments = true}, /* all gradients of a round are for the same center */
     {.name = NULL},
 };
 

@@ -16,33 +16,33 @@
 /* What a worker sends. */
 enum ps_message_kind {
     PS_MESSAGE_X,        /* x */
-    PS_MESSAGE_GRADIENT, /* g, of the step just taken */
-    PS_MESSAGE_DELTA,    /* x - start: what the steps since the last answer made of it */
+    PS_MESSAGE_GRADIENT, /* g of the current step */
+    PS_MESSAGE_DELTA,    /* x - start: the sum of the steps since the last answer */
     PS_MESSAGE_ADMM, /* A - (x - lambda), A = (x - eta g + eta rho (lambda - x)) / (1 + eta rho) - lambda + x
                       */
 };
 
-/* What it does with the answer. */
+/* How the client applies the answer. */
 enum ps_half {
     PS_HALF_ELASTIC, /* exchange, then step: x <- x - alpha (x - answer) */
     PS_HALF_ADOPT,   /* step, then exchange: x <- answer */
-    PS_HALF_CLIQUE, /* the members of a clique step by their mean gradient; the center only keeps what x is */
+    PS_HALF_CLIQUE,  /* the members of a clique step by their mean gradient; the center only stores x */
     PS_HALF_ADMM, /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta
                      rho) */
 };
 
-/* Which hyper-parameters a row reads, beyond learning_rate, weight_decay, overlap and schedule. A config that
- * gives one that nothing reads is refused. */
+/* The hyper-parameters that a row reads, beside learning_rate, weight_decay, overlap and schedule. A
+ * configuration that sets one that no row reads is refused. */
 enum ps_uses {
     PS_USES_RATE = 1u << 0,     /* exactly one of alpha, rho, beta */
     PS_USES_RHO = 1u << 1,      /* rho itself */
-    PS_USES_PERIOD = 1u << 2,   /* else every step is exchanged */
+    PS_USES_PERIOD = 1u << 2,   /* otherwise every step is exchanged */
     PS_USES_MOMENTUM = 1u << 3, /* above 0, below 1; a rule allows 0 */
     PS_USES_BETA2 = 1u << 4,
     PS_USES_EPSILON = 1u << 5,
     PS_USES_AVERAGING_RATE = 1u << 6,
     PS_USES_SERIAL = 1u << 7,
-    PS_USES_WORKERS = 1u << 8, /* the number that the job starts with */
+    PS_USES_WORKERS = 1u << 8, /* the number of workers that the job starts with */
     PS_USES_OUTER = 1u << 9,   /* outer_learning_rate and outer_momentum: the center's own */
     PS_USES_DELAY = 1u << 10,
     PS_USES_WEIGHT = 1u << 11, /* weight: eta by the staleness of the gradient */
@@ -50,7 +50,7 @@ enum ps_uses {
     PS_USES_SLACK = 1u << 13,
     PS_USES_BACKUP = 1u << 14,
     PS_USES_QUORUM = 1u << 15,    /* quorum and grace_ms */
-    PS_USES_MERGE = 1u << 16,     /* what a round's messages become */
+    PS_USES_MERGE = 1u << 16,     /* aggregation of a round's messages */
     PS_USES_FRAGMENTS = 1u << 17, /* fragments and mix */
     PS_USES_DYNAMIC = 1u << 18,   /* dynamic_period */
     PS_USES_PIPELINE = 1u << 19,  /* pipeline and pipeline_warmup */
@@ -62,11 +62,11 @@ struct ps_rule_info {
     enum ps_message_kind message;
     enum ps_half half;
     unsigned uses;      /* enum ps_uses */
-    bool fixed_workers; /* p stays what it was at the start: nobody joins later */
+    bool fixed_workers; /* p is fixed at the start: nobody joins later */
     bool worker_steps;  /* the worker's optimizer moves x: any but none */
-    bool keeps_seen;    /* psd keeps what each of `workers` clients last saw of the center */
-    unsigned drops;     /* what the other parts would use and what means nothing here */
-    bool counts_moves;  /* every so many moves of a value are something else: none may be lost to a race */
+    bool keeps_seen;    /* psd stores the center that each of `workers` clients last saw */
+    unsigned drops;     /* parameters of other parts that have no meaning here */
+    bool counts_moves;  /* every n-th move of a value is special: none may be lost to a race */
     bool in_clique;     /* the workers are one clique and move x among themselves: there may be no server */
 };
 
@@ -74,12 +74,13 @@ struct ps_rule_info {
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    unsigned drops;   /* what the other parts would use and what means nothing here */
-    bool members;     /* psd decides who takes part; whole vectors only. alpha = beta / p under sync */
-    bool fragments;   /* takes exchanges of a fragment each */
-    bool whole_lanes; /* each lane serves some of the clients over the whole center */
+    unsigned drops; /* what the other parts would use and what means nothing here */
+    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha = beta / p
+                   */
+    bool fragments;   /* allows fragments */
+    bool whole_lanes; /* each lane serves some of the clients, over the whole center */
     bool merges;      /* a round is one update of the center, and one version */
-    bool drops_late;  /* a round is made without some messages */
+    bool drops_late;  /* a round may close without some messages */
 };
 
 /* What both ends must know of a worker's own optimizer. */
@@ -87,15 +88,15 @@ struct ps_optimizer_info {
     const char *name;
     bool steps; /* moves the worker's x itself */
     unsigned uses;
-    bool callers; /* the program that trains brings it */
+    bool callers; /* the training program makes the step */
 };
 
-/* A vector z that follows the center, or, without a server, the worker's x: z <- z + rate (x - z), x as it
- * was before the update. */
+/* A vector z that averages the center, or, without a server, the worker's x: z <- z + rate (x - z), with x
+ * before the update. */
 struct ps_averaging {
     const char *name;
     unsigned uses;
-    /* t: updates before this one. NULL: there is no z. */
+    /* t: the number of earlier updates. NULL: no averaging. */
     double (*rate)(double averaging_rate, uint64_t t);
 };
 
@@ -110,14 +111,15 @@ struct ps_method {
 
 /* What the members of a clique share. */
 enum ps_clique_mode {
-    PS_CLIQUE_GRADIENTS, /* x: they step by the mean of their gradients, and psd sees one worker */
-    PS_CLIQUE_VECTORS,   /* the center: each moves an x of its own, and psd keeps a copy of the center */
+    PS_CLIQUE_GRADIENTS, /* x: members step by the mean of their gradients, and psd sees one worker */
+    PS_CLIQUE_VECTORS,   /* the center: each member moves an x of its own, and psd stores a copy of the center
+                          */
 };
 
-/* Whether a job of the method is one clique alone. */
+/* Whether all workers of the job form one clique. */
 bool ps_method_is_one_clique(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
-/* NULL when there is no such row. The tables end with a row whose name is NULL. */
+/* NULL: there is no such row. The tables end with a row whose name is NULL. */
 extern const struct ps_rule_info ps_rules[];
 extern const struct ps_admission_info ps_admissions[];
 extern const struct ps_optimizer_info ps_optimizers[];
@@ -136,7 +138,7 @@ enum ps_schedule_kind {
     PS_SCHEDULE_INV_SQRT,
     PS_SCHEDULE_COSINE,
     PS_SCHEDULE_MULTI_STEP,
-    PS_SCHEDULE_PLATEAU, /* the server finds out when */
+    PS_SCHEDULE_PLATEAU, /* the server decides when */
     PS_N_SCHEDULES
 };
 enum { PS_MAX_MILESTONES = 16 };
@@ -144,7 +146,7 @@ enum { PS_MAX_MILESTONES = 16 };
 struct ps_schedule {
     enum ps_schedule_kind kind;
     double gamma; /* step: factor at each step; inv-sqrt: eta / sqrt(1 + gamma t) (Zhang 2015, section 5) */
-    uint64_t step_steps;   /* step: worker steps between two factors */
+    uint64_t step_steps;   /* step: worker steps between two reductions */
     uint64_t warmup_steps; /* eta grows linearly from eta/warmup_steps over these first steps */
     /* cosine: eta (floor + (1 - floor) (1 + cos(pi t / total_steps)) / 2), from total_steps on eta floor
      * (Loshchilov, Hutter 2017, without restarts) */
@@ -166,14 +168,15 @@ void ps_schedule_list(char *text, size_t size);
 const char *ps_schedule_wants(const struct ps_schedule *s);
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
 
-/* What staleness sigma leaves of a gradient's eta: all; 1 / max(sigma, 1) of it; max(sigma, 1)^-power. */
+/* The factor by which staleness sigma reduces a gradient's eta: 1; 1 / max(sigma, 1); max(sigma, 1)^-power.
+ */
 enum ps_weight_kind { PS_WEIGHT_CONST, PS_WEIGHT_INVERSE, PS_WEIGHT_POWER };
 
 double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness);
 
-/* What a round's messages become, where the rule takes one: their mean, weighted by samples; that of messages
- * whose norm is cut down to `clip`; the mean of what is left of each value's without the `trim` highest and
- * the `trim` lowest. */
+/* How a round's messages are aggregated, where the rule takes one: their mean, weighted by samples; the mean
+ * of messages with norms clipped to `clip`; or for each value the mean without the `trim` highest and the
+ * `trim` lowest. */
 enum ps_merge_kind { PS_MERGE_MEAN, PS_MERGE_CLIP_NORM, PS_MERGE_TRIMMED_MEAN };
 
 /* Hyper-parameters as a config gives them. Exactly one of alpha, rho, beta is set (not NaN) for an elastic
@@ -185,26 +188,26 @@ struct ps_hyper {
     double momentum;                            /* delta, mu; beta1 of adam */
     double beta2, epsilon;                      /* adam; epsilon also of adagrad */
     double averaging_rate;                      /* of averaging moving */
-    double outer_learning_rate, outer_momentum; /* the center's own step by what workers' steps came to */
+    double outer_learning_rate, outer_momentum; /* the center's own step with the sum of the workers' steps */
     double compensation;                        /* lambda of dc-asgd, at least 0 */
     uint32_t delay; /* delayed-nesterov: moves of the center between two of its momentum, at least 1 */
     enum ps_weight_kind weight;
     double weight_power; /* of weight power, at least 0 */
-    uint32_t workers;    /* p at the start of a job that needs to know; 0: any */
+    uint32_t workers;    /* p at the start, of a job that needs to know it; 0: any */
     bool serial;         /* round-robin: one worker computes at a time */
     uint32_t slack;      /* ssp: exchanges that a worker may be ahead of the slowest */
-    uint32_t backup;     /* backup: workers whose message a round does not wait for */
+    uint32_t backup;     /* backup: number of workers that a round does not wait for */
     uint32_t quorum;     /* quorum: messages that a round needs */
-    uint32_t grace_ms;   /* and how long it waits for more */
+    uint32_t grace_ms;   /* how long it then waits for more */
     enum ps_merge_kind merge;
-    double clip;         /* of merge clip_norm, above 0 */
-    uint32_t trim;       /* of merge trimmed_mean */
-    uint32_t fragments;  /* parts that an exchange of period steps is cut into, one at a time; at least 1 */
-    double mix;          /* what of its own x a worker keeps when a center's comes; 0: nothing */
-    bool dynamic_period; /* period is the fastest worker's; a slower one's is less by its speed */
-    double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
-    bool overlap;        /* exchange while the worker computes */
-    uint32_t pipeline;   /* K: a step is made with the gradient of K - 1 steps before; 1 or 2 */
+    double clip;        /* of merge clip_norm, above 0 */
+    uint32_t trim;      /* of merge trimmed_mean */
+    uint32_t fragments; /* fragments, exchanged one after the other over a period; at least 1 */
+    double mix;         /* the fraction of its own x that a worker keeps when it applies an answer; 0: none */
+    bool dynamic_period;      /* period is that of the fastest worker; slower workers get shorter ones */
+    double weight_decay;      /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
+    bool overlap;             /* exchange while the worker computes */
+    uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 or 2 */
     uint64_t pipeline_warmup; /* first steps, with K = 1 */
     struct ps_schedule schedule;
 };

@@ -14,7 +14,7 @@
 #define PS_MIN_CHUNK   1024
 #define PS_MAX_CHUNK   1048576
 #define PS_MAX_PARTS   32
-#define PS_SHARD_LEAST 4 /* of chunk_floats, a slice has this part at least */
+#define PS_SHARD_LEAST 4 /* a slice has at least this fraction of chunk_floats */
 
 struct ps_shard {
     uint64_t n_floats;
@@ -38,19 +38,19 @@ uint32_t ps_shard_n_chunks(const struct ps_shard *s, uint32_t lane);
 /* k < ps_shard_n_chunks */
 struct ps_range ps_shard_chunk(const struct ps_shard *s, uint32_t lane, uint32_t k);
 
-/* A transfer covers a scope, the whole vector or one tensor of it. What of a chunk lies in the scope is a
- * piece: the unit that travels. */
+/* A transfer covers a scope: the whole vector, or one tensor. A piece is the part of a chunk that lies in the
+ * scope: the unit of messages. */
 struct ps_range ps_shard_whole(const struct ps_shard *s);
-/* Chunks of the lane that the scope meets, which follow each other from *first. */
+/* The number of chunks of the lane that the scope intersects; they are contiguous from *first. */
 uint32_t ps_shard_pieces(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t *first);
-/* The piece of chunk k, which the scope meets. */
+/* The piece of chunk k, which the scope intersects. */
 struct ps_range ps_shard_piece(const struct ps_shard *s, uint32_t lane, struct ps_range scope, uint32_t k);
-/* The k whose piece is exactly r, or -1. */
+/* The chunk whose piece is exactly r, or -1. */
 int64_t ps_shard_find(const struct ps_shard *s, uint32_t lane, struct ps_range scope, struct ps_range r);
-/* Lanes that the scope meets. */
+/* The number of lanes that the scope intersects. */
 uint32_t ps_shard_lanes_met(const struct ps_shard *s, struct ps_range scope);
 
-/* What both ranges hold; count 0 when nothing. */
+/* The intersection; count 0 when it is empty. */
 struct ps_range ps_range_intersect(struct ps_range a, struct ps_range b);
 
 #endif

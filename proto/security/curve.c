@@ -55,7 +55,7 @@ static const struct row {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-/* Cuts blanks off both ends, in place. */
+/* Removes blanks at both ends, in place. */
 static char *trim(char *text)
 {
     text += strspn(text, " \t\r");
@@ -142,7 +142,7 @@ int ps_curve_parse(const char *place, const char *text, size_t len, struct ps_cu
     return rc;
 }
 
-/* By the descriptor: nothing can be swapped in between. */
+/* Checked by the descriptor, so that the file cannot be replaced in between. */
 static int check_private(const char *path, int fd, struct ps_error *err)
 {
     struct stat st;

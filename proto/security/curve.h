@@ -37,25 +37,24 @@ bool ps_curve_is_key(const char *text);
 /* Whether it can name an identity: 1 to 63 of letters, digits and ._@:- */
 bool ps_curve_is_name(const char *text);
 
-/* A fresh pair. -ENOTSUP: this libzmq has no CURVE; -EINVAL: the name. */
+/* Generates a pair. -ENOTSUP: this libzmq has no CURVE; -EINVAL: the name. */
 int ps_curve_generate(const char *name, struct ps_curve_pair *out, struct ps_error *err);
 
 /* Reads a key file. -EACCES when it belongs to another user or others may read or write it; -EINVAL names
  * file, line, what was found and what is allowed; other -errno. A secret that is not the public key's is an
  * error too. */
 int ps_curve_read(const char *path, struct ps_curve_pair *out, struct ps_error *err);
-/* The same of a text in memory, named `place`. */
+/* The same for a text in memory; errors call it `place`. */
 int ps_curve_parse(const char *place, const char *text, size_t len, struct ps_curve_pair *out,
                    struct ps_error *err);
-/* Writes a new key file of mode 0600, whole or not at all. -EEXIST: there is such a file, which stays. */
+/* Writes a new key file of mode 0600, atomically. -EEXIST: the file exists and is left as it is. */
 int ps_curve_write(const char *path, const struct ps_curve_pair *pair, struct ps_error *err);
 
-/* Before zmq_bind: only peers that know this pair's public key, and that ZAP lets in, get through. Where no
- * ZAP handler answers, libzmq lets in everybody: their messages then lack PS_CURVE_ID_PROPERTY. 0 or -1 with
- * errno. */
+/* Before zmq_bind: admits only peers that know this pair's public key and that ZAP accepts. Without a ZAP
+ * handler libzmq admits everybody: their messages then lack PS_CURVE_ID_PROPERTY. 0 or -1 with errno. */
 int ps_curve_serve(void *zmq_socket, const struct ps_curve_pair *pair);
-/* Before zmq_connect: proves to have `pair`, and that the server has server_key's secret. 0 or -1 with errno.
- */
+/* Before zmq_connect: authenticates with `pair`, and requires that the server has the secret of server_key. 0
+ * or -1 with errno. */
 int ps_curve_connect(void *zmq_socket, const struct ps_curve_pair *pair, const char *server_key);
 
 #endif

@@ -30,7 +30,7 @@ int ps_watch_open(void *context, void *socket, void **watch)
     for (int i = 0; i < N_ROWS; i++)
         events |= rows[i].event;
     snprintf(place, sizeof place, "inproc://watch-%p", socket);
-    /* libzmq's I/O thread would wait for room: no limit. Who is watched opens a connection for each event. */
+    /* No limit, because libzmq's I/O thread would block. A peer has to open a connection for each event. */
     if (zmq_setsockopt(pair, ZMQ_RCVHWM, &zero, sizeof zero) != 0 ||
         zmq_setsockopt(pair, ZMQ_LINGER, &zero, sizeof zero) != 0 ||
         zmq_socket_monitor(socket, place, events) != 0) {
@@ -97,6 +97,6 @@ void ps_watch_close(void *socket, void *watch)
 {
     if (watch == NULL)
         return;
-    zmq_socket_monitor(socket, NULL, 0); /* first: nobody may wait for room in what is closed */
+    zmq_socket_monitor(socket, NULL, 0); /* first: nothing may block on a closed socket */
     zmq_close(watch);
 }

@@ -1,5 +1,4 @@
-/* socket_monitor.h: what becomes of a ZeroMQ socket's connections: libzmq itself tells neither end that a
- * handshake has failed. */
+/* socket_monitor.h: reports handshakes of a ZeroMQ socket: libzmq tells neither end when one fails. */
 #ifndef PS_SECURITY_SOCKET_MONITOR_H
 #define PS_SECURITY_SOCKET_MONITOR_H
 
@@ -9,9 +8,10 @@
 enum ps_watch_kind {
     PS_WATCH_OPEN,     /* value: the descriptor */
     PS_WATCH_SHAKEN,   /* the handshake succeeded */
-    PS_WATCH_REFUSED,  /* ZAP did not let the key in; value: its status, such as 400 */
-    PS_WATCH_MISMATCH, /* one end wants CURVE and the other does not */
-    PS_WATCH_BROKEN,   /* the handshake failed otherwise: the other end hung up or speaks something else */
+    PS_WATCH_REFUSED,  /* ZAP refused the key; value: its status, such as 400 */
+    PS_WATCH_MISMATCH, /* only one end uses CURVE */
+    PS_WATCH_BROKEN,   /* the handshake failed otherwise: the peer closed the connection or speaks another
+                          protocol */
     PS_WATCH_CLOSED,   /* value: the descriptor */
 };
 
@@ -20,12 +20,12 @@ struct ps_watch_event {
     uint32_t value;
 };
 
-/* Watches the socket, before it connects or binds. *watch is a ZeroMQ socket, readable when there are events;
- * it belongs to the caller's thread. -errno. */
+/* Monitors the socket; call it before it connects or binds. *watch is a ZeroMQ socket that is readable when
+ * there are events; it belongs to the caller's thread. -errno. */
 int ps_watch_open(void *context, void *zmq_socket, void **watch);
-/* The next event. 0, or -EAGAIN: there is none. */
+/* Reads the next event: 0, or -EAGAIN: there is none. */
 int ps_watch_take(void *watch, struct ps_watch_event *event);
-/* Before the socket is closed, by the socket's thread. watch may be NULL. */
+/* Ends monitoring; call it before the socket is closed, in the socket's thread. watch may be NULL. */
 void ps_watch_close(void *zmq_socket, void *watch);
 
 #endif

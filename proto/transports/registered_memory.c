@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The descriptor of a sealed file of whole pages; -1: there is none to be had. */
+/* A sealed file of whole pages; -1: the system does not allow it. */
 static int sealed_file(size_t mapped)
 {
     int fd = memfd_create("psd-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -53,7 +53,7 @@ int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err)
     }
     madvise(copy, mapped, MADV_DONTFORK);
     memcpy(copy, b->base, b->bytes);
-    /* One step: the old mapping goes as the new one comes. */
+    /* Atomic: the new mapping replaces the old one. */
     if (mremap(copy, mapped, mapped, MREMAP_MAYMOVE | MREMAP_FIXED, b->base) == MAP_FAILED) {
         munmap(copy, mapped);
         close(fd);

@@ -192,4 +192,7 @@ static inline uint32_t ps_transport_window(const struct ps_transport *t, uint32_
 const struct ps_transport *ps_transport_find(const char *name);
 const struct ps_transport *ps_transport_of_url(const char *url);
 
+/* The rows. */
+extern const struct ps_transport ps_transport_ipc, ps_transport_rdma, ps_transport_shm, ps_transport_tcp;
+
 #endif

@@ -1,4 +1,4 @@
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 #include <string.h>
 

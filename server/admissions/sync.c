@@ -1,5 +1,5 @@
 /* Sync: a round has one message of every member, and is one update. */
-#include "server/lane/aggregate.h"
+#include "server/lane/rounds.h"
 
 /* Whether all have come; then they are in rounds->party. */
 static bool gather(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)

@@ -1,4 +1,4 @@
-#include "server/psd.h"
+#include "server/auth/auth.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -16,32 +16,32 @@ static bool is_given(const char *path)
     return strcmp(path, "none") != 0;
 }
 
-static void refusef(struct psd *d, const struct psd_peer *peer, const char *fmt, ...)
+static void refusef(struct psd_auth *a, const struct psd_peer *peer, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void refusef(struct psd *d, const struct psd_peer *peer, const char *fmt, ...)
+static void refusef(struct psd_auth *a, const struct psd_peer *peer, const char *fmt, ...)
 {
     char sentence[320];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    psd_control_refuse(d, peer, PS__CODE__AUTH, sentence);
+    psd_send_refusal(a->sender, peer, PS__CODE__AUTH, sentence);
 }
 
-int psd_auth_set_up(struct psd *d, struct ps_error *err)
+int psd_auth_set_up(struct psd_auth *a, struct ps_error *err)
 {
-    struct psd_auth *a = &d->auth;
     struct ps_error why;
     int rc;
-    if ((rc = psd_munge_set_up(d, err)) < 0 || !is_given(d->cfg.auth.key))
+    a->rejected.counter = &a->sender->rejected[PS__CODE__AUTH];
+    if ((rc = psd_munge_set_up(a, err)) < 0 || !is_given(a->cfg->auth.key))
         return rc;
-    if ((rc = ps_curve_read(d->cfg.auth.key, &a->pair, &why)) < 0)
+    if ((rc = ps_curve_read(a->cfg->auth.key, &a->pair, &why)) < 0)
         return ps_fail(err, rc, "auth.key: %s", why.text);
     a->own = (struct psd_grant){.name = "psd", .role = PSD_ROLE_SERVER, .id = OWN_ID};
     zmq_z85_decode(a->own.key, a->pair.public_key);
     a->last_id = OWN_ID;
-    if ((rc = psd_allow_read(d->cfg.auth.allow, &a->pair, &a->list, &why)) < 0)
+    if ((rc = psd_allow_read(a->cfg->auth.allow, &a->pair, &a->list, &why)) < 0)
         return ps_fail(err, rc, "auth.allow: %s", why.text);
     psd_allow_number(&a->list, NULL, &a->last_id);
     a->curve = true;
@@ -61,9 +61,9 @@ static const struct psd_grant *grant_of_id(const struct psd_auth *a, uint64_t id
 /* libzmq asks, of both connections. */
 static bool decide(void *arg, const char *address, const unsigned char *key, const char **name, uint64_t *id)
 {
-    struct psd *d = arg;
+    struct psd_auth *a = arg;
     char text[PS_CURVE_KEY_CHARS + 1] = "", why[300];
-    const struct psd_grant *g = key != NULL ? grant_of_key(&d->auth, key) : NULL;
+    const struct psd_grant *g = key != NULL ? grant_of_key(a, key) : NULL;
     if (g != NULL) {
         *name = g->name;
         *id = g->id;
@@ -72,87 +72,87 @@ static bool decide(void *arg, const char *address, const unsigned char *key, con
     if (key != NULL)
         zmq_z85_encode(text, key, PS_CURVE_KEY_BYTES);
     snprintf(why, sizeof why, "key %s is not in the allow-list %.200s", key != NULL ? text : "(none)",
-             d->cfg.auth.allow);
-    psd_rejected_peers_turned_away(d, address, why);
+             a->cfg->auth.allow);
+    psd_rejected_peers_turned_away(&a->rejected, address, why);
     return false;
 }
 
-int psd_auth_guard_control(struct psd *d, struct ps_error *err)
+int psd_auth_guard_control(struct psd_auth *a, void *context, void *socket, void **watch,
+                           struct ps_error *err)
 {
-    struct psd_auth *a = &d->auth;
     if (!a->curve)
         return 0;
-    int rc = psd_zap_open(&a->control, &d->loop, d->control.context, decide, d, err);
+    int rc = psd_zap_open(&a->control, a->loop, context, decide, a, err);
     if (rc < 0)
         return rc;
-    if ((rc = ps_watch_open(d->control.context, d->control.socket, &d->control.watch)) < 0)
+    if ((rc = ps_watch_open(context, socket, watch)) < 0)
         return ps_fail(err, rc, "cannot watch the control socket: %s", zmq_strerror(-rc));
-    return ps_curve_serve(d->control.socket, &a->pair) == 0
+    return ps_curve_serve(socket, &a->pair) == 0
                ? 0
                : ps_fail(err, -zmq_errno(), "cannot encrypt the control socket: %s",
                          zmq_strerror(zmq_errno()));
 }
 
-int psd_auth_guard_data(struct psd *d, struct ps_error *err)
+int psd_auth_guard_data(struct psd_auth *a, const struct psd_transports *transports, struct ps_error *err)
 {
-    if (!d->auth.curve)
+    if (!a->curve)
         return 0;
-    const struct ps_transport *t = d->transports.row[0].transport;
-    struct ps_hub *hub = d->transports.row[0].hub;
-    t->hub_secure(hub, &d->auth.pair, NULL);
-    return psd_zap_open(&d->auth.data, &d->loop, t->hub_context(hub), decide, d, err);
+    const struct ps_transport *t = transports->row[0].transport;
+    struct ps_hub *hub = transports->row[0].hub;
+    t->hub_secure(hub, &a->pair, NULL);
+    return psd_zap_open(&a->data, a->loop, t->hub_context(hub), decide, a, err);
 }
 
-int psd_auth_watch(struct psd *d, struct ps_error *err)
+int psd_auth_watch(struct psd_auth *a, void *control, const struct psd_lanes *lanes, struct ps_error *err)
 {
     void *watches[1 + PSD_MAX_LANES];
-    if (!d->auth.curve)
+    if (!a->curve)
         return 0;
-    watches[0] = d->control.watch;
-    for (uint32_t i = 0; i < d->n_own; i++)
-        watches[1 + i] = d->transports.row[0].transport->port_watch(d->lanes[i]->ports[0].port);
-    return psd_rejected_peers_open(d, watches, 1 + d->n_own) == 0
+    watches[0] = control;
+    for (uint32_t i = 0; i < lanes->n_own; i++)
+        watches[1 + i] = lanes->transports.row[0].transport->port_watch(lanes->list[i]->ports[0].port);
+    return psd_rejected_peers_open(&a->rejected, a->loop, watches, 1 + lanes->n_own) == 0
                ? 0
                : ps_fail(err, -ENOMEM, "no memory to watch sockets");
 }
 
-void psd_auth_finish(struct psd *d)
+void psd_auth_finish(struct psd_auth *a)
 {
-    psd_munge_finish(d);
-    psd_allow_finish(&d->auth.list);
-    free(d->auth.barred);
-    explicit_bzero(&d->auth.pair, sizeof d->auth.pair);
+    psd_munge_finish(a);
+    psd_allow_finish(&a->list);
+    free(a->barred);
+    explicit_bzero(&a->pair, sizeof a->pair);
 }
 
-const char *psd_auth_name(const struct psd *d)
+const char *psd_auth_name(const struct psd_auth *a)
 {
     static const char *const names[2][2] = {{"none", "munge"}, {"curve", "curve+munge"}};
-    return names[d->auth.curve][d->munge.on];
+    return names[a->curve][a->munge.on];
 }
 
-const char *psd_auth_public_key(const struct psd *d)
+const char *psd_auth_public_key(const struct psd_auth *a)
 {
-    return d->auth.pair.public_key;
+    return a->pair.public_key;
 }
 
-const struct psd_grant *psd_auth_grant(const struct psd *d, uint64_t id)
+const struct psd_grant *psd_auth_grant(const struct psd_auth *a, uint64_t id)
 {
-    return d->auth.curve ? grant_of_id(&d->auth, id) : NULL;
+    return a->curve ? grant_of_id(a, id) : NULL;
 }
 
-bool psd_auth_peer(struct psd *d, zmq_msg_t *message, struct psd_peer *peer)
+bool psd_auth_peer(struct psd_auth *a, zmq_msg_t *message, struct psd_peer *peer)
 {
     /* Without CURVE the properties of a message are what the peer says they are. */
-    if (!d->auth.curve)
+    if (!a->curve)
         return true;
     const char *number = zmq_msg_gets(message, PS_CURVE_ID_PROPERTY);
     const char *name = zmq_msg_gets(message, "User-Id");
-    peer->grant = grant_of_id(&d->auth, number != NULL ? strtoull(number, NULL, 10) : 0);
+    peer->grant = grant_of_id(a, number != NULL ? strtoull(number, NULL, 10) : 0);
     if (peer->grant != NULL) {
         peer->identity = peer->grant->name;
         return true;
     }
-    refusef(d, peer, "%s is not allowed any more: its key is not in the allow-list of psd (auth.allow)",
+    refusef(a, peer, "%s is not allowed any more: its key is not in the allow-list of psd (auth.allow)",
             name != NULL ? name : "nobody");
     return false;
 }
@@ -182,7 +182,7 @@ static bool is_barred(const struct psd_auth *a, const char *name, size_t *at)
 }
 
 /* What the allow-list says of the role and the rank. */
-static bool list_allows(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m)
 {
     const struct psd_grant *g = peer->grant;
     char ranks[120];
@@ -191,64 +191,63 @@ static bool list_allows(struct psd *d, const struct psd_peer *peer, const Ps__He
     if (g == NULL)
         return true;
     if (g->role == PSD_ROLE_SERVER)
-        refusef(d, peer, "this is psd's own key: workers and observers need one of their own (psctl keygen)");
+        refusef(a, peer, "this is psd's own key: workers and observers need one of their own (psctl keygen)");
     else if (!psd_role_may_say(PSD_SAY_HELLO, g->role, m->observer))
-        refusef(d, peer, "%s may not be %s: the allow-list has role=%s", g->name,
+        refusef(a, peer, "%s may not be %s: the allow-list has role=%s", g->name,
                 m->observer ? "an observer" : "a worker", m->observer ? "worker" : "observer");
     else if (!m->observer && named && !psd_grant_has_rank(g, rank)) {
         psd_grant_ranks(g, ranks, sizeof ranks);
-        refusef(d, peer, "%s may not have rank %u: the allow-list has ranks=%s", g->name, rank, ranks);
+        refusef(a, peer, "%s may not have rank %u: the allow-list has ranks=%s", g->name, rank, ranks);
     } else {
         return true;
     }
     return false;
 }
 
-bool psd_auth_may_say(struct psd *d, const struct psd_peer *peer, enum psd_message m)
+bool psd_auth_may_say(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m)
 {
     bool of_server = psd_rights[m].proof == PSD_PROOF_SERVER;
-    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_SAY_HELLO || !d->auth.curve ||
+    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_SAY_HELLO || !a->curve ||
         (peer->grant != NULL && psd_role_may_say(m, peer->grant->role, false)))
         return true;
     if (of_server)
-        refusef(d, peer, "%s is no server: those have psd's own key pair (auth.key)", peer->identity);
+        refusef(a, peer, "%s is no server: those have psd's own key pair (auth.key)", peer->identity);
     else
-        refusef(d, peer, "%s is not allowed to meet others here: the allow-list has it as no worker",
+        refusef(a, peer, "%s is not allowed to meet others here: the allow-list has it as no worker",
                 peer->identity);
     return false;
 }
 
-bool psd_auth_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+bool psd_auth_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m)
 {
     size_t at;
     const struct psd_session *s = m->incarnation != 0
-                                      ? psd_sessions_find(&d->sessions, m->client, m->incarnation)
-                                      : psd_sessions_find_token(&d->sessions, m->token);
-    if (!list_allows(d, peer, m))
+                                      ? psd_sessions_find(a->sessions, m->client, m->incarnation)
+                                      : psd_sessions_find_token(a->sessions, m->token);
+    if (!list_allows(a, peer, m))
         return false;
     bool same_name = s != NULL && strcmp(s->identity, peer->identity != NULL ? peer->identity : "") == 0;
     if (s != NULL && (!psd_auth_owns(peer, s) || !same_name)) {
-        refusef(d, peer, "the session of %s %u is another identity's, not of %s",
+        refusef(a, peer, "the session of %s %u is another identity's, not of %s",
                 s->observer ? "observer" : "rank", s->client, peer->identity);
         return false;
     }
-    if (s == NULL && peer->identity != NULL && is_barred(&d->auth, peer->identity, &at)) {
-        refusef(d, peer, "%s was evicted by an operator, and is barred until psctl allow %s", peer->identity,
+    if (s == NULL && peer->identity != NULL && is_barred(a, peer->identity, &at)) {
+        refusef(a, peer, "%s was evicted by an operator, and is barred until psctl allow %s", peer->identity,
                 peer->identity);
         return false;
     }
     return true;
 }
 
-uint64_t psd_auth_id_of(const struct psd *d, const char *name)
+uint64_t psd_auth_id_of(const struct psd_auth *a, const char *name)
 {
-    const struct psd_grant *g = d->auth.curve ? psd_allow_find_name(&d->auth.list, name) : NULL;
-    return !d->auth.curve ? 0 : g != NULL ? g->id : UINT64_MAX;
+    const struct psd_grant *g = a->curve ? psd_allow_find_name(&a->list, name) : NULL;
+    return !a->curve ? 0 : g != NULL ? g->id : UINT64_MAX;
 }
 
-void psd_auth_bar(struct psd *d, const struct psd_session *s)
+void psd_auth_bar(struct psd_auth *a, const struct psd_session *s)
 {
-    struct psd_auth *a = &d->auth;
     size_t at;
     if (s->identity[0] == 0 || is_barred(a, s->identity, &at))
         return;
@@ -262,9 +261,8 @@ void psd_auth_bar(struct psd *d, const struct psd_session *s)
     ps_log(PS_LOG_WARN, "auth.barred", "%s is barred until psctl allow %s", s->identity, s->identity);
 }
 
-bool psd_auth_allow(struct psd *d, const char *name)
+bool psd_auth_allow(struct psd_auth *a, const char *name)
 {
-    struct psd_auth *a = &d->auth;
     size_t at;
     if (!is_barred(a, name, &at))
         return false;
@@ -273,19 +271,18 @@ bool psd_auth_allow(struct psd *d, const char *name)
     return true;
 }
 
-int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error *err)
+int psd_auth_reread(const struct psd_auth *a, struct psd_allow *list, struct ps_error *err)
 {
     struct ps_error why;
     *list = (struct psd_allow){.n = 0};
-    if (!d->auth.curve)
+    if (!a->curve)
         return 0;
-    int rc = psd_allow_read(d->cfg.auth.allow, &d->auth.pair, list, &why);
+    int rc = psd_allow_read(a->cfg->auth.allow, &a->pair, list, &why);
     return rc < 0 ? ps_fail(err, rc, "auth.allow: %s", why.text) : 0;
 }
 
-bool psd_auth_may_stay(const struct psd *d, const struct psd_session *s)
+bool psd_auth_may_stay(const struct psd_auth *a, const struct psd_session *s)
 {
-    const struct psd_auth *a = &d->auth;
     const struct psd_grant *g = grant_of_id(a, s->identity_id);
     if (s->identity_id == 0)
         return true;
@@ -304,9 +301,8 @@ static bool is_same(const struct psd_allow *a, const struct psd_allow *b)
     return same;
 }
 
-bool psd_auth_take(struct psd *d, struct psd_allow *list)
+bool psd_auth_take(struct psd_auth *a, struct psd_allow *list)
 {
-    struct psd_auth *a = &d->auth;
     if (!a->curve)
         return false;
     psd_allow_number(list, &a->list, &a->last_id);
@@ -315,6 +311,7 @@ bool psd_auth_take(struct psd *d, struct psd_allow *list)
     a->list = *list;
     if (same)
         return false;
-    ps_log(PS_LOG_INFO, "auth.list", "the allow-list %s has changed: %zu keys", d->cfg.auth.allow, a->list.n);
+    ps_log(PS_LOG_INFO, "auth.list", "the allow-list %s has changed: %zu keys", a->cfg->auth.allow,
+           a->list.n);
     return true;
 }

@@ -12,14 +12,32 @@
 
 #include "ps.pb-c.h"
 #include "server/auth/allow_list.h"
+#include "server/auth/munge.h"
+#include "server/auth/rejected_peers.h"
 #include "server/auth/zap.h"
 #include "server/config/config.h"
+#include "server/lane/lanes.h"
+#include "server/rights/rights.h"
+#include "server/session/send.h"
+#include "server/session/session.h"
 
 struct psd;
-struct psd_peer;
-struct psd_session;
+
+/* Who goes on with a peer that has proved who it is. */
+struct psd_auth_hooks {
+    void (*proved)(struct psd *psd, const struct psd_peer *peer, const Ps__Hello *m);
+    void (*proved_server)(struct psd *psd, const struct psd_peer *peer, const Ps__Enlist *m);
+};
 
 struct psd_auth {
+    /* What it works with. */
+    const struct psd_config *cfg;
+    uv_loop_t *loop;
+    struct psd_sessions *sessions;
+    struct psd_sender *sender;
+    struct psd_auth_hooks hooks;
+    struct psd *psd; /* for the hooks */
+
     bool curve;
     struct ps_curve_pair pair; /* psd's own */
     struct psd_grant own;      /* role server: psd's that follow another have the same pair */
@@ -28,31 +46,34 @@ struct psd_auth {
     struct psd_zap control, data;
     char (*barred)[PS_CURVE_NAME_MAX + 1]; /* [n_barred]: whose sessions an operator has ended */
     size_t n_barred;
+    struct psd_munge munge;
+    struct psd_rejected_peers rejected;
 };
 
 /* Reads key and allow-list, before anything listens. A configuration error: -errno with a sentence. */
-int psd_auth_set_up(struct psd *d, struct ps_error *err);
-/* Before the control socket, and the lanes', listen. */
-int psd_auth_guard_control(struct psd *d, struct ps_error *err);
-int psd_auth_guard_data(struct psd *d, struct ps_error *err);
-/* When they do. */
-int psd_auth_watch(struct psd *d, struct ps_error *err);
-void psd_auth_finish(struct psd *d);
+int psd_auth_set_up(struct psd_auth *a, struct ps_error *err);
+/* Before the control socket, and the lanes', listen. *watch: of the control socket (its ps_watch). */
+int psd_auth_guard_control(struct psd_auth *a, void *context, void *socket, void **watch,
+                           struct ps_error *err);
+int psd_auth_guard_data(struct psd_auth *a, const struct psd_transports *transports, struct ps_error *err);
+/* When they do. control: the watch of the control socket. */
+int psd_auth_watch(struct psd_auth *a, void *control, const struct psd_lanes *lanes, struct ps_error *err);
+void psd_auth_finish(struct psd_auth *a);
 
 /* "curve", "munge", "curve+munge" or "none". */
-const char *psd_auth_name(const struct psd *d);
+const char *psd_auth_name(const struct psd_auth *a);
 /* psd's public key, or "". */
-const char *psd_auth_public_key(const struct psd *d);
+const char *psd_auth_public_key(const struct psd_auth *a);
 
 /* What the allow-list says of this number; NULL: it is not in it. */
-const struct psd_grant *psd_auth_grant(const struct psd *d, uint64_t id);
+const struct psd_grant *psd_auth_grant(const struct psd_auth *a, uint64_t id);
 /* Fills in who sent the control message. False: it has been refused. */
-bool psd_auth_peer(struct psd *d, zmq_msg_t *message, struct psd_peer *peer);
+bool psd_auth_peer(struct psd_auth *a, zmq_msg_t *message, struct psd_peer *peer);
 /* Whether the peer may say it, as far as its key goes; a Hello says more, for the next. False: it has been
  * refused. */
-bool psd_auth_may_say(struct psd *d, const struct psd_peer *peer, enum psd_message m);
+bool psd_auth_may_say(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m);
 /* Whether this peer, whose identity is known, may say this Hello. False: it has been refused. */
-bool psd_auth_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+bool psd_auth_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m);
 /* Whether the session is the peer's. */
 bool psd_auth_owns(const struct psd_peer *peer, const struct psd_session *s);
 /* The session becomes the peer's. */
@@ -62,17 +83,17 @@ const uint64_t *psd_auth_ranks(const struct psd_peer *peer);
 
 /* The number of an identity that another server names; UINT64_MAX: nobody here has that name. 0 without
  * CURVE. */
-uint64_t psd_auth_id_of(const struct psd *d, const char *name);
+uint64_t psd_auth_id_of(const struct psd_auth *a, const char *name);
 /* An operator has ended a session: its identity begins no other until psd_auth_allow. */
-void psd_auth_bar(struct psd *d, const struct psd_session *s);
+void psd_auth_bar(struct psd_auth *a, const struct psd_session *s);
 /* False: it was not barred. */
-bool psd_auth_allow(struct psd *d, const char *name);
+bool psd_auth_allow(struct psd_auth *a, const char *name);
 
 /* A reload: reads the list again, and then puts it in force. Returns whether it differs from the one before.
  */
-int psd_auth_reread(const struct psd *d, struct psd_allow *list, struct ps_error *err);
-bool psd_auth_take(struct psd *d, struct psd_allow *list);
+int psd_auth_reread(const struct psd_auth *a, struct psd_allow *list, struct ps_error *err);
+bool psd_auth_take(struct psd_auth *a, struct psd_allow *list);
 /* Whether the list in force lets the session go on. */
-bool psd_auth_may_stay(const struct psd *d, const struct psd_session *s);
+bool psd_auth_may_stay(const struct psd_auth *a, const struct psd_session *s);
 
 #endif

@@ -1,5 +1,3 @@
-#include "server/psd.h"
-
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -8,14 +6,15 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "server/auth/munge.h"
+#include "server/auth/auth.h"
+#include "server/loop/timer.h"
 
 enum { NONCE_MS = 30000, LINES_A_CLIENT = 4, FEWEST_CLIENTS = 64 };
 
 /* A credential that is looked at. The pool's thread reads what is above `rc` and writes the rest. */
 struct job {
     uv_work_t work;
-    struct psd *d;
+    struct psd_auth *auth;
     unsigned char peer[256];
     size_t peer_bytes;
     char address[64];
@@ -48,19 +47,19 @@ static int add_user(struct psd_munge *g, const char *word, struct ps_error *err)
     return 0;
 }
 
-int psd_munge_set_up(struct psd *d, struct ps_error *err)
+int psd_munge_set_up(struct psd_auth *a, struct ps_error *err)
 {
-    struct psd_munge *g = &d->munge;
-    char list[sizeof d->cfg.auth.munge_users], *rest, *word;
+    struct psd_munge *g = &a->munge;
+    char list[sizeof a->cfg->auth.munge_users], *rest, *word;
     int rc = 0;
-    if (!d->cfg.auth.munge)
+    if (!a->cfg->auth.munge)
         return 0;
     g->users[g->n_users++] = geteuid();
-    snprintf(list, sizeof list, "%s", d->cfg.auth.munge_users);
+    snprintf(list, sizeof list, "%s", a->cfg->auth.munge_users);
     if (strcmp(list, "none") != 0)
         for (word = strtok_r(list, ", ", &rest); word != NULL && rc == 0; word = strtok_r(NULL, ", ", &rest))
             rc = add_user(g, word, err);
-    g->most_at_work = d->cfg.limits.clients > FEWEST_CLIENTS ? d->cfg.limits.clients : FEWEST_CLIENTS;
+    g->most_at_work = a->cfg->limits.clients > FEWEST_CLIENTS ? a->cfg->limits.clients : FEWEST_CLIENTS;
     g->n_pending = LINES_A_CLIENT * g->most_at_work;
     if (rc == 0 && (g->pending = calloc(g->n_pending, sizeof *g->pending)) == NULL)
         rc = ps_fail(err, -ENOMEM, "no memory for auth.munge");
@@ -68,9 +67,9 @@ int psd_munge_set_up(struct psd *d, struct ps_error *err)
     return rc;
 }
 
-void psd_munge_finish(struct psd *d)
+void psd_munge_finish(struct psd_auth *a)
 {
-    free(d->munge.pending);
+    free(a->munge.pending);
 }
 
 static struct psd_munge_nonce *find_nonce(struct psd_munge *g, const struct psd_peer *peer)
@@ -93,43 +92,43 @@ static struct psd_munge_nonce *oldest_nonce(struct psd_munge *g)
     return oldest;
 }
 
-static struct psd_munge_nonce *make_nonce(struct psd *d, const struct psd_peer *peer)
+static struct psd_munge_nonce *make_nonce(struct psd_auth *a, const struct psd_peer *peer)
 {
-    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
+    struct psd_munge_nonce *n = find_nonce(&a->munge, peer);
     if (n == NULL)
-        n = oldest_nonce(&d->munge);
+        n = oldest_nonce(&a->munge);
     if (peer->id_bytes > sizeof n->peer ||
         getrandom(n->nonce, sizeof n->nonce, 0) != (ssize_t)sizeof n->nonce)
         return NULL;
     memcpy(n->peer, peer->id, peer->id_bytes);
     n->peer_bytes = peer->id_bytes;
-    n->given_ms = psd_loop_now_ms(&d->loop);
+    n->given_ms = psd_loop_now_ms(a->loop);
     return n;
 }
 
-static bool is_fresh(const struct psd *d, const struct psd_munge_nonce *n)
+static bool is_fresh(const struct psd_auth *a, const struct psd_munge_nonce *n)
 {
-    return n != NULL && psd_loop_now_ms(&d->loop) < n->given_ms + NONCE_MS;
+    return n != NULL && psd_loop_now_ms(a->loop) < n->given_ms + NONCE_MS;
 }
 
 /* Who says it again before the answer has come hears of the same nonce: a credential over it may be on its
  * way.
  */
-static void challenge(struct psd *d, const struct psd_peer *peer)
+static void challenge(struct psd_auth *a, const struct psd_peer *peer)
 {
     Ps__Challenge ask = PS__CHALLENGE__INIT;
-    ask.job = d->job;
+    ask.job = a->sessions->job;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
-    if (!is_fresh(d, n))
-        n = make_nonce(d, peer);
+    struct psd_munge_nonce *n = find_nonce(&a->munge, peer);
+    if (!is_fresh(a, n))
+        n = make_nonce(a, peer);
     if (n == NULL)
         return; /* the Hello is said again */
     ask.nonce.data = n->nonce;
     ask.nonce.len = sizeof n->nonce;
     m.what_case = PS__TO_CLIENT__WHAT_CHALLENGE;
     m.challenge = &ask;
-    psd_control_send_to(d, peer->id, peer->id_bytes, &m);
+    psd_send_to(a->sender, peer->id, peer->id_bytes, &m);
 }
 
 static void name_user(struct job *j)
@@ -166,50 +165,50 @@ static bool is_user(const struct psd_munge *g, uid_t uid)
     return false;
 }
 
-static void let_in(struct psd *d, const struct job *j, const struct psd_peer *peer)
+static void let_in(struct psd_auth *a, const struct job *j, const struct psd_peer *peer)
 {
     const unsigned char *message = j->expected + PS_MUNGE_NONCE_BYTES;
     Ps__Hello *hello = j->of_server ? NULL : ps__hello__unpack(NULL, j->message_bytes, message);
     Ps__Enlist *enlist = j->of_server ? ps__enlist__unpack(NULL, j->message_bytes, message) : NULL;
     if (hello != NULL)
-        d->hooks.proved(d, peer, hello);
+        a->hooks.proved(a->psd, peer, hello);
     if (enlist != NULL)
-        d->hooks.proved_server(d, peer, enlist);
+        a->hooks.proved_server(a->psd, peer, enlist);
     ps__hello__free_unpacked(hello, NULL);
     ps__enlist__free_unpacked(enlist, NULL);
 }
 
-static void answer_peer(struct psd *d, const struct job *j)
+static void answer_peer(struct psd_auth *a, const struct job *j)
 {
     char sentence[200];
     struct psd_peer peer = {.id = j->peer, .id_bytes = j->peer_bytes, .address = j->address};
-    peer.grant = psd_auth_grant(d, j->identity_id);
+    peer.grant = psd_auth_grant(a, j->identity_id);
     peer.identity = peer.grant != NULL ? peer.grant->name : j->user;
     if (j->rc < 0) {
-        psd_control_refuse(d, &peer, PS__CODE__AUTH, j->why.text);
+        psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, j->why.text);
         return;
     }
-    if (j->of_server && j->uid != d->munge.users[0]) {
+    if (j->of_server && j->uid != a->munge.users[0]) {
         snprintf(sentence, sizeof sentence, "user %s (uid %u) is not psd's own: its servers run as one user",
                  j->user, (unsigned)j->uid);
-        psd_control_refuse(d, &peer, PS__CODE__AUTH, sentence);
+        psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, sentence);
         return;
     }
-    if (!is_user(&d->munge, j->uid)) {
+    if (!is_user(&a->munge, j->uid)) {
         snprintf(sentence, sizeof sentence, "user %s (uid %u) is neither psd's own nor in auth.munge_users",
                  j->user, (unsigned)j->uid);
-        psd_control_refuse(d, &peer, PS__CODE__AUTH, sentence);
+        psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, sentence);
         return;
     }
-    let_in(d, j, &peer);
+    let_in(a, j, &peer);
 }
 
 static void decoded(uv_work_t *work, int status)
 {
     struct job *j = work->data;
-    j->d->munge.at_work--;
-    if (status == 0 && j->d->munge.on)
-        answer_peer(j->d, j);
+    j->auth->munge.at_work--;
+    if (status == 0 && j->auth->munge.on)
+        answer_peer(j->auth, j);
     free(j->expected);
     free(j->credential);
     free(j);
@@ -235,7 +234,7 @@ static int expect(struct job *j, const struct psd_munge_nonce *n, const struct p
 }
 
 /* The nonce is spent, whatever becomes of it. */
-static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge_nonce *n,
+static void look_at(struct psd_auth *a, const struct psd_peer *peer, struct psd_munge_nonce *n,
                     const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
 {
     struct job *j = calloc(1, sizeof *j);
@@ -247,46 +246,46 @@ static void look_at(struct psd *d, const struct psd_peer *peer, struct psd_munge
         rc = -ENOMEM;
     if (rc == 0) {
         j->work.data = j;
-        j->d = d;
+        j->auth = a;
         j->peer_bytes = peer->id_bytes;
         memcpy(j->peer, peer->id, peer->id_bytes);
         snprintf(j->address, sizeof j->address, "%s", peer->address);
         j->identity_id = peer->grant != NULL ? peer->grant->id : 0;
-        rc = uv_queue_work(&d->loop, &j->work, decode, decoded);
+        rc = uv_queue_work(a->loop, &j->work, decode, decoded);
     }
     if (rc == 0) {
-        d->munge.at_work++;
+        a->munge.at_work++;
         return;
     }
-    psd_control_refuse(d, peer, PS__CODE__AUTH,
-                       rc == -E2BIG ? "a Hello too long for a munge credential"
-                                    : "no memory for a munge credential");
+    psd_send_refusal(a->sender, peer, PS__CODE__AUTH,
+                     rc == -E2BIG ? "a Hello too long for a munge credential"
+                                  : "no memory for a munge credential");
     free(j != NULL ? j->expected : NULL);
     free(j != NULL ? j->credential : NULL);
     free(j);
 }
 
 /* bare: the message without its credential. */
-static void ask_or_look(struct psd *d, const struct psd_peer *peer, const ProtobufCMessage *bare,
+static void ask_or_look(struct psd_auth *a, const struct psd_peer *peer, const ProtobufCMessage *bare,
                         const ProtobufCBinaryData *credential)
 {
-    struct psd_munge_nonce *n = find_nonce(&d->munge, peer);
-    if (credential->len == 0 || !is_fresh(d, n))
-        challenge(d, peer);
-    else if (d->munge.at_work < d->munge.most_at_work) /* else it is said again */
-        look_at(d, peer, n, bare, credential);
+    struct psd_munge_nonce *n = find_nonce(&a->munge, peer);
+    if (credential->len == 0 || !is_fresh(a, n))
+        challenge(a, peer);
+    else if (a->munge.at_work < a->munge.most_at_work) /* else it is said again */
+        look_at(a, peer, n, bare, credential);
 }
 
-void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+void psd_munge_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m)
 {
     Ps__Hello bare = *m;
     bare.credential = (ProtobufCBinaryData){0, NULL};
-    ask_or_look(d, peer, &bare.base, &m->credential);
+    ask_or_look(a, peer, &bare.base, &m->credential);
 }
 
-void psd_munge_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+void psd_munge_enlist(struct psd_auth *a, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     Ps__Enlist bare = *m;
     bare.credential = (ProtobufCBinaryData){0, NULL};
-    ask_or_look(d, peer, &bare.base, &m->credential);
+    ask_or_look(a, peer, &bare.base, &m->credential);
 }

@@ -11,8 +11,7 @@
 #include "proto/security/munge.h"
 #include "ps.pb-c.h"
 
-struct psd;
-struct psd_config;
+struct psd_auth;
 struct psd_peer;
 
 enum { PSD_MUNGE_USERS = 64 };
@@ -36,13 +35,13 @@ struct psd_munge {
 };
 
 /* Names or numbers of users, with commas; "none". -EINVAL names the one that is no user. */
-int psd_munge_set_up(struct psd *d, struct ps_error *err);
-void psd_munge_finish(struct psd *d);
+int psd_munge_set_up(struct psd_auth *a, struct ps_error *err);
+void psd_munge_finish(struct psd_auth *a);
 
 /* A Hello of a peer whose user is not known. Asks for a credential, or has the one that came looked at: then
- * psd_hello_proved follows. */
-void psd_munge_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m);
+ * psd_auth_hooks.proved follows. */
+void psd_munge_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m);
 /* An Enlist likewise: a server of the job runs as psd's own user. */
-void psd_munge_enlist(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
+void psd_munge_enlist(struct psd_auth *a, const struct psd_peer *peer, const Ps__Enlist *m);
 
 #endif

@@ -1,5 +1,4 @@
-#include "proto/clock.h"
-#include "server/psd.h"
+#include "server/auth/rejected_peers.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -10,25 +9,25 @@
 #include <xxhash.h>
 #include <zmq.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 #include "proto/security/socket_monitor.h"
 
 enum { AGAIN_S = 60, BATCH = 256 };
 
 struct psd_rejected_peers_watch {
-    struct psd *d;
+    struct psd_rejected_peers *peers;
     void *watch; /* NULL: none */
     uv_poll_t poll;
     const char *failed; /* why the handshake that is about to be closed has; NULL: none has */
 };
 
-void psd_rejected_peers_turned_away(struct psd *d, const char *address, const char *why)
+void psd_rejected_peers_turned_away(struct psd_rejected_peers *g, const char *address, const char *why)
 {
-    struct psd_rejected_peers *g = &d->rejected_peers;
     uint64_t now_s = ps_now_ns() / PS_NS_PER_S;
     uint64_t who = XXH64(address, strlen(address), XXH64(why, strlen(why), 0));
     size_t at = who % PSD_REJECTED_PEERS_SEEN;
-    d->rejected_control[PS__CODE__AUTH]++;
+    ++*g->counter;
     if (g->seen[at].who == who && now_s < g->seen[at].until_s)
         return;
     g->seen[at].who = who;
@@ -52,7 +51,7 @@ static void remember(struct psd_rejected_peers *g, int fd)
  * peer without a key may see that before psd does, and hang up: then it looks broken. */
 static void take_event(struct psd_rejected_peers_watch *w, const struct ps_watch_event *e)
 {
-    struct psd_rejected_peers *g = &w->d->rejected_peers;
+    struct psd_rejected_peers *g = w->peers;
     switch (e->kind) {
     case PS_WATCH_OPEN:
         remember(g, (int)e->value);
@@ -65,7 +64,7 @@ static void take_event(struct psd_rejected_peers_watch *w, const struct ps_watch
         break;
     case PS_WATCH_CLOSED:
         if (w->failed != NULL)
-            psd_rejected_peers_turned_away(w->d, g->addresses[e->value % PSD_REJECTED_PEERS_FDS], w->failed);
+            psd_rejected_peers_turned_away(g, g->addresses[e->value % PSD_REJECTED_PEERS_FDS], w->failed);
         w->failed = NULL;
         break;
     default:
@@ -90,43 +89,42 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* ZeroMQ's descriptors tell only of changes: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-    struct psd *d = prepare->data;
-    for (uint32_t i = 0; i < d->rejected_peers.n; i++)
-        if (d->rejected_peers.watches[i].watch != NULL)
-            look(&d->rejected_peers.watches[i]);
+    struct psd_rejected_peers *g = prepare->data;
+    for (uint32_t i = 0; i < g->n; i++)
+        if (g->watches[i].watch != NULL)
+            look(&g->watches[i]);
 }
 
-static void watch_one(struct psd *d, struct psd_rejected_peers_watch *w, void *watch)
+static void watch_one(struct psd_rejected_peers *g, uv_loop_t *loop, struct psd_rejected_peers_watch *w,
+                      void *watch)
 {
     int fd;
     size_t size = sizeof fd;
-    *w = (struct psd_rejected_peers_watch){.d = d};
+    *w = (struct psd_rejected_peers_watch){.peers = g};
     if (watch == NULL || zmq_getsockopt(watch, ZMQ_FD, &fd, &size) != 0)
         return;
     w->watch = watch;
     w->poll.data = w;
-    uv_poll_init(&d->loop, &w->poll, fd);
+    uv_poll_init(loop, &w->poll, fd);
     uv_poll_start(&w->poll, UV_READABLE, on_readable);
 }
 
-int psd_rejected_peers_open(struct psd *d, void *const *watches, uint32_t n)
+int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, void *const *watches, uint32_t n)
 {
-    struct psd_rejected_peers *g = &d->rejected_peers;
     g->watches = calloc(n, sizeof *g->watches);
     g->addresses = calloc(PSD_REJECTED_PEERS_FDS, sizeof *g->addresses);
     if (g->watches == NULL || g->addresses == NULL)
         return -ENOMEM;
     for (; g->n < n; g->n++)
-        watch_one(d, &g->watches[g->n], watches[g->n]);
-    g->prepare.data = d;
-    uv_prepare_init(&d->loop, &g->prepare);
+        watch_one(g, loop, &g->watches[g->n], watches[g->n]);
+    g->prepare.data = g;
+    uv_prepare_init(loop, &g->prepare);
     uv_prepare_start(&g->prepare, on_prepare);
     return 0;
 }
 
-void psd_rejected_peers_close(struct psd *d)
+void psd_rejected_peers_close(struct psd_rejected_peers *g)
 {
-    struct psd_rejected_peers *g = &d->rejected_peers;
     if (g->prepare.data != NULL)
         uv_close((uv_handle_t *)&g->prepare, NULL);
     for (uint32_t i = 0; i < g->n; i++)
@@ -134,8 +132,8 @@ void psd_rejected_peers_close(struct psd *d)
             uv_close((uv_handle_t *)&g->watches[i].poll, NULL);
 }
 
-void psd_rejected_peers_finish(struct psd *d)
+void psd_rejected_peers_finish(struct psd_rejected_peers *g)
 {
-    free(d->rejected_peers.watches);
-    free(d->rejected_peers.addresses);
+    free(g->watches);
+    free(g->addresses);
 }

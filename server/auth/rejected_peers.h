@@ -7,12 +7,12 @@
 
 #include "proto/log.h"
 
-struct psd;
 struct psd_rejected_peers_watch;
 
 enum { PSD_REJECTED_PEERS_SEEN = 64, PSD_REJECTED_PEERS_FDS = 1024 };
 
 struct psd_rejected_peers {
+    uint64_t *counter; /* of those who were turned away; there before anything listens */
     struct psd_rejected_peers_watch *watches; /* [n] */
     uint32_t n;
     uv_prepare_t prepare;
@@ -25,12 +25,12 @@ struct psd_rejected_peers {
 
 /* Looks after these sockets' watches (proto/security/socket_monitor.h), n of them, some of which may be NULL.
  * -ENOMEM. */
-int psd_rejected_peers_open(struct psd *d, void *const *watches, uint32_t n);
+int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, void *const *watches, uint32_t n);
 /* Before the watches are closed. */
-void psd_rejected_peers_close(struct psd *d);
-void psd_rejected_peers_finish(struct psd *d);
+void psd_rejected_peers_close(struct psd_rejected_peers *g);
+void psd_rejected_peers_finish(struct psd_rejected_peers *g);
 
 /* Counts and logs it: once a minute for the same peer and reason, and a few a second at most. */
-void psd_rejected_peers_turned_away(struct psd *d, const char *address, const char *why);
+void psd_rejected_peers_turned_away(struct psd_rejected_peers *g, const char *address, const char *why);
 
 #endif

@@ -12,7 +12,7 @@
 static const char magic[8] = "psd-job3", magic_before[8] = "psd-job2"; /* that one has no settings */
 
 /* As it lies in the file. Behind a record of the one before stands its checksum at once. */
-struct copy {
+struct record_copy {
     char magic[sizeof magic];
     uint64_t number;
     struct psd_job_record record;
@@ -20,7 +20,7 @@ struct copy {
 };
 
 enum { COPY_BYTES = 12288 };
-_Static_assert(sizeof(struct copy) <= COPY_BYTES, "a copy has room for every member");
+_Static_assert(sizeof(struct record_copy) <= COPY_BYTES, "a copy has room for every member");
 _Static_assert(sizeof(struct psd_job_record) == 8 * (4 + PSD_JOB_FORMER + PS_MAX_PARTS) + 4 * 6 +
                                                     PSD_JOB_MEMBERS * sizeof(struct psd_job_member) +
                                                     PSD_SETTINGS_BYTES,
@@ -28,13 +28,13 @@ _Static_assert(sizeof(struct psd_job_record) == 8 * (4 + PSD_JOB_FORMER + PS_MAX
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
 /* A copy of the format before becomes one of this. */
-static bool checks(struct copy *c)
+static bool checks(struct record_copy *c)
 {
-    size_t at = offsetof(struct copy, checksum);
+    size_t at = offsetof(struct record_copy, checksum);
     uint64_t checksum = c->checksum;
     bool before = memcmp(c->magic, magic_before, sizeof magic) == 0;
     if (before) {
-        at = offsetof(struct copy, record) + offsetof(struct psd_job_record, settings);
+        at = offsetof(struct record_copy, record) + offsetof(struct psd_job_record, settings);
         memcpy(&checksum, (const char *)c + at, sizeof checksum);
     }
     if ((!before && memcmp(c->magic, magic, sizeof magic) != 0) || checksum != XXH3_64bits(c, at))
@@ -44,7 +44,7 @@ static bool checks(struct copy *c)
     return c->record.settings[PSD_SETTINGS_BYTES - 1] == 0;
 }
 
-static bool is_whole(struct copy *c)
+static bool is_whole(struct record_copy *c)
 {
     const struct psd_job_record *r = &c->record;
     return checks(c) && r->n_members <= PSD_JOB_MEMBERS && r->n_active <= r->n_members && r->ended <= 1 &&
@@ -53,7 +53,7 @@ static bool is_whole(struct copy *c)
 
 static void read_copies(struct psd_job_file *f, struct psd_job_record *out, bool *found)
 {
-    struct copy c;
+    struct record_copy c;
     *out = (struct psd_job_record){.job = 0};
     *found = false;
     for (unsigned i = 0; i < 2; i++) {
@@ -102,7 +102,7 @@ static int make_if_gone(struct psd_job_file *f)
 
 int psd_job_file_write(struct psd_job_file *f, const struct psd_job_record *r)
 {
-    struct copy c;
+    struct record_copy c;
     int rc = make_if_gone(f);
     if (rc < 0)
         return rc;
@@ -110,7 +110,7 @@ int psd_job_file_write(struct psd_job_file *f, const struct psd_job_record *r)
     memcpy(c.magic, magic, sizeof magic);
     c.number = f->number + 1;
     c.record = *r;
-    c.checksum = XXH3_64bits(&c, offsetof(struct copy, checksum));
+    c.checksum = XXH3_64bits(&c, offsetof(struct record_copy, checksum));
     ssize_t n = pwrite(f->fd, &c, sizeof c, (off_t)f->next * COPY_BYTES);
     if (n != sizeof c)
         return n < 0 ? -errno : -ENOSPC;

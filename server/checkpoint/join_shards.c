@@ -12,7 +12,7 @@
 
 enum { MOST_VERSIONS = 1024 };
 
-struct merge {
+struct shards {
     size_t n;
     char (*dirs)[4096];         /* [n]: of checkpoints */
     struct psd_snapshot *parts; /* [n], by part once they are in order */
@@ -20,7 +20,7 @@ struct merge {
     uint32_t *n_versions;
 };
 
-static bool has_version(const struct merge *m, size_t i, uint64_t version)
+static bool has_version(const struct shards *m, size_t i, uint64_t version)
 {
     for (uint32_t k = 0; k < m->n_versions[i]; k++)
         if (m->versions[i][k] == version)
@@ -29,7 +29,7 @@ static bool has_version(const struct merge *m, size_t i, uint64_t version)
 }
 
 /* False: none is common. */
-static bool find_common(const struct merge *m, uint64_t *version)
+static bool find_common(const struct shards *m, uint64_t *version)
 {
     bool found = false;
     for (uint32_t k = 0; k < m->n_versions[0]; k++) {
@@ -44,7 +44,7 @@ static bool find_common(const struct merge *m, uint64_t *version)
     return found;
 }
 
-static int read_parts(struct merge *m, struct ps_error *err)
+static int read_parts(struct shards *m, struct ps_error *err)
 {
     char path[4096];
     uint64_t version;
@@ -62,7 +62,7 @@ static int read_parts(struct merge *m, struct ps_error *err)
 }
 
 /* Whether it goes with the first, whose place in the order is what it should be. */
-static int check_part(const struct merge *m, size_t i, struct ps_error *err)
+static int check_part(const struct shards *m, size_t i, struct ps_error *err)
 {
     const struct psd_snapshot *a = &m->parts[0], *b = &m->parts[i];
     if (b->part == PSD_WHOLE)
@@ -133,7 +133,7 @@ static int make_directory(const char *out, char *dir, size_t size, struct ps_err
     return 0;
 }
 
-static int merge(struct merge *m, const char *out, struct psd_merged *merged, struct ps_error *err)
+static int join_parts(struct shards *m, const char *out, struct psd_merged *merged, struct ps_error *err)
 {
     char dir[4096];
     int rc = read_parts(m, err);
@@ -158,13 +158,14 @@ static int merge(struct merge *m, const char *out, struct psd_merged *merged, st
     return psd_checkpoint_write(dir, all, UINT32_MAX, merged->path, sizeof merged->path, err);
 }
 
-int psd_merge(const char *out, char *const *dirs, size_t n, struct psd_merged *merged, struct ps_error *err)
+int psd_join_shards(const char *out, char *const *dirs, size_t n, struct psd_merged *merged,
+                    struct ps_error *err)
 {
-    struct merge m = {.n = n,
-                      .dirs = calloc(n + 1, sizeof *m.dirs),
-                      .parts = calloc(n + 1, sizeof *m.parts),
-                      .versions = calloc(n + 1, sizeof *m.versions),
-                      .n_versions = calloc(n + 1, sizeof *m.n_versions)};
+    struct shards m = {.n = n,
+                       .dirs = calloc(n + 1, sizeof *m.dirs),
+                       .parts = calloc(n + 1, sizeof *m.parts),
+                       .versions = calloc(n + 1, sizeof *m.versions),
+                       .n_versions = calloc(n + 1, sizeof *m.n_versions)};
     int rc = n < 1 ? ps_fail(err, -EINVAL, "no state directory to merge from") : 0;
     if (rc == 0 && (m.dirs == NULL || m.parts == NULL || m.versions == NULL || m.n_versions == NULL))
         rc = ps_fail(err, -ENOMEM, "no memory for %zu parts", n);
@@ -172,7 +173,7 @@ int psd_merge(const char *out, char *const *dirs, size_t n, struct psd_merged *m
         if ((size_t)snprintf(m.dirs[i], sizeof m.dirs[i], "%s/checkpoints", dirs[i]) >= sizeof m.dirs[i])
             rc = ps_fail(err, -ENAMETOOLONG, "%.200s...: the path is too long", dirs[i]);
     if (rc == 0)
-        rc = merge(&m, out, merged, err);
+        rc = join_parts(&m, out, merged, err);
     for (size_t i = 0; m.parts != NULL && i < n; i++)
         psd_snapshot_finish(&m.parts[i]);
     free(m.dirs);

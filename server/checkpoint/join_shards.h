@@ -19,6 +19,7 @@ struct psd_merged {
  * of each, and writes OUT/checkpoints/center-….safetensors, which psd --state-dir OUT --resume goes on from,
  * alone or as servers of the same number. OUT is made, or must hold no checkpoint. -EINVAL: the parts are not
  * of one job, or one is missing or twice, with a sentence; other -errno. */
-int psd_merge(const char *out, char *const *dirs, size_t n, struct psd_merged *merged, struct ps_error *err);
+int psd_join_shards(const char *out, char *const *dirs, size_t n, struct psd_merged *merged,
+                    struct ps_error *err);
 
 #endif

@@ -10,97 +10,99 @@
 
 #include "proto/log.h"
 
-static void order_change(struct psd *d, Ps__Change *c)
+static void order_change(struct psd_cluster *cluster, Ps__Change *c)
 {
-    c->number = d->cluster.changes;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+    c->number = cluster->head.changes;
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.change = c;
-        psd_cluster_order(d, &d->cluster.servers[i], &o);
+        psd_cluster_order(cluster, &cluster->head.servers[i], &o);
     }
 }
 
-int psd_cluster_check_here(const struct psd *d, struct ps_error *err)
+int psd_cluster_check_here(const struct psd_cluster *cluster, struct ps_error *err)
 {
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (!d->cluster.servers[i].here || d->cluster.servers[i].lost != NULL)
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        if (!cluster->head.servers[i].here || cluster->head.servers[i].lost != NULL)
             return ps_fail(err, -EAGAIN,
                            "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
-                           d->cfg.servers.count);
+                           cluster->cfg->servers.count);
     return 0;
 }
 
-int psd_cluster_try(struct psd *d, uint32_t generation, struct ps_error *err)
+int psd_cluster_try(struct psd_cluster *cluster, uint32_t generation, struct ps_error *err)
 {
     Ps__Change c = PS__CHANGE__INIT;
-    int rc = psd_cluster_check_here(d, err);
-    char *configuration = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
+    int rc = psd_cluster_check_here(cluster, err);
+    char *configuration = rc == 0 ? psd_config_json(&cluster->job->method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (configuration == NULL)
         return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
-    d->cluster.changes++;
+    cluster->head.changes++;
     c.step = PS__CHANGE__STEP__TRY;
-    c.settings = d->method_change.recipe.settings;
+    c.settings = cluster->job->method_change.recipe.settings;
     c.generation = generation;
     c.configuration = configuration;
-    order_change(d, &c);
+    order_change(cluster, &c);
     free(configuration);
     return 0;
 }
 
-void psd_cluster_drop(struct psd *d)
+void psd_cluster_drop(struct psd_cluster *cluster)
 {
     Ps__Change c = PS__CHANGE__INIT;
     c.step = PS__CHANGE__STEP__DROP;
-    order_change(d, &c);
+    order_change(cluster, &c);
 }
 
-void psd_cluster_make(struct psd *d)
+void psd_cluster_make(struct psd_cluster *cluster)
 {
     Ps__Change c = PS__CHANGE__INIT;
     c.step = PS__CHANGE__STEP__MAKE;
-    order_change(d, &c);
+    order_change(cluster, &c);
 }
 
 /* Whether all have tried what is to change. */
-void psd_cluster_weigh_change(struct psd *d)
+void psd_cluster_weigh_change(struct psd_cluster *cluster)
 {
     char why[500];
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (d->cluster.servers[i].change != d->cluster.changes)
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        if (cluster->head.servers[i].change != cluster->head.changes)
             return;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->cluster.servers[i];
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
         if (s->refused[0] == 0)
             continue;
         snprintf(why, sizeof why, "server %u (%s): %s", i, s->name, s->refused);
-        psd_method_change_tried(d, why);
+        psd_method_change_tried(cluster->job, why);
         return;
     }
-    psd_method_change_tried(d, NULL);
+    psd_method_change_tried(cluster->job, NULL);
 }
 
 /* Exchanges of a server whose lanes close. */
-void psd_cluster_take_exchange(struct psd *d, struct psd_server *s, const Ps__Note *n)
+void psd_cluster_take_exchange(struct psd_cluster *cluster, struct psd_server *s, const Ps__Note *n)
 {
-    uint64_t *newest = n->kind == PSD_COMMAND_BEGAN ? s->begun : s->whole;
-    if (n->client >= d->sessions.n_slots ||
+    struct psd_exchanges_elsewhere *there =
+        &cluster->job->method_change.elsewhere[psd_cluster_index(cluster, s)];
+    uint64_t *newest = n->kind == PSD_COMMAND_BEGAN ? there->begun : there->whole;
+    if (n->client >= cluster->sessions->n_slots ||
         (newest[n->client] != 0 && !psd_exchange_is_later(n->a, newest[n->client])))
         return;
     newest[n->client] = n->a;
     if (n->kind == PSD_COMMAND_BEGAN)
-        s->parts[n->client] = (uint32_t)n->b;
+        there->parts[n->client] = (uint32_t)n->b;
     else if (n->b != 0)
-        psd_method_change_give_up(d, n->client, n->a);
+        psd_method_change_give_up(cluster->job, n->client, n->a);
 }
 
 /* It is to be here what it is at the head. */
-static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
+static int try_change(struct psd_cluster *cluster, const Ps__Change *m, struct ps_error *err)
 {
     char sentence[400] = "";
-    int rc = psd_method_change_try(d, m->settings, m->generation, err);
-    char *own = rc == 0 ? psd_config_json(&d->method_change.next) : NULL;
+    int rc = psd_method_change_try(cluster->job, m->settings, m->generation, err);
+    char *own = rc == 0 ? psd_config_json(&cluster->job->method_change.next) : NULL;
     if (rc < 0)
         return rc;
     if (own == NULL)
@@ -110,67 +112,67 @@ static int try_change(struct psd *d, const Ps__Change *m, struct ps_error *err)
     free(own);
     if (sentence[0] == 0)
         return 0;
-    psd_method_change_drop(d);
+    psd_method_change_drop(cluster->job);
     return ps_fail(err, -EINVAL, "%s", sentence);
 }
 
 /* Of all servers' configuration; the head learns from News how it went. */
-void psd_follower_take_change(struct psd *d, const Ps__Change *m)
+void psd_follower_take_change(struct psd_cluster *cluster, const Ps__Change *m)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     struct ps_error err = {""};
     if (m->step == PS__CHANGE__STEP__DROP) {
-        psd_method_change_drop(d);
+        psd_method_change_drop(cluster->job);
     } else if (m->step == PS__CHANGE__STEP__MAKE) {
-        psd_method_change_make(d);
+        psd_method_change_make(cluster->job);
     } else {
         f->change = m->number;
         f->refused[0] = 0;
-        if (try_change(d, m, &err) < 0)
+        if (try_change(cluster, m, &err) < 0)
             snprintf(f->refused, sizeof f->refused, "%.*s", (int)sizeof f->refused - 1, err.text);
     }
 }
 
 /* What is set at the head, and the generation of its method. A center that is there is of another method: the
  * newest checkpoint becomes one of that. */
-void psd_follower_take_settings(struct psd *d, const Ps__Place *m)
+void psd_follower_take_settings(struct psd_cluster *cluster, const Ps__Place *m)
 {
     struct ps_error err;
-    struct psd_recipe recipe = {.base = d->reload.recipe.base};
+    struct psd_recipe recipe = {.base = cluster->job->reload.recipe.base};
     struct psd_config next = recipe.base, changed;
     bool method, others;
     snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
-    if (psd_recipe_cook(d, &recipe, &next, &method, &others, &err) < 0) {
-        psd_job_fail(d, PSD_EXIT_CONFIG, err.text);
+    if (psd_recipe_cook(cluster->job, &recipe, &next, &method, &others, &err) < 0) {
+        psd_job_fail(cluster->job, PSD_EXIT_CONFIG, err.text);
         return;
     }
     ps_log(PS_LOG_WARN, "server.settings",
            "the head has generation %u of the method, and what is set there is taken: %s", m->generation,
            m->settings[0] != 0 ? recipe.settings : "nothing");
-    changed = d->cfg;
-    d->cfg = next;
-    atomic_store_explicit(&d->shared.generation, m->generation, memory_order_relaxed);
-    psd_recipe_take(d, &recipe, &next);
-    if (d->center == NULL) {
-        psd_follower_enlist(d, NULL);
+    changed = *cluster->cfg;
+    *cluster->cfg = next;
+    atomic_store_explicit(&cluster->lanes->shared.generation, m->generation, memory_order_relaxed);
+    psd_recipe_take(cluster->job, &recipe, &next);
+    if (cluster->job->center == NULL) {
+        psd_follower_enlist(cluster, NULL);
         return;
     }
-    d->cfg = changed; /* of the center that ends here */
-    psd_follower_restart(d, true, UINT64_MAX);
+    *cluster->cfg = changed; /* of the center that ends here */
+    psd_follower_restart(cluster, true, UINT64_MAX);
 }
 
 /* Nothing else begins here: what has, and what of it is whole. */
-void psd_follower_report_exchanges(struct psd *d, const struct psd_lane *lane)
+void psd_follower_report_exchanges(struct psd_cluster *cluster, const struct psd_lane *lane)
 {
-    for (uint32_t c = 0; c < d->sessions.n_slots; c++) {
-        uint64_t begun = atomic_load_explicit(&d->shared.begun[c], memory_order_acquire),
-                 whole = atomic_load_explicit(&d->shared.whole[c], memory_order_acquire),
-                 parts = atomic_load_explicit(&d->shared.parts[c], memory_order_acquire);
+    for (uint32_t c = 0; c < cluster->sessions->n_slots; c++) {
+        uint64_t begun = atomic_load_explicit(&cluster->lanes->shared.begun[c], memory_order_acquire),
+                 whole = atomic_load_explicit(&cluster->lanes->shared.whole[c], memory_order_acquire),
+                 parts = atomic_load_explicit(&cluster->lanes->shared.parts[c], memory_order_acquire);
         if (whole != 0)
-            psd_follower_report(d, lane,
+            psd_follower_report(cluster, lane,
                                 &(struct psd_lane_message){.kind = PSD_LANE_WHOLE, .client = c, .a = whole});
         if (begun != 0)
-            psd_follower_report(d, lane,
+            psd_follower_report(cluster, lane,
                                 &(struct psd_lane_message){.kind = PSD_COMMAND_BEGAN,
                                                            .client = c,
                                                            .a = begun,

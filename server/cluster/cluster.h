@@ -29,15 +29,13 @@
 
 #include "proto/error.h"
 #include "ps.pb-c.h"
-#include "server/session/session.h"
+#include "server/job/job.h"
 #include "server/lane/lane.h"
+#include "server/session/session.h"
 #include "server/loop/timer.h"
 #include "server/cluster/outbox.h"
 
 struct psd;
-struct psd_session;
-
-#define PSD_MAX_SAVED 64 /* versions of checkpoints that a server tells of */
 
 enum psd_begin {
     PSD_BEGIN_GO_ON,  /* as it is */
@@ -71,16 +69,12 @@ struct psd_server {
     char unsaved[200];                    /* why that one is not written; "" : it is */
     uint64_t change;                      /* the last that it has tried */
     char refused[400];                    /* why not; "" : it may be made */
-    /* [n_slots], while the method changes: exchanges by their names. The newest that has begun there, with
-     * the servers that it goes to; that is whole there, or never will be. */
-    uint64_t *begun, *whole;
-    uint32_t *parts;
 };
 
 struct psd_held_message;
 
 /* Of the head. */
-struct psd_cluster {
+struct psd_head {
     uint64_t run;
     struct psd_server *servers;                    /* [count]; the head's own is unused */
     bool complete;                                 /* all have been here */
@@ -94,50 +88,7 @@ struct psd_cluster {
     struct ps_log_limit log_limit;
 };
 
-/* Begins this psd anew, within the process, when the loop has ended. */
-struct psd_restart_request {
-    bool due, resume;
-    uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
-};
-
-/* server/job/lane_commands.c: what the loop tells lanes, wherever they are. */
-struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
-                                               bool keep_replay);
-void psd_tell_lanes(struct psd *d, const struct psd_lane_message *msg);
-void psd_tell_lane(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
-
-/* head.c, at the head. With one server none of them does anything. -ENOMEM. */
-int psd_cluster_open(struct psd *d);
-void psd_cluster_close(struct psd *d);
-/* Whether clients may come: all servers have been here. */
-bool psd_cluster_is_complete(const struct psd *d);
-void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m);
-/* A note for one lane, or with NULL for all of the other servers'. */
-void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg);
-/* The others' snapshots. */
-void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round);
-/* Takes the message over when it has to wait; else false. */
-bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes,
-                            const Ps__ToClient *m);
-/* Whether the others can take a few notes for every client. */
-bool psd_cluster_keeps_up(const struct psd *d);
-void psd_cluster_tick(struct psd *d);
-/* Changes of the configuration, as psd_hooks has them. */
-int psd_cluster_check_here(const struct psd *d, struct ps_error *err);
-int psd_cluster_try(struct psd *d, uint32_t generation, struct ps_error *err);
-void psd_cluster_drop(struct psd *d);
-void psd_cluster_make(struct psd *d);
-/* Whether every server that is here has settled the last snapshot. */
-bool psd_cluster_has_saved(const struct psd *d);
-/* Whether all other servers have written their part of it. -EIO with a sentence: who has not, and why. */
-int psd_cluster_check_saved(const struct psd *d, struct ps_error *err);
-/* The job has ended: tells the others, and again and again whether they know, or have had their time. */
-bool psd_cluster_dismiss(struct psd *d);
-
-/* register.c. A server says what it has, and is placed or told why not. */
-void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m);
-
-/* follower.c, at another server. */
+/* Of another server. */
 struct psd_follower {
     void *context, *socket; /* to the head's control socket */
     uv_poll_t poll;
@@ -163,14 +114,75 @@ struct psd_follower {
     char stop[256]; /* why it was asked to stop; "" : it was not */
     struct ps_log_limit log_limit;
 };
-int psd_follower_open(struct psd *d, struct ps_error *err);
-void psd_follower_close(struct psd *d);
-void psd_follower_take_notes(struct psd *d, struct psd_lane *lane);
-void psd_follower_tick(struct psd *d);
-void psd_follower_stop(struct psd *d, const char *why); /* asks the head to end the job */
-void psd_follower_saved(struct psd *d);                 /* the saver is done with one */
+
+/* Begins this psd anew, within the process, when the loop has ended. */
+struct psd_restart_request {
+    bool due, resume;
+    uint64_t version; /* of the checkpoint; UINT64_MAX: the newest */
+};
+
+struct psd_cluster {
+    /* What it works with. */
+    struct psd_config *cfg;
+    uv_loop_t *loop;
+    struct psd_lanes *lanes;
+    struct psd_sessions *sessions;
+    struct psd_sender *sender;
+    struct psd_auth *auth;
+    struct psd_job *job;
+    /* All servers are here, clients may come. */
+    void (*completed)(struct psd *psd);
+    struct psd *psd; /* for completed */
+
+    struct psd_head head;
+    struct psd_follower follower;
+    struct psd_restart_request again;
+};
+
+/* head.c, at the head. With one server none of them does anything. -ENOMEM. */
+int psd_cluster_open(struct psd_cluster *cluster);
+void psd_cluster_close(struct psd_cluster *cluster);
+/* Whether clients may come: all servers have been here. */
+bool psd_cluster_is_complete(const struct psd_cluster *cluster);
+/* The newest version that another server has told of. */
+uint64_t psd_cluster_newest(const struct psd_cluster *cluster);
+void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__News *m);
+/* A note for one lane, or with NULL for all of the other servers'. */
+void psd_cluster_notify(struct psd_cluster *cluster, const struct psd_lane *lane,
+                        const struct psd_lane_message *msg);
+/* The others' snapshots. */
+void psd_cluster_save(struct psd_cluster *cluster, const Ps__Snapshot *snapshot, uint64_t round);
+/* Takes the message over when it has to wait; else false. */
+bool psd_cluster_holds_back(struct psd_cluster *cluster, const unsigned char *peer, size_t peer_bytes,
+                            const Ps__ToClient *m);
+/* Whether the others can take a few notes for every client. */
+bool psd_cluster_keeps_up(const struct psd_cluster *cluster);
+void psd_cluster_tick(struct psd_cluster *cluster);
+/* Changes of the configuration, as psd_job_hooks has them. */
+int psd_cluster_check_here(const struct psd_cluster *cluster, struct ps_error *err);
+int psd_cluster_try(struct psd_cluster *cluster, uint32_t generation, struct ps_error *err);
+void psd_cluster_drop(struct psd_cluster *cluster);
+void psd_cluster_make(struct psd_cluster *cluster);
+/* Whether every server that is here has settled the last snapshot. */
+bool psd_cluster_has_saved(const struct psd_cluster *cluster);
+/* Whether all other servers have written their part of it. -EIO with a sentence: who has not, and why. */
+int psd_cluster_check_saved(const struct psd_cluster *cluster, struct ps_error *err);
+/* The job has ended: tells the others, and again and again whether they know, or have had their time. */
+bool psd_cluster_dismiss(struct psd_cluster *cluster);
+
+/* register.c. A server says what it has, and is placed or told why not. */
+void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m);
+
+/* follower.c, at another server. */
+int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err);
+void psd_follower_close(struct psd_cluster *cluster);
+void psd_follower_take_notes(struct psd_cluster *cluster, struct psd_lane *lane);
+void psd_follower_tick(struct psd_cluster *cluster);
+void psd_follower_stop(struct psd_cluster *cluster, const char *why); /* asks the head to end the job */
+bool psd_follower_has_members(const struct psd_cluster *cluster);     /* whether its lanes know of any */
+void psd_follower_saved(struct psd_cluster *cluster);                 /* the saver is done with one */
 /* A client that came here is told where the head is. */
-void psd_follower_redirect(struct psd *d, const struct psd_peer *peer);
+void psd_follower_redirect(struct psd_cluster *cluster, const struct psd_peer *peer);
 
 /* messages.c: notes as they travel. */
 struct psd_packed_messages {
@@ -184,18 +196,18 @@ void psd_packed_messages_empty(struct psd_packed_messages *p);
 /* The members of a note, into m, whose arrays have room for n_slots; false when they are out of range. */
 bool psd_lane_message_members(const Ps__NoteMembers *from, uint32_t n_slots, struct psd_members *m);
 /* What News says of this psd's own lanes, into which an array of n_lanes is allocated; NULL: no memory. */
-Ps__LaneNews **psd_news_of_lanes(const struct psd *d);
+Ps__LaneNews **psd_news_of_lanes(const struct psd_cluster *cluster);
 void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes);
 /* The same into the counters of another server's lane. */
-void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *news);
+void psd_news_take(const struct psd_cluster *cluster, struct psd_lane *lane, const Ps__LaneNews *news);
 
 /* status.c */
-void psd_cluster_metrics(FILE *f, const struct psd *d);
+void psd_cluster_metrics(FILE *f, const struct psd_cluster *cluster);
 
 /* A difference between two servers' configurations, in what they must agree on: "" : none. */
 void psd_cluster_compare(const char *head_json, const char *other_json, char *sentence, size_t size);
 
 /* status.c: the servers of the job, this one first where it is not the head. */
-json_t *psd_cluster_json(const struct psd *d);
+json_t *psd_cluster_json(const struct psd_cluster *cluster);
 
 #endif

@@ -12,7 +12,7 @@
 /* The pool's thread reads what is above `rc` and writes the rest. */
 struct proof {
     uv_work_t work;
-    struct psd *d;
+    struct psd_cluster *cluster;
     size_t payload_bytes, enlist_bytes; /* the payload: the nonce, the Enlist, the public key */
     unsigned char *payload;
     int rc;
@@ -26,7 +26,7 @@ static void encode(uv_work_t *work)
     p->rc = ps_munge_encode(p->payload, p->payload_bytes, &p->credential, &p->why);
 }
 
-static void send_proven(struct psd *d, const struct proof *p)
+static void send_proven(struct psd_cluster *cluster, const struct proof *p)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     Ps__Enlist *enlist = ps__enlist__unpack(NULL, p->enlist_bytes, p->payload + PS_MUNGE_NONCE_BYTES);
@@ -37,7 +37,7 @@ static void send_proven(struct psd *d, const struct proof *p)
     enlist->credential.len = strlen(p->credential);
     m.what_case = PS__TO_SERVER__WHAT_ENLIST;
     m.enlist = enlist;
-    ps_control_send(d->follower.socket, &m.base);
+    ps_control_send(cluster->follower.socket, &m.base);
     enlist->credential = none;
     ps__enlist__free_unpacked(enlist, NULL);
 }
@@ -52,25 +52,25 @@ static void free_proof(struct proof *p)
 static void encoded(uv_work_t *work, int status)
 {
     struct proof *p = work->data;
-    struct psd_follower *f = &p->d->follower;
+    struct psd_follower *f = &p->cluster->follower;
     f->proving = false;
-    f->said_ms = psd_loop_now_ms(&p->d->loop);
+    f->said_ms = psd_loop_now_ms(p->cluster->loop);
     if (status == 0 && f->socket != NULL && p->rc == 0)
-        send_proven(p->d, p);
+        send_proven(p->cluster, p);
     else if (status == 0 && p->rc < 0 && ps_log_allows(&f->log_limit, "server.munge", "servers"))
         ps_log(PS_LOG_WARN, "server.munge", "the head asks for a munge credential: %s", p->why.text);
     free_proof(p);
 }
 
-int psd_follower_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinaryData *nonce)
+int psd_follower_prove(struct psd_cluster *cluster, const Ps__Enlist *m, const ProtobufCBinaryData *nonce)
 {
-    const char *key = psd_auth_public_key(d);
+    const char *key = psd_auth_public_key(cluster->auth);
     struct proof *p = calloc(1, sizeof *p);
     if (p == NULL || nonce->len != PS_MUNGE_NONCE_BYTES) {
         free(p);
         return p == NULL ? -ENOMEM : -EINVAL;
     }
-    p->d = d;
+    p->cluster = cluster;
     p->work.data = p;
     p->enlist_bytes = ps__enlist__get_packed_size(m);
     p->payload_bytes = PS_MUNGE_NONCE_BYTES + p->enlist_bytes + strlen(key);
@@ -81,10 +81,10 @@ int psd_follower_prove(struct psd *d, const Ps__Enlist *m, const ProtobufCBinary
     memcpy(p->payload, nonce->data, PS_MUNGE_NONCE_BYTES);
     ps__enlist__pack(m, p->payload + PS_MUNGE_NONCE_BYTES);
     memcpy(p->payload + PS_MUNGE_NONCE_BYTES + p->enlist_bytes, key, strlen(key));
-    if (uv_queue_work(&d->loop, &p->work, encode, encoded) != 0) {
+    if (uv_queue_work(cluster->loop, &p->work, encode, encoded) != 0) {
         free_proof(p);
         return -ENOMEM;
     }
-    d->follower.proving = true;
+    cluster->follower.proving = true;
     return 0;
 }

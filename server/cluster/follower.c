@@ -20,24 +20,24 @@
 enum { NEWS_MS = 100, ENLIST_MS = 500, SILENT_MS = 3000 };
 
 /* The head's endpoint file is read at every attempt: it may have begun anew elsewhere. */
-static int find_head(struct psd *d, struct ps_error *err)
+static int find_head(struct psd_cluster *cluster, struct ps_error *err)
 {
-    const char *head = d->cfg.servers.head;
+    const char *head = cluster->cfg->servers.head;
     if (head[0] != '@') {
-        snprintf(d->follower.head_url, sizeof d->follower.head_url, "%s", head);
+        snprintf(cluster->follower.head_url, sizeof cluster->follower.head_url, "%s", head);
         return 0;
     }
-    return psd_endpoint_read(head + 1, d->follower.head_url, sizeof d->follower.head_url, err);
+    return psd_endpoint_read(head + 1, cluster->follower.head_url, sizeof cluster->follower.head_url, err);
 }
 
 /* ZeroMQ connects again by itself; this is for a head that has moved. */
-static void look_for_head(struct psd *d)
+static void look_for_head(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     char was[sizeof f->head_url];
     struct ps_error err;
     memcpy(was, f->head_url, sizeof was);
-    if (find_head(d, &err) < 0 || strcmp(was, f->head_url) == 0)
+    if (find_head(cluster, &err) < 0 || strcmp(was, f->head_url) == 0)
         return; /* the wait for it tells */
     if (was[0] != 0)
         zmq_disconnect(f->socket, was);
@@ -49,177 +49,181 @@ static void look_for_head(struct psd *d)
     f->head_url[0] = 0;
 }
 
-static void send_message(struct psd *d, Ps__ToServer__WhatCase what, void *message)
+static void send_message(struct psd_cluster *cluster, Ps__ToServer__WhatCase what, void *message)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = what;
     m.hello = message; /* one of a union of pointers */
-    ps_control_send(d->follower.socket, &m.base);
+    ps_control_send(cluster->follower.socket, &m.base);
 }
 
-void psd_follower_enlist(struct psd *d, const ProtobufCBinaryData *nonce)
+void psd_follower_enlist(struct psd_cluster *cluster, const ProtobufCBinaryData *nonce)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     Ps__Enlist m = PS__ENLIST__INIT;
     char urls[PSD_MAX_LANES][320], host[64] = "host", name[100];
-    char *list[PSD_MAX_LANES], *configuration = psd_config_json(&d->cfg);
+    char *list[PSD_MAX_LANES], *configuration = psd_config_json(cluster->cfg);
     struct psd_transports_told told;
     if (configuration == NULL || f->proving) {
         free(configuration);
         return;
     }
-    for (uint32_t i = 0; i < d->n_own; i++) {
-        snprintf(urls[i], sizeof urls[i], "%s", d->lanes[i]->ports[0].url);
+    for (uint32_t i = 0; i < cluster->lanes->n_own; i++) {
+        snprintf(urls[i], sizeof urls[i], "%s", cluster->lanes->list[i]->ports[0].url);
         list[i] = urls[i];
     }
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "%s:%d", host, (int)getpid());
     m.protocol = PS_PROTOCOL_VERSION;
-    m.index = d->cfg.servers.index;
-    m.count = d->cfg.servers.count;
+    m.index = cluster->cfg->servers.index;
+    m.count = cluster->cfg->servers.count;
     m.run = f->run;
     m.call = ++f->call;
     m.head = f->head_run;
     m.place = f->place;
     m.name = name;
     m.configuration = configuration;
-    m.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
+    m.transport = (char *)(uintptr_t)cluster->lanes->transports.row[0].transport->name;
     m.lanes = list;
-    m.n_lanes = d->n_own;
-    m.n_roads = psd_transports_list(d, &told, &m.roads);
-    m.has_center = d->center_whole;
+    m.n_lanes = cluster->lanes->n_own;
+    m.n_roads = psd_transports_list(cluster->lanes, cluster->cfg->window_chunks, &told, &m.roads);
+    m.has_center = cluster->job->center_whole;
     m.untouched = !f->served;
-    m.manifest_hash = d->center != NULL ? d->center->manifest->hash : 0;
-    m.version = psd_version(d);
-    m.job = d->job;
-    m.reached = d->loss.parts[m.index].reached;
-    m.reached_exactly = d->loss.parts[m.index].exact;
-    m.settings = d->reload.recipe.settings;
-    m.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    const struct psd_saved_versions *saved = psd_checkpointer_versions(d, m.manifest_hash);
+    m.manifest_hash = cluster->job->center != NULL ? cluster->job->center->manifest->hash : 0;
+    m.version = psd_version(cluster->lanes);
+    m.job = cluster->sessions->job;
+    m.reached = cluster->job->loss.parts[m.index].reached;
+    m.reached_exactly = cluster->job->loss.parts[m.index].exact;
+    m.settings = cluster->job->reload.recipe.settings;
+    m.generation = atomic_load_explicit(&cluster->lanes->shared.generation, memory_order_relaxed);
+    const struct psd_saved_versions *saved = psd_checkpointer_versions(cluster->job, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
     m.n_saved = saved->n;
     if (nonce == NULL)
-        send_message(d, PS__TO_SERVER__WHAT_ENLIST, &m);
-    else if (psd_follower_prove(d, &m, nonce) < 0)
+        send_message(cluster, PS__TO_SERVER__WHAT_ENLIST, &m);
+    else if (psd_follower_prove(cluster, &m, nonce) < 0)
         ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is none");
-    f->said_ms = psd_loop_now_ms(&d->loop);
+    f->said_ms = psd_loop_now_ms(cluster->loop);
     free(configuration);
 }
 
 /* number: of the note; 0: there is none. */
-static void send_news(struct psd *d, const Ps__Note *msg, uint64_t number, bool with_counters)
+static void send_news(struct psd_cluster *cluster, const Ps__Note *msg, uint64_t number, bool with_counters)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     Ps__News m = PS__NEWS__INIT;
     m.number = number;
-    m.index = d->cfg.servers.index;
+    m.index = cluster->cfg->servers.index;
     m.run = f->run;
+    m.place = f->place;
     m.taken = f->taken;
     m.note = (Ps__Note *)(uintptr_t)msg;
-    m.version = psd_version(d);
+    m.version = psd_version(cluster->lanes);
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
-    m.saved_version = d->checkpointer.last_version;
+    m.saved_version = cluster->job->checkpointer.last_version;
     m.change = f->change;
     m.refused = f->refused;
     m.stop = f->stop;
-    if (with_counters && (m.lanes = psd_news_of_lanes(d)) != NULL)
-        m.n_lanes = d->n_own;
-    send_message(d, PS__TO_SERVER__WHAT_NEWS, &m);
-    psd_news_free(m.lanes, d->n_own);
-    f->said_ms = psd_loop_now_ms(&d->loop);
+    if (with_counters && (m.lanes = psd_news_of_lanes(cluster)) != NULL)
+        m.n_lanes = cluster->lanes->n_own;
+    send_message(cluster, PS__TO_SERVER__WHAT_NEWS, &m);
+    psd_news_free(m.lanes, cluster->lanes->n_own);
+    f->said_ms = psd_loop_now_ms(cluster->loop);
 }
 
-void psd_follower_restart(struct psd *d, bool resume, uint64_t version)
+void psd_follower_restart(struct psd_cluster *cluster, bool resume, uint64_t version)
 {
-    d->again = (struct psd_restart_request){true, resume, version};
-    uv_stop(&d->loop);
+    cluster->again = (struct psd_restart_request){true, resume, version};
+    uv_stop(cluster->loop);
 }
 
 /* What it was told is no more: it is told all anew. */
-static void leave_place(struct psd *d)
+static void leave_place(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     f->placed = false;
     f->place = f->taken = f->change = 0;
     psd_outbox_empty(&f->msgs);
-    psd_method_change_drop(d);
+    psd_method_change_drop(cluster->job);
 }
 
-static void enter_place(struct psd *d, uint64_t place)
+static void enter_place(struct psd_cluster *cluster, uint64_t place)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (f->place != place) {
-        leave_place(d);
+        leave_place(cluster);
         f->place = place;
         ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
-               d->cfg.servers.index, d->cfg.servers.count);
+               cluster->cfg->servers.index, cluster->cfg->servers.count);
     }
     f->placed = f->served = true;
 }
 
-static void on_place(struct psd *d, const Ps__Place *m)
+static void on_place(struct psd_cluster *cluster, const Ps__Place *m)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (m->begin == PSD_BEGIN_ENLIST) {
         if (m->run != f->head_run)
-            leave_place(d);
+            leave_place(cluster);
         f->head_run = m->run;
-        psd_follower_enlist(d, NULL);
+        psd_follower_enlist(cluster, NULL);
     } else if (m->run != f->head_run) {
         return; /* it was not asked for */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
-        enter_place(d, m->place);
-        d->job = m->job;
-        psd_journal_wake(d);
-        psd_journal_put(d);
+        enter_place(cluster, m->place);
+        cluster->sessions->job = m->job;
+        psd_journal_wake(cluster->job);
+        psd_journal_put(cluster->job);
     } else if (m->begin == PSD_BEGIN_TAKE) {
-        leave_place(d);
-        psd_follower_take_settings(d, m);
+        leave_place(cluster);
+        psd_follower_take_settings(cluster, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
                "the head begins a new job: this server's part of the last one is left");
-        psd_follower_restart(d, false, UINT64_MAX);
+        psd_follower_restart(cluster, false, UINT64_MAX);
     } else {
         ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
-        psd_follower_restart(d, true, m->version);
+        psd_follower_restart(cluster, true, m->version);
     }
 }
 
 /* The first worker's model. */
-static void take_model(struct psd *d, const Ps__Note *n)
+static void take_model(struct psd_cluster *cluster, const Ps__Note *n)
 {
     struct ps_manifest *manifest;
     struct ps_error err;
-    int rc = psd_manifest_of(&d->cfg, n->tensors, n->n_tensors, &manifest, &err);
-    if (rc < 0 ||
-        psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), manifest, &d->center, &err) < 0) {
-        psd_job_fail(d, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
+    int rc = psd_manifest_of(cluster->cfg, n->tensors, n->n_tensors, &manifest, &err);
+    if (rc < 0 || psd_center_create(cluster->cfg, psd_admission_find(cluster->cfg->admission), manifest,
+                                    &cluster->job->center, &err) < 0) {
+        psd_job_fail(cluster->job, PSD_EXIT_SYSTEM, err.text); /* the head learns that this server is gone */
         return;
     }
-    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    d->state = PSD_STATE_OFFERED;
-    d->follower.lanes_filled = d->follower.lanes_released = 0;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
+    cluster->job->center->generation =
+        atomic_load_explicit(&cluster->lanes->shared.generation, memory_order_relaxed);
+    cluster->job->state = PSD_STATE_OFFERED;
+    cluster->follower.lanes_filled = cluster->follower.lanes_released = 0;
+    psd_tell_lanes(cluster->lanes,
+                   &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = cluster->job->center});
 }
 
-static bool take_members(struct psd *d, const Ps__Note *n, struct psd_lane_message *msg)
+static bool take_members(struct psd_cluster *cluster, const Ps__Note *n, struct psd_lane_message *msg)
 {
-    struct psd_members *m = n->kind == PSD_COMMAND_CLOSE_ROUND ? &d->follower.cut : &d->follower.members;
+    struct psd_members *m =
+        n->kind == PSD_COMMAND_CLOSE_ROUND ? &cluster->follower.cut : &cluster->follower.members;
     msg->p = m;
-    return psd_lane_message_members(n->members, d->sessions.n_slots, m);
+    return psd_lane_message_members(n->members, cluster->sessions->n_slots, m);
 }
 
-static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *s)
+static void take_snapshot(struct psd_cluster *cluster, const Ps__Note *n, const Ps__Snapshot *s)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (s == NULL)
         return;
     f->ordered = s->number;
-    if (s->last && d->center_whole)
-        d->checkpointer.last = PSD_LAST_DUE;
-    if (psd_checkpointer_order(d, s, n->a) == 0)
+    if (s->last && cluster->job->center_whole)
+        cluster->job->checkpointer.last = PSD_LAST_DUE;
+    if (psd_checkpointer_order(cluster->job, s, n->a) == 0)
         return;
     if (s->last) {
         f->waiting = *s;
@@ -227,76 +231,82 @@ static void take_snapshot(struct psd *d, const Ps__Note *n, const Ps__Snapshot *
         return;
     }
     snprintf(f->unsaved, sizeof f->unsaved, "%s",
-             d->center_whole ? "the one before is still being written" : "there is no center yet");
+             cluster->job->center_whole ? "the one before is still being written" : "there is no center yet");
     ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
     f->saved_number = s->number;
 }
 
-void psd_follower_saved(struct psd *d)
+bool psd_follower_has_members(const struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
-    if (psd_is_head(d))
+    return cluster->follower.members.n > 0;
+}
+
+void psd_follower_saved(struct psd_cluster *cluster)
+{
+    struct psd_follower *f = &cluster->follower;
+    if (psd_is_head(cluster->cfg))
         return;
     bool again = f->has_waiting;
     f->has_waiting = false;
-    if (again && psd_checkpointer_order(d, &f->waiting, 0) == 0)
+    if (again && psd_checkpointer_order(cluster->job, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
-             d->checkpointer.rc < 0 ? d->checkpointer.error.text : "");
-    send_news(d, NULL, 0, false);
+             cluster->job->checkpointer.rc < 0 ? cluster->job->checkpointer.error.text : "");
+    send_news(cluster, NULL, 0, false);
 }
 
-static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snapshot)
+static void take_note(struct psd_cluster *cluster, const Ps__Note *n, const Ps__Snapshot *snapshot)
 {
     struct psd_lane_message msg = {.kind = (enum psd_lane_message_kind)n->kind,
                                    .client = n->client,
                                    .incarnation = n->incarnation,
                                    .a = n->a,
                                    .b = n->b};
-    uint32_t first = d->cfg.servers.index * d->n_own;
+    uint32_t first = cluster->cfg->servers.index * cluster->lanes->n_own;
     bool for_all = n->lane == UINT32_MAX;
-    if (n->client >= d->sessions.n_slots || (!for_all && (n->lane < first || n->lane >= first + d->n_own)))
+    if (n->client >= cluster->sessions->n_slots ||
+        (!for_all && (n->lane < first || n->lane >= first + cluster->lanes->n_own)))
         return;
     switch (n->kind) {
     case PSD_COMMAND_SNAPSHOT:
-        take_snapshot(d, n, snapshot);
+        take_snapshot(cluster, n, snapshot);
         return;
     case PSD_COMMAND_SLICE:
         if (n->n_tensors > 0) {
-            if (d->center == NULL)
-                take_model(d, n);
+            if (cluster->job->center == NULL)
+                take_model(cluster, n);
             return;
         }
-        if (!psd_method_change_empty_own(d, n->a))
+        if (!psd_method_change_empty_own(cluster->job, n->a))
             return;
         break;
     case PSD_COMMAND_CLOSE:
-        if (!psd_method_change_close_own(d))
+        if (!psd_method_change_close_own(cluster->job))
             return;
-        d->follower.lanes_closed = 0;
-        d->method_change.closings = n->a;
+        cluster->follower.lanes_closed = 0;
+        cluster->job->method_change.closings = n->a;
         break;
     case PSD_COMMAND_OPEN:
-        psd_method_change_drop(d); /* which tells them */
+        psd_method_change_drop(cluster->job); /* which tells them */
         return;
     case PSD_COMMAND_BEGAN: /* lanes look there */
-        psd_exchange_remember(&d->shared.begun[n->client], n->a);
+        psd_exchange_remember(&cluster->lanes->shared.begun[n->client], n->a);
         return;
     case PSD_COMMAND_MEMBERS:
     case PSD_COMMAND_CLOSE_ROUND:
-        if (!take_members(d, n, &msg))
+        if (!take_members(cluster, n, &msg))
             return;
         break;
     case PSD_COMMAND_ADMIT:
-        msg.identity = psd_auth_id_of(d, n->identity);
+        msg.identity = psd_auth_id_of(cluster->auth, n->identity);
         msg.attaches = n->pass.len == sizeof msg.pass;
         if (msg.attaches)
             memcpy(msg.pass, n->pass.data, sizeof msg.pass);
         if (n->b == 0) {
-            atomic_store_explicit(&d->shared.lanes_done[n->client], 0, memory_order_relaxed);
-            atomic_store_explicit(&d->shared.exchanges[n->client], 0, memory_order_relaxed);
-            atomic_store_explicit(&d->shared.clocks[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&cluster->lanes->shared.lanes_done[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&cluster->lanes->shared.exchanges[n->client], 0, memory_order_relaxed);
+            atomic_store_explicit(&cluster->lanes->shared.clocks[n->client], 0, memory_order_relaxed);
         }
         break;
     case PSD_COMMAND_END:
@@ -309,16 +319,16 @@ static void take_note(struct psd *d, const Ps__Note *n, const Ps__Snapshot *snap
         return; /* nothing that a head says */
     }
     if (for_all)
-        psd_tell_lanes(d, &msg);
+        psd_tell_lanes(cluster->lanes, &msg);
     else
-        psd_tell_lane(d, d->lanes[n->lane - first], &msg);
+        psd_tell_lane(cluster->lanes, cluster->lanes->list[n->lane - first], &msg);
 }
 
-static void on_orders(struct psd *d, const Ps__Orders *m)
+static void on_orders(struct psd_cluster *cluster, const Ps__Orders *m)
 {
-    struct psd_follower *f = &d->follower;
-    if (!f->placed)
-        return;
+    struct psd_follower *f = &cluster->follower;
+    if (!f->placed || (m->place != 0 && m->place != f->place))
+        return; /* of another place: the head hears of that by News, and says which is ours */
     psd_outbox_taken(&f->msgs, m->heard, f->heard_ms);
     if (m->number > f->taken + 1) {
         if (ps_log_allows(&f->log_limit, "server.gap", "servers"))
@@ -329,27 +339,28 @@ static void on_orders(struct psd *d, const Ps__Orders *m)
     }
     bool again = m->number <= f->taken;
     f->taken = again ? f->taken : m->number;
-    atomic_store_explicit(&d->shared.alpha, m->alpha, memory_order_relaxed);
-    atomic_store_explicit(&d->shared.mean_rate, m->mean_rate, memory_order_relaxed);
-    d->sessions.incarnation = m->incarnation;
+    atomic_store_explicit(&cluster->lanes->shared.alpha, m->alpha, memory_order_relaxed);
+    atomic_store_explicit(&cluster->lanes->shared.mean_rate, m->mean_rate, memory_order_relaxed);
+    cluster->sessions->incarnation = m->incarnation;
     if (m->number == 0)
         return;
     if (m->note != NULL && !again)
-        take_note(d, m->note, m->snapshot);
+        take_note(cluster, m->note, m->snapshot);
     if (m->change != NULL && !again)
-        psd_follower_take_change(d, m->change);
+        psd_follower_take_change(cluster, m->change);
     if (m->stop) {
         ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
-        d->state = PSD_STATE_STOPPING;
-        uv_stop(&d->loop);
+        cluster->job->state = PSD_STATE_STOPPING;
+        uv_stop(cluster->loop);
     }
-    send_news(d, NULL, 0, false);
+    send_news(cluster, NULL, 0, false);
 }
 
-static void on_error(struct psd *d, const Ps__Error *m)
+static void on_error(struct psd_cluster *cluster, const Ps__Error *m)
 {
-    struct psd_follower *f = &d->follower;
-    if (d->center_whole && m->job != 0 && d->job != 0 && m->job != d->job) {
+    struct psd_follower *f = &cluster->follower;
+    if (cluster->job->center_whole && m->job != 0 && cluster->sessions->job != 0 &&
+        m->job != cluster->sessions->job) {
         if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
             ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
                    f->head_url);
@@ -360,19 +371,20 @@ static void on_error(struct psd *d, const Ps__Error *m)
         f->placed = false;
         return;
     }
-    psd_job_fail(d, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG, m->sentence);
+    psd_job_fail(cluster->job, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG,
+                 m->sentence);
 }
 
 /* False when nothing was there, or an order has to wait until lanes have room for it. */
-static bool receive_one(struct psd *d)
+static bool receive_one(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     zmq_msg_t msg;
-    for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots + 16)
+    for (uint32_t i = 0; i < cluster->lanes->n_own; i++)
+        if (psd_queue_room(cluster->lanes->list[i]->in) < 4 * cluster->sessions->n_slots + 16)
             return false;
     zmq_msg_init(&msg);
-    if (d->again.due || zmq_msg_recv(&msg, f->socket, ZMQ_DONTWAIT) < 0) {
+    if (cluster->again.due || zmq_msg_recv(&msg, f->socket, ZMQ_DONTWAIT) < 0) {
         zmq_msg_close(&msg);
         return false;
     }
@@ -380,22 +392,22 @@ static bool receive_one(struct psd *d)
     zmq_msg_close(&msg);
     if (m == NULL)
         return true;
-    f->heard_ms = psd_loop_now_ms(&d->loop);
+    f->heard_ms = psd_loop_now_ms(cluster->loop);
     if (m->what_case == PS__TO_CLIENT__WHAT_PLACE)
-        on_place(d, m->place);
+        on_place(cluster, m->place);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ORDERS)
-        on_orders(d, m->orders);
+        on_orders(cluster, m->orders);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
-        on_error(d, m->error);
+        on_error(cluster, m->error);
     else if (m->what_case == PS__TO_CLIENT__WHAT_CHALLENGE)
-        psd_follower_enlist(d, &m->challenge->nonce);
+        psd_follower_enlist(cluster, &m->challenge->nonce);
     ps_control_free_to_client(m);
     return true;
 }
 
-static void receive(struct psd *d)
+static void receive(struct psd_cluster *cluster)
 {
-    for (int i = 0; i < 64 && receive_one(d); i++)
+    for (int i = 0; i < 64 && receive_one(cluster); i++)
         ;
 }
 
@@ -414,158 +426,162 @@ static void on_prepare(uv_prepare_t *prepare)
 /* Looks again, whatever ZeroMQ's descriptor has told; and says what is due. */
 static void on_timer(struct psd_timer *timer)
 {
-    struct psd *d = timer->data;
-    struct psd_follower *f = &d->follower;
-    uint64_t now = psd_loop_now_ms(&d->loop);
-    receive(d);
+    struct psd_cluster *cluster = timer->data;
+    struct psd_follower *f = &cluster->follower;
+    uint64_t now = psd_loop_now_ms(cluster->loop);
+    receive(cluster);
     bool silent = now > f->heard_ms + SILENT_MS;
     if (f->placed && psd_outbox_is_due(&f->msgs, f->heard_ms, now))
         for (struct psd_outbox_item *i = f->msgs.first; i != NULL; i = i->next)
-            send_news(d, (Ps__Note *)i->message, i->number, false);
+            send_news(cluster, (Ps__Note *)i->message, i->number, false);
     if (f->placed && !silent)
-        send_news(d, NULL, 0, true);
+        send_news(cluster, NULL, 0, true);
     if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
-        look_for_head(d);
-        psd_follower_enlist(d, NULL);
+        look_for_head(cluster);
+        psd_follower_enlist(cluster, NULL);
     }
 }
 
 /* Without the head: its own part, and the end. No round ends any more: lanes forget who takes part, and copy
  * now what was to be copied after one. */
-static void stop_alone(struct psd *d)
+static void stop_alone(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
-    d->state = PSD_STATE_STOPPING;
-    d->checkpointer.last = d->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
-    psd_checkpointer_check_vector(d, true);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        psd_tell_lanes(
-            d, &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__DRAINING});
+    struct psd_follower *f = &cluster->follower;
+    cluster->job->state = PSD_STATE_STOPPING;
+    cluster->job->checkpointer.last = cluster->job->center_whole ? PSD_LAST_DUE : PSD_LAST_NONE;
+    psd_checkpointer_check_vector(cluster->job, true);
+    for (uint32_t i = 0; i < cluster->sessions->n_slots; i++)
+        psd_tell_lanes(cluster->lanes, &(struct psd_lane_message){
+                                           .kind = PSD_COMMAND_END, .client = i, .a = PS__CODE__DRAINING});
     Ps__Snapshot s = PS__SNAPSHOT__INIT;
     s.what = PSD_SAVE_NEWEST;
-    if (psd_checkpointer_order(d, &s, 0) < 0 && d->checkpointer.busy) {
+    if (psd_checkpointer_order(cluster->job, &s, 0) < 0 && cluster->job->checkpointer.busy) {
         f->waiting = s;
         f->has_waiting = true;
     }
 }
 
-void psd_follower_tick(struct psd *d)
+void psd_follower_tick(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     struct ps_error err;
     char why[700];
     bool stopping =
-        f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(&d->loop) > d->drain_deadline_ms || d->n_stops > 1);
-    psd_checkpointer_check_vector(d, false);
-    if (stopping && d->state != PSD_STATE_STOPPING)
-        stop_alone(d);
-    if (stopping && !d->checkpointer.busy)
-        uv_stop(&d->loop);
+        f->stop[0] != 0 && (!f->placed || psd_loop_now_ms(cluster->loop) > cluster->job->drain_deadline_ms ||
+                            cluster->job->n_stops > 1);
+    psd_checkpointer_check_vector(cluster->job, false);
+    if (stopping && cluster->job->state != PSD_STATE_STOPPING)
+        stop_alone(cluster);
+    if (stopping && !cluster->job->checkpointer.busy)
+        uv_stop(cluster->loop);
     if (f->served || f->placed ||
-        psd_loop_now_ms(&d->loop) < f->began_ms + (uint64_t)d->cfg.servers.wait_s * 1000)
+        psd_loop_now_ms(cluster->loop) < f->began_ms + (uint64_t)cluster->cfg->servers.wait_s * 1000)
         return;
     snprintf(why, sizeof why,
              "the head (servers.head: %.256s) has not taken this server in within %u s%s%.300s",
-             d->cfg.servers.head, d->cfg.servers.wait_s, find_head(d, &err) < 0 ? ": " : "",
-             find_head(d, &err) < 0 ? err.text : "");
-    psd_job_fail(d, PSD_EXIT_SERVERS, why);
+             cluster->cfg->servers.head, cluster->cfg->servers.wait_s,
+             find_head(cluster, &err) < 0 ? ": " : "", find_head(cluster, &err) < 0 ? err.text : "");
+    psd_job_fail(cluster->job, PSD_EXIT_SERVERS, why);
 }
 
-void psd_follower_stop(struct psd *d, const char *why)
+void psd_follower_stop(struct psd_cluster *cluster, const char *why)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (f->stop[0] == 0)
-        d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)(d->cfg.limits.drain_s + 5) * 1000;
+        cluster->job->drain_deadline_ms =
+            psd_loop_now_ms(cluster->loop) + (uint64_t)(cluster->cfg->limits.drain_s + 5) * 1000;
     snprintf(f->stop, sizeof f->stop, "%s", why);
     ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
     if (f->placed)
-        send_news(d, NULL, 0, false);
-    psd_follower_tick(d);
+        send_news(cluster, NULL, 0, false);
+    psd_follower_tick(cluster);
 }
 
-void psd_follower_report(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
+void psd_follower_report(struct psd_cluster *cluster, const struct psd_lane *lane,
+                         const struct psd_lane_message *msg)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     struct psd_packed_messages p;
     if (f->place == 0)
         return;
     bool with_counters = msg->kind != PSD_LANE_BEGUN && msg->kind != PSD_LANE_OVER &&
                          msg->kind != PSD_COMMAND_BEGAN && msg->kind != PSD_LANE_WHOLE;
     psd_lane_message_pack(msg, lane->index, &p); /* a lane's notes have nothing to allocate */
-    if (psd_outbox_put(&f->msgs, &p.msg.base, psd_loop_now_ms(&d->loop)) < 0) {
+    if (psd_outbox_put(&f->msgs, &p.msg.base, psd_loop_now_ms(cluster->loop)) < 0) {
         ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
-        leave_place(d);
+        leave_place(cluster);
     } else if (f->placed) {
-        send_news(d, &p.msg, f->msgs.sent, with_counters);
+        send_news(cluster, &p.msg, f->msgs.sent, with_counters);
     }
 }
 
 /* Its own part of what the note means to the loop. */
-static void heed(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
+static void heed(struct psd_cluster *cluster, const struct psd_lane *lane, const struct psd_lane_message *msg)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (msg->kind == PSD_LANE_SNAPPED) {
-        psd_checkpointer_snapped(d, msg->a != 0);
-    } else if (msg->kind == PSD_LANE_FILLED && d->center != NULL &&
-               ++f->lanes_filled == d->center->own_used) {
-        d->state = PSD_STATE_READY;
-        d->center_whole = true;
-    } else if (msg->kind == PSD_LANE_CLOSED && msg->a == d->method_change.closings &&
-               ++f->lanes_closed == d->n_own) {
-        psd_follower_report_exchanges(d, lane);
-    } else if (msg->kind == PSD_LANE_RELEASED && d->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
-        psd_method_change_released_own(d);
-    } else if (msg->kind == PSD_LANE_RELEASED && ++f->lanes_released == d->n_own) {
-        psd_center_destroy(d->center);
-        d->center = NULL;
-        d->center_whole = false;
-        d->state = PSD_STATE_WAITING;
+        psd_checkpointer_snapped(cluster->job, msg->a != 0);
+    } else if (msg->kind == PSD_LANE_FILLED && cluster->job->center != NULL &&
+               ++f->lanes_filled == cluster->job->center->own_used) {
+        cluster->job->state = PSD_STATE_READY;
+        cluster->job->center_whole = true;
+    } else if (msg->kind == PSD_LANE_CLOSED && msg->a == cluster->job->method_change.closings &&
+               ++f->lanes_closed == cluster->lanes->n_own) {
+        psd_follower_report_exchanges(cluster, lane);
+    } else if (msg->kind == PSD_LANE_RELEASED &&
+               cluster->job->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
+        psd_method_change_released_own(cluster->job);
+    } else if (msg->kind == PSD_LANE_RELEASED && ++f->lanes_released == cluster->lanes->n_own) {
+        psd_center_destroy(cluster->job->center);
+        cluster->job->center = NULL;
+        cluster->job->center_whole = false;
+        cluster->job->state = PSD_STATE_WAITING;
     }
 }
 
-void psd_follower_take_notes(struct psd *d, struct psd_lane *lane)
+void psd_follower_take_notes(struct psd_cluster *cluster, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);
     while (psd_queue_take(lane->out, &msg)) {
-        heed(d, lane, &msg);
+        heed(cluster, lane, &msg);
         if (msg.kind != PSD_LANE_SNAPPED)
-            psd_follower_report(d, lane, &msg);
+            psd_follower_report(cluster, lane, &msg);
     }
 }
 
-void psd_follower_redirect(struct psd *d, const struct psd_peer *peer)
+void psd_follower_redirect(struct psd_cluster *cluster, const struct psd_peer *peer)
 {
     Ps__Elsewhere e = PS__ELSEWHERE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    if (d->follower.head_url[0] == 0)
+    if (cluster->follower.head_url[0] == 0)
         return; /* it asks again */
-    e.url = d->follower.head_url;
-    e.job = d->job;
+    e.url = cluster->follower.head_url;
+    e.job = cluster->sessions->job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
     m.elsewhere = &e;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+    psd_send_now(cluster->sender, peer->id, peer->id_bytes, &m);
 }
 
-static int make_members(struct psd *d)
+static int make_members(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
-    uint32_t n = d->sessions.n_slots;
+    struct psd_follower *f = &cluster->follower;
+    uint32_t n = cluster->sessions->n_slots;
     f->members.ranks = calloc(n, sizeof *f->members.ranks);
     f->cut.ranks = calloc(n, sizeof *f->cut.ranks);
     f->cut.seqs = calloc(n, sizeof *f->cut.seqs);
     return f->members.ranks != NULL && f->cut.ranks != NULL && f->cut.seqs != NULL ? 0 : -ENOMEM;
 }
 
-int psd_follower_open(struct psd *d, struct ps_error *err)
+int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     int linger_ms = 500, one = 1, fd; /* the last word: that it knows of the end */
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     size_t size = sizeof fd;
-    if (psd_is_head(d))
+    if (psd_is_head(cluster->cfg))
         return 0;
-    if (make_members(d) < 0 || (f->context = zmq_ctx_new()) == NULL ||
+    if (make_members(cluster) < 0 || (f->context = zmq_ctx_new()) == NULL ||
         (f->socket = zmq_socket(f->context, ZMQ_DEALER)) == NULL ||
         zmq_getsockopt(f->socket, ZMQ_FD, &fd, &size) != 0)
         return ps_fail(err, -ENOMEM, "no memory or descriptors for the road to the head");
@@ -573,24 +589,25 @@ int psd_follower_open(struct psd *d, struct ps_error *err)
     zmq_setsockopt(f->socket, ZMQ_IMMEDIATE, &one, sizeof one);
     zmq_setsockopt(f->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
     zmq_setsockopt(f->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
-    if (d->auth.curve && ps_curve_connect(f->socket, &d->auth.pair, d->auth.pair.public_key) != 0)
+    if (cluster->auth->curve &&
+        ps_curve_connect(f->socket, &cluster->auth->pair, cluster->auth->pair.public_key) != 0)
         return ps_fail(err, -EINVAL, "auth.key: no pair to show the head");
     if (getrandom(&f->run, sizeof f->run, GRND_NONBLOCK) < 0 || f->run == 0)
         f->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
-    f->poll.data = f->prepare.data = d;
-    f->began_ms = psd_loop_now_ms(&d->loop);
-    uv_poll_init(&d->loop, &f->poll, fd);
+    f->poll.data = f->prepare.data = cluster;
+    f->began_ms = psd_loop_now_ms(cluster->loop);
+    uv_poll_init(cluster->loop, &f->poll, fd);
     uv_poll_start(&f->poll, UV_READABLE, on_readable);
-    uv_prepare_init(&d->loop, &f->prepare);
+    uv_prepare_init(cluster->loop, &f->prepare);
     uv_prepare_start(&f->prepare, on_prepare);
-    psd_timer_init(&d->loop, &f->timer, d);
+    psd_timer_init(cluster->loop, &f->timer, cluster);
     psd_timer_start(&f->timer, on_timer, 0, NEWS_MS);
     return 0;
 }
 
-void psd_follower_close(struct psd *d)
+void psd_follower_close(struct psd_cluster *cluster)
 {
-    struct psd_follower *f = &d->follower;
+    struct psd_follower *f = &cluster->follower;
     if (f->poll.data != NULL) {
         uv_close((uv_handle_t *)&f->poll, NULL);
         uv_close((uv_handle_t *)&f->prepare, NULL);

@@ -26,33 +26,29 @@ struct psd_held_message {
     unsigned char bytes[];
 };
 
-static int make_server(const struct psd *d, struct psd_server *s)
+static int make_server(const struct psd_cluster *cluster, struct psd_server *s)
 {
-    uint32_t n = d->sessions.n_slots;
-    s->urls = calloc((size_t)PSD_MAX_TRANSPORTS * d->n_own, sizeof *s->urls);
-    s->begun = calloc(n, sizeof *s->begun);
-    s->whole = calloc(n, sizeof *s->whole);
-    s->parts = calloc(n, sizeof *s->parts);
-    return s->urls != NULL && s->begun != NULL && s->whole != NULL && s->parts != NULL ? 0 : -ENOMEM;
+    s->urls = calloc((size_t)PSD_MAX_TRANSPORTS * cluster->lanes->n_own, sizeof *s->urls);
+    return s->urls != NULL ? 0 : -ENOMEM;
 }
 
-int psd_cluster_open(struct psd *d)
+int psd_cluster_open(struct psd_cluster *cluster)
 {
-    struct psd_cluster *t = &d->cluster;
+    struct psd_head *t = &cluster->head;
     t->end = &t->held_messages;
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(cluster->cfg))
         return 0;
     if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
         t->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
-    t->deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.servers.wait_s * 1000;
-    t->servers = calloc(d->cfg.servers.count, sizeof *t->servers);
-    for (uint32_t i = 1; t->servers != NULL && i < d->cfg.servers.count; i++)
-        if (make_server(d, &t->servers[i]) < 0)
+    t->deadline_ms = psd_loop_now_ms(cluster->loop) + (uint64_t)cluster->cfg->servers.wait_s * 1000;
+    t->servers = calloc(cluster->cfg->servers.count, sizeof *t->servers);
+    for (uint32_t i = 1; t->servers != NULL && i < cluster->cfg->servers.count; i++)
+        if (make_server(cluster, &t->servers[i]) < 0)
             return -ENOMEM;
-    return t->servers != NULL ? 0 : -ENOMEM;
+    return t->servers != NULL ? psd_method_change_open(cluster->job) : -ENOMEM;
 }
 
-static void drop_letters(struct psd_cluster *t)
+static void drop_letters(struct psd_head *t)
 {
     while (t->held_messages != NULL) {
         struct psd_held_message *l = t->held_messages;
@@ -63,103 +59,113 @@ static void drop_letters(struct psd_cluster *t)
     t->end = &t->held_messages;
 }
 
-void psd_cluster_close(struct psd *d)
+void psd_cluster_close(struct psd_cluster *cluster)
 {
-    drop_letters(&d->cluster);
-    for (uint32_t i = 1; d->cluster.servers != NULL && i < d->cfg.servers.count; i++) {
-        free(d->cluster.servers[i].urls);
-        free(d->cluster.servers[i].begun);
-        free(d->cluster.servers[i].whole);
-        free(d->cluster.servers[i].parts);
-        psd_outbox_empty(&d->cluster.servers[i].orders);
+    drop_letters(&cluster->head);
+    for (uint32_t i = 1; cluster->head.servers != NULL && i < cluster->cfg->servers.count; i++) {
+        free(cluster->head.servers[i].urls);
+        psd_outbox_empty(&cluster->head.servers[i].orders);
     }
-    free(d->cluster.servers);
+    free(cluster->head.servers);
+    psd_method_change_close(cluster->job);
 }
 
-bool psd_cluster_is_complete(const struct psd *d)
+bool psd_cluster_is_complete(const struct psd_cluster *cluster)
 {
-    return d->cfg.servers.count == 1 || d->cluster.complete;
+    return cluster->cfg->servers.count == 1 || cluster->head.complete;
 }
 
-void psd_cluster_send(struct psd *d, const struct psd_server *s, const Ps__ToClient *m)
+uint64_t psd_cluster_newest(const struct psd_cluster *cluster)
 {
-    psd_control_send_now(d, s->peer, s->peer_bytes, m);
+    uint64_t version = 0;
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        version = cluster->head.servers[i].version > version ? cluster->head.servers[i].version : version;
+    return version;
 }
 
-uint32_t psd_cluster_index(const struct psd *d, const struct psd_server *s)
+void psd_cluster_send(struct psd_cluster *cluster, const struct psd_server *s, const Ps__ToClient *m)
 {
-    return (uint32_t)(s - d->cluster.servers);
+    psd_send_now(cluster->sender, s->peer, s->peer_bytes, m);
 }
 
-uint64_t psd_cluster_lanes(const struct psd *d, const struct psd_server *s)
+uint32_t psd_cluster_index(const struct psd_cluster *cluster, const struct psd_server *s)
 {
-    uint64_t ones = d->n_own < 64 ? (UINT64_C(1) << d->n_own) - 1 : UINT64_MAX;
-    return ones << (psd_cluster_index(d, s) * d->n_own);
+    return (uint32_t)(s - cluster->head.servers);
 }
 
-void psd_cluster_refuse(struct psd *d, const struct psd_server *s, uint32_t code, const char *why)
+uint64_t psd_cluster_lanes(const struct psd_cluster *cluster, const struct psd_server *s)
 {
-    psd_control_refuse(d, &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
-                       code, why);
+    uint64_t ones = cluster->lanes->n_own < 64 ? (UINT64_C(1) << cluster->lanes->n_own) - 1 : UINT64_MAX;
+    return ones << (psd_cluster_index(cluster, s) * cluster->lanes->n_own);
+}
+
+void psd_cluster_refuse(struct psd_cluster *cluster, const struct psd_server *s, uint32_t code,
+                        const char *why)
+{
+    psd_send_refusal(cluster->sender,
+                     &(struct psd_peer){.id = s->peer, .id_bytes = s->peer_bytes, .address = s->address},
+                     code, why);
 }
 
 /* With what every Orders carries. */
-static void send_orders(struct psd *d, const struct psd_server *s, Ps__Orders *o, uint64_t number)
+static void send_orders(struct psd_cluster *cluster, const struct psd_server *s, Ps__Orders *o,
+                        uint64_t number)
 {
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     o->number = number;
+    o->place = s->place;
     o->heard = s->msgs;
-    o->alpha = atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
-    o->mean_rate = atomic_load_explicit(&d->shared.mean_rate, memory_order_relaxed);
-    o->incarnation = d->sessions.incarnation;
+    o->alpha = atomic_load_explicit(&cluster->lanes->shared.alpha, memory_order_relaxed);
+    o->mean_rate = atomic_load_explicit(&cluster->lanes->shared.mean_rate, memory_order_relaxed);
+    o->incarnation = cluster->sessions->incarnation;
     m.what_case = PS__TO_CLIENT__WHAT_ORDERS;
     m.orders = o;
-    psd_cluster_send(d, s, &m);
+    psd_cluster_send(cluster, s, &m);
 }
 
-void psd_cluster_order(struct psd *d, struct psd_server *s, Ps__Orders *o)
+void psd_cluster_order(struct psd_cluster *cluster, struct psd_server *s, Ps__Orders *o)
 {
     if (!s->here || s->lost != NULL)
         return; /* it is told all anew when it is back */
-    int rc = psd_outbox_put(&s->orders, &o->base, psd_loop_now_ms(&d->loop));
+    int rc = psd_outbox_put(&s->orders, &o->base, psd_loop_now_ms(cluster->loop));
     if (rc == 0)
-        send_orders(d, s, o, s->orders.sent);
+        send_orders(cluster, s, o, s->orders.sent);
     else
         s->lost = rc == -ENOMEM ? "there is no memory for its orders" : "it takes no orders";
 }
 
 /* What it has not taken, and a sign of life. */
-static void order_again(struct psd *d, struct psd_server *s)
+static void order_again(struct psd_cluster *cluster, struct psd_server *s)
 {
     Ps__Orders life = PS__ORDERS__INIT;
     if (!s->here)
         return;
-    if (psd_outbox_is_due(&s->orders, s->heard_ms, psd_loop_now_ms(&d->loop)))
+    if (psd_outbox_is_due(&s->orders, s->heard_ms, psd_loop_now_ms(cluster->loop)))
         for (struct psd_outbox_item *i = s->orders.first; i != NULL; i = i->next)
-            send_orders(d, s, (Ps__Orders *)i->message, i->number);
-    send_orders(d, s, &life, 0);
+            send_orders(cluster, s, (Ps__Orders *)i->message, i->number);
+    send_orders(cluster, s, &life, 0);
 }
 
-void psd_cluster_order_lanes(struct psd *d, struct psd_server *s, const struct psd_lane_message *msg,
-                             uint32_t lane)
+void psd_cluster_order_lanes(struct psd_cluster *cluster, struct psd_server *s,
+                             const struct psd_lane_message *msg, uint32_t lane)
 {
     struct psd_packed_messages p;
     Ps__Orders o = PS__ORDERS__INIT;
     if (psd_lane_message_pack(msg, lane, &p) == 0) {
         o.note = &p.msg;
-        psd_cluster_order(d, s, &o);
+        psd_cluster_order(cluster, s, &o);
     } else {
         ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
-               psd_cluster_index(d, s));
+               psd_cluster_index(cluster, s));
     }
     psd_packed_messages_empty(&p);
 }
 
 /* Counters of the session before are not the next one's. */
-static void forget_counters(struct psd *d, uint32_t client)
+static void forget_counters(struct psd_cluster *cluster, uint32_t client)
 {
-    for (uint32_t i = d->n_own; i < d->n_lanes; i++) {
-        struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = cluster->lanes->n_own; i < cluster->lanes->n; i++) {
+        struct psd_lane_client *c = &cluster->lanes->list[i]->clients[client];
         atomic_store_explicit(&c->clock, 0, memory_order_relaxed);
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->waiting_seq, 0, memory_order_relaxed);
@@ -171,54 +177,56 @@ static void forget_counters(struct psd *d, uint32_t client)
     }
 }
 
-void psd_cluster_notify(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
+void psd_cluster_notify(struct psd_cluster *cluster, const struct psd_lane *lane,
+                        const struct psd_lane_message *msg)
 {
-    if (!psd_has_cluster(d) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
+    if (!psd_has_cluster(cluster->cfg) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
         return; /* those have Orders of their own */
     if (msg->kind == PSD_COMMAND_KEEP && msg->p != NULL)
         return; /* so has this */
     if (msg->kind == PSD_COMMAND_SLICE && msg->p != NULL &&
-        (d->center->resumed != NULL || d->state == PSD_STATE_READY))
+        (cluster->job->center->resumed != NULL || cluster->job->state == PSD_STATE_READY))
         return; /* they have resumed theirs, or have taken the next method's */
     if (msg->kind == PSD_COMMAND_ADMIT && msg->b == 0)
-        forget_counters(d, msg->client);
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (lane == NULL || lane->index / d->n_own == i)
-            psd_cluster_order_lanes(d, &d->cluster.servers[i], msg, lane != NULL ? lane->index : UINT32_MAX);
+        forget_counters(cluster, msg->client);
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        if (lane == NULL || lane->index / cluster->lanes->n_own == i)
+            psd_cluster_order_lanes(cluster, &cluster->head.servers[i], msg,
+                                    lane != NULL ? lane->index : UINT32_MAX);
 }
 
-void psd_cluster_save(struct psd *d, const Ps__Snapshot *snapshot, uint64_t round)
+void psd_cluster_save(struct psd_cluster *cluster, const Ps__Snapshot *snapshot, uint64_t round)
 {
     struct psd_lane_message msg = {.kind = PSD_COMMAND_SNAPSHOT, .a = round};
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(cluster->cfg))
         return;
     Ps__Snapshot s = *snapshot;
-    s.number = ++d->cluster.snapshots;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
+    s.number = ++cluster->head.snapshots;
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
         struct psd_packed_messages p;
         Ps__Orders o = PS__ORDERS__INIT;
         psd_lane_message_pack(&msg, UINT32_MAX, &p);
         o.note = &p.msg;
         o.snapshot = &s;
-        psd_cluster_order(d, &d->cluster.servers[i], &o);
+        psd_cluster_order(cluster, &cluster->head.servers[i], &o);
     }
 }
 
-bool psd_cluster_has_saved(const struct psd *d)
+bool psd_cluster_has_saved(const struct psd_cluster *cluster)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
-        if (d->cluster.servers[i].here && d->cluster.servers[i].saved_number < d->cluster.snapshots)
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++)
+        if (cluster->head.servers[i].here && cluster->head.servers[i].saved_number < cluster->head.snapshots)
             return false;
     return true;
 }
 
-int psd_cluster_check_saved(const struct psd *d, struct ps_error *err)
+int psd_cluster_check_saved(const struct psd_cluster *cluster, struct ps_error *err)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->cluster.servers[i];
-        bool settled = s->saved_number >= d->cluster.snapshots;
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
+        bool settled = s->saved_number >= cluster->head.snapshots;
         char newest[40] = "none that the head knows of";
-        if (d->cluster.snapshots == 0 || (settled && s->unsaved[0] == 0))
+        if (cluster->head.snapshots == 0 || (settled && s->unsaved[0] == 0))
             continue;
         if (s->saved_version != 0)
             snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
@@ -231,44 +239,44 @@ int psd_cluster_check_saved(const struct psd *d, struct ps_error *err)
     return 0;
 }
 
-static bool is_behind(const struct psd *d, const uint64_t *after)
+static bool is_behind(const struct psd_cluster *cluster, const uint64_t *after)
 {
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->cluster.servers[i];
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
         if (s->here && s->orders.taken < (after != NULL ? after[i] : s->orders.sent))
             return true;
     }
     return false;
 }
 
-bool psd_cluster_dismiss(struct psd *d)
+bool psd_cluster_dismiss(struct psd_cluster *cluster)
 {
-    struct psd_cluster *t = &d->cluster;
-    if (!psd_has_cluster(d))
+    struct psd_head *t = &cluster->head;
+    if (!psd_has_cluster(cluster->cfg))
         return true;
-    for (uint32_t i = 1; t->dismissed_ms == 0 && i < d->cfg.servers.count; i++) {
+    for (uint32_t i = 1; t->dismissed_ms == 0 && i < cluster->cfg->servers.count; i++) {
         Ps__Orders o = PS__ORDERS__INIT;
         o.stop = true;
-        psd_cluster_order(d, &t->servers[i], &o);
+        psd_cluster_order(cluster, &t->servers[i], &o);
         if (t->servers[i].enlisted)
-            psd_cluster_refuse(d, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
+            psd_cluster_refuse(cluster, &t->servers[i], PS__CODE__DRAINING, "the job has ended");
     }
     if (t->dismissed_ms == 0)
-        t->dismissed_ms = psd_loop_now_ms(&d->loop);
-    return !is_behind(d, NULL) || psd_loop_now_ms(&d->loop) > t->dismissed_ms + DISMISS_MS;
+        t->dismissed_ms = psd_loop_now_ms(cluster->loop);
+    return !is_behind(cluster, NULL) || psd_loop_now_ms(cluster->loop) > t->dismissed_ms + DISMISS_MS;
 }
 
-bool psd_cluster_keeps_up(const struct psd *d)
+bool psd_cluster_keeps_up(const struct psd_cluster *cluster)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->cluster.servers[i];
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
         if (s->here && s->orders.sent - s->orders.taken > MOST_BEHIND)
             return false;
     }
     return true;
 }
 
-static void drop_letter(struct psd_cluster *t, struct psd_held_message **at)
+static void drop_letter(struct psd_head *t, struct psd_held_message **at)
 {
     struct psd_held_message *l = *at;
     if ((*at = l->next) == NULL)
@@ -279,9 +287,9 @@ static void drop_letter(struct psd_cluster *t, struct psd_held_message **at)
 
 /* What a client is told stays in order. But a heart that beats is answered at once: a server that stands
  * still must not look like a head that does. A letter of the same kind is out of date. */
-static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_bytes, int what)
+static bool has_to_wait(struct psd_cluster *cluster, const unsigned char *peer, size_t peer_bytes, int what)
 {
-    struct psd_cluster *t = &d->cluster;
+    struct psd_head *t = &cluster->head;
     bool gates = what == PS__TO_CLIENT__WHAT_WELCOME || what == PS__TO_CLIENT__WHAT_BEGUN ||
                  what == PS__TO_CLIENT__WHAT_REPORTED,
          behind = false;
@@ -295,24 +303,24 @@ static bool has_to_wait(struct psd *d, const unsigned char *peer, size_t peer_by
         else
             at = &(*at)->next;
     }
-    return behind || (gates && is_behind(d, NULL));
+    return behind || (gates && is_behind(cluster, NULL));
 }
 
-bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t peer_bytes,
+bool psd_cluster_holds_back(struct psd_cluster *cluster, const unsigned char *peer, size_t peer_bytes,
                             const Ps__ToClient *m)
 {
-    struct psd_cluster *t = &d->cluster;
-    if (!psd_has_cluster(d) || !has_to_wait(d, peer, peer_bytes, m->what_case))
+    struct psd_head *t = &cluster->head;
+    if (!psd_has_cluster(cluster->cfg) || !has_to_wait(cluster, peer, peer_bytes, m->what_case))
         return false;
     size_t len = ps__to_client__get_packed_size(m);
     struct psd_held_message *l = malloc(sizeof *l + len);
-    uint64_t *after = calloc(d->cfg.servers.count, sizeof *after);
+    uint64_t *after = calloc(cluster->cfg->servers.count, sizeof *after);
     if (l == NULL || after == NULL || peer_bytes > sizeof l->peer) {
         free(l);
         free(after);
         return true; /* as if the connection had lost it */
     }
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
         after[i] = t->servers[i].orders.sent;
     *l =
         (struct psd_held_message){.what = m->what_case, .after = after, .peer_bytes = peer_bytes, .len = len};
@@ -323,17 +331,17 @@ bool psd_cluster_holds_back(struct psd *d, const unsigned char *peer, size_t pee
     return true;
 }
 
-static void post_letters(struct psd *d)
+static void post_letters(struct psd_cluster *cluster)
 {
-    struct psd_cluster *t = &d->cluster;
-    while (t->held_messages != NULL && !is_behind(d, t->held_messages->after)) {
+    struct psd_head *t = &cluster->head;
+    while (t->held_messages != NULL && !is_behind(cluster, t->held_messages->after)) {
         struct psd_held_message *l = t->held_messages;
-        psd_control_send_bytes(d, l->peer, l->peer_bytes, l->bytes, l->len);
+        psd_send_bytes(cluster->sender, l->peer, l->peer_bytes, l->bytes, l->len);
         drop_letter(t, &t->held_messages);
     }
 }
 
-void psd_cluster_lose(struct psd *d, struct psd_server *s, const char *why)
+void psd_cluster_lose(struct psd_cluster *cluster, struct psd_server *s, const char *why)
 {
     char who[100];
     s->here = false;
@@ -341,44 +349,48 @@ void psd_cluster_lose(struct psd *d, struct psd_server *s, const char *why)
     s->n_lost++;
     psd_outbox_empty(&s->orders);
     ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
-           psd_cluster_index(d, s), s->name, why);
-    if (d->state == PSD_STATE_OFFERED || d->state == PSD_STATE_EMPTYING)
-        psd_job_fail(d, PSD_EXIT_SERVERS,
+           psd_cluster_index(cluster, s), s->name, why);
+    if (cluster->job->state == PSD_STATE_OFFERED || cluster->job->state == PSD_STATE_EMPTYING)
+        psd_job_fail(cluster->job, PSD_EXIT_SERVERS,
                      "a server was lost before its part of the first parameters had come");
-    psd_membership_away(d, psd_cluster_lanes(d, s), true);
-    snprintf(who, sizeof who, "server %u (%s)", psd_cluster_index(d, s), s->name);
-    psd_method_change_server_lost(d, psd_cluster_lanes(d, s), who);
-    post_letters(d); /* nobody waits for what it has not taken */
+    psd_membership_away(cluster->job, psd_cluster_lanes(cluster, s), true);
+    snprintf(who, sizeof who, "server %u (%s)", psd_cluster_index(cluster, s), s->name);
+    psd_method_change_server_lost(cluster->job, psd_cluster_lanes(cluster, s), who);
+    post_letters(cluster); /* nobody waits for what it has not taken */
 }
 
-static void take_note(struct psd *d, uint32_t index, const Ps__Note *n)
+static void take_note(struct psd_cluster *cluster, uint32_t index, const Ps__Note *n)
 {
     struct psd_lane_message msg = {.kind = (enum psd_lane_message_kind)n->kind,
                                    .client = n->client,
                                    .incarnation = n->incarnation,
                                    .a = n->a,
                                    .b = n->b};
-    bool lanes_own = n->lane < d->n_lanes && n->lane / d->n_own == index;
+    bool lanes_own = n->lane < cluster->lanes->n && n->lane / cluster->lanes->n_own == index;
     bool known = n->kind == PSD_LANE_FILLED || n->kind == PSD_LANE_UNFILLED || n->kind == PSD_LANE_RELEASED ||
                  n->kind == PSD_LANE_HELD || n->kind == PSD_LANE_BEGUN || n->kind == PSD_LANE_LANDED ||
                  n->kind == PSD_LANE_OVER || n->kind == PSD_LANE_CLOSED ||
                  (n->kind == PSD_LANE_FAULT && n->a < PSD_N_CODES &&
                   protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)n->a) != NULL);
-    if (lanes_own && known && n->client < d->sessions.n_slots)
-        psd_job_take_message(d, d->lanes[n->lane], &msg);
+    if (lanes_own && known && n->client < cluster->sessions->n_slots)
+        psd_job_take_message(cluster->job, cluster->lanes->list[n->lane], &msg);
 }
 
-void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News *m)
+void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__News *m)
 {
-    struct psd_server *s = psd_has_cluster(d) && m->index > 0 && m->index < d->cfg.servers.count
-                               ? &d->cluster.servers[m->index]
-                               : NULL;
-    if (s == NULL || !s->here || s->run != m->run || s->peer_bytes != peer->id_bytes ||
+    struct psd_server *s =
+        psd_has_cluster(cluster->cfg) && m->index > 0 && m->index < cluster->cfg->servers.count
+            ? &cluster->head.servers[m->index]
+            : NULL;
+    /* What it said in a place that it has lost may come when it has the next one. */
+    bool former = s != NULL && m->place != 0 && m->place != s->place;
+    if (s == NULL || !s->here || s->run != m->run || former || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
-        psd_control_refuse(d, peer, PS__CODE__NO_SESSION, "news of no server that has a place here: enlist");
+        psd_send_refusal(cluster->sender, peer, PS__CODE__NO_SESSION,
+                         "news of no server that has a place here: enlist");
         return;
     }
-    s->heard_ms = psd_loop_now_ms(&d->loop);
+    s->heard_ms = psd_loop_now_ms(cluster->loop);
     psd_outbox_taken(&s->orders, m->taken, s->heard_ms);
     s->version = m->version;
     s->change = m->change;
@@ -387,64 +399,64 @@ void psd_cluster_news(struct psd *d, const struct psd_peer *peer, const Ps__News
     snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     if (m->saved_version != 0 && m->saved_version != s->saved_version) {
         s->saved_version = m->saved_version;
-        s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : d->cluster.snapshots % PSD_MAX_SAVED] =
+        s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : cluster->head.snapshots % PSD_MAX_SAVED] =
             m->saved_version;
     }
     if (m->note != NULL && m->number == s->msgs + 1) { /* others come again, or have come */
         s->msgs++;
         if (m->note->kind == PSD_COMMAND_BEGAN || m->note->kind == PSD_LANE_WHOLE)
-            psd_cluster_take_exchange(d, s, m->note);
+            psd_cluster_take_exchange(cluster, s, m->note);
         else
-            take_note(d, m->index, m->note);
+            take_note(cluster, m->index, m->note);
     }
-    psd_cluster_weigh_change(d);
-    psd_method_change_check(d); /* what was open may be whole now */
-    for (size_t k = 0; k < m->n_lanes && k < d->n_own; k++)
-        psd_news_take(d, d->lanes[m->index * d->n_own + k], m->lanes[k]);
-    post_letters(d);
+    psd_cluster_weigh_change(cluster);
+    psd_method_change_check(cluster->job); /* what was open may be whole now */
+    for (size_t k = 0; k < m->n_lanes && k < cluster->lanes->n_own; k++)
+        psd_news_take(cluster, cluster->lanes->list[m->index * cluster->lanes->n_own + k], m->lanes[k]);
+    post_letters(cluster);
     if (m->stop[0] != 0)
-        psd_job_drain(d, "another server was asked to stop");
+        psd_job_drain(cluster->job, "another server was asked to stop");
 }
 
-static void name_missing(const struct psd *d, char *list, size_t size)
+static void name_missing(const struct psd_cluster *cluster, char *list, size_t size)
 {
     size_t used = 0;
     list[0] = 0;
-    for (uint32_t i = 1; i < d->cfg.servers.count && used < size; i++)
-        if (!d->cluster.servers[i].enlisted)
+    for (uint32_t i = 1; i < cluster->cfg->servers.count && used < size; i++)
+        if (!cluster->head.servers[i].enlisted)
             used += (size_t)snprintf(list + used, size - used, "%s%u", used > 0 ? ", " : "", i);
 }
 
 /* A head that stood still heard nobody: what it slept beyond a tick counts for no server. */
-static void forgive_own_sleep(struct psd *d, uint64_t now)
+static void forgive_own_sleep(struct psd_cluster *cluster, uint64_t now)
 {
-    uint64_t slept_ms = now - d->cluster.ticked_ms;
-    bool first = d->cluster.ticked_ms == 0;
-    d->cluster.ticked_ms = now;
-    for (uint32_t i = 1; !first && slept_ms >= PSD_SLEPT_MS && i < d->cfg.servers.count; i++)
-        d->cluster.servers[i].heard_ms += slept_ms;
+    uint64_t slept_ms = now - cluster->head.ticked_ms;
+    bool first = cluster->head.ticked_ms == 0;
+    cluster->head.ticked_ms = now;
+    for (uint32_t i = 1; !first && slept_ms >= PSD_SLEPT_MS && i < cluster->cfg->servers.count; i++)
+        cluster->head.servers[i].heard_ms += slept_ms;
 }
 
-void psd_cluster_tick(struct psd *d)
+void psd_cluster_tick(struct psd_cluster *cluster)
 {
-    uint64_t now = psd_loop_now_ms(&d->loop);
+    uint64_t now = psd_loop_now_ms(cluster->loop);
     char missing[120], why[200];
-    if (!psd_has_cluster(d))
+    if (!psd_has_cluster(cluster->cfg))
         return;
-    if (!d->cluster.complete && now > d->cluster.deadline_ms) {
-        name_missing(d, missing, sizeof missing);
+    if (!cluster->head.complete && now > cluster->head.deadline_ms) {
+        name_missing(cluster, missing, sizeof missing);
         snprintf(why, sizeof why, "of %u servers these have not come within %u s (servers.wait_s): %s",
-                 d->cfg.servers.count, d->cfg.servers.wait_s, missing);
-        psd_job_fail(d, PSD_EXIT_SERVERS, why);
+                 cluster->cfg->servers.count, cluster->cfg->servers.wait_s, missing);
+        psd_job_fail(cluster->job, PSD_EXIT_SERVERS, why);
         return;
     }
-    forgive_own_sleep(d, now);
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->cluster.servers[i];
-        if (s->here && now > s->heard_ms + (uint64_t)d->cfg.limits.silence_s * 1000)
+    forgive_own_sleep(cluster, now);
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
+        struct psd_server *s = &cluster->head.servers[i];
+        if (s->here && now > s->heard_ms + (uint64_t)cluster->cfg->limits.silence_s * 1000)
             s->lost = "it is silent";
         if (s->here && s->lost != NULL)
-            psd_cluster_lose(d, s, s->lost);
-        order_again(d, s);
+            psd_cluster_lose(cluster, s, s->lost);
+        order_again(cluster, s);
     }
 }

@@ -1,5 +1,5 @@
 /* Notes and counters as they travel between servers. */
-#include "server/psd.h"
+#include "server/cluster/cluster.h"
 
 #include <errno.h>
 #include <math.h>
@@ -87,7 +87,7 @@ bool psd_lane_message_members(const Ps__NoteMembers *from, uint32_t n_slots, str
 #define WRITE(at, v) atomic_store_explicit(&(at), v, memory_order_relaxed)
 
 /* Of those that have a session here. */
-static void fill_clients(const struct psd *d, const struct psd_lane *lane, Ps__LaneNews *n,
+static void fill_clients(const struct psd_cluster *cluster, const struct psd_lane *lane, Ps__LaneNews *n,
                          Ps__ClientNews *rows, Ps__ClientNews **list)
 {
     for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
@@ -105,7 +105,7 @@ static void fill_clients(const struct psd *d, const struct psd_lane *lane, Ps__L
         row->arrived = READ(c->arrived);
         row->last_squares = READ(c->last_squares);
         row->last_rate = READ(c->last_rate);
-        row->road = (char *)(uintptr_t)d->transports.row[READ(c->port)].transport->name;
+        row->road = (char *)(uintptr_t)cluster->lanes->transports.row[READ(c->port)].transport->name;
         row->bytes_in = READ(c->bytes_in);
         row->bytes_out = READ(c->bytes_out);
         list[n->n_clients++] = row;
@@ -135,18 +135,18 @@ static void fill_counters(const struct psd_lane *lane, Ps__LaneNews *n, uint64_t
     n->n_staleness = PSD_STALENESS_BUCKETS;
 }
 
-static void fill_roads(const struct psd *d, const struct psd_lane_stats *s, Ps__LaneNews *n,
+static void fill_roads(const struct psd_cluster *cluster, const struct psd_lane_stats *s, Ps__LaneNews *n,
                        Ps__RoadNews *rows, Ps__RoadNews **list)
 {
-    for (uint32_t k = 0; k < d->transports.n; k++) {
+    for (uint32_t k = 0; k < cluster->lanes->transports.n; k++) {
         ps__road_news__init(&rows[k]);
-        rows[k].transport = (char *)(uintptr_t)d->transports.row[k].transport->name;
+        rows[k].transport = (char *)(uintptr_t)cluster->lanes->transports.row[k].transport->name;
         rows[k].bytes_in = READ(s->bytes_in[k]);
         rows[k].bytes_out = READ(s->bytes_out[k]);
         list[k] = &rows[k];
     }
     n->roads = list;
-    n->n_roads = d->transports.n;
+    n->n_roads = cluster->lanes->transports.n;
 }
 
 /* One block a lane: the message and the arrays that it points to. */
@@ -158,11 +158,11 @@ struct lane_block {
     Ps__ClientNews rows[];
 };
 
-Ps__LaneNews **psd_news_of_lanes(const struct psd *d)
+Ps__LaneNews **psd_news_of_lanes(const struct psd_cluster *cluster)
 {
-    uint32_t n_slots = d->sessions.n_slots;
-    Ps__LaneNews **lanes = calloc(d->n_own, sizeof *lanes);
-    for (uint32_t i = 0; lanes != NULL && i < d->n_own; i++) {
+    uint32_t n_slots = cluster->sessions->n_slots;
+    Ps__LaneNews **lanes = calloc(cluster->lanes->n_own, sizeof *lanes);
+    for (uint32_t i = 0; lanes != NULL && i < cluster->lanes->n_own; i++) {
         struct lane_block *b =
             malloc(sizeof *b + n_slots * (sizeof(Ps__ClientNews) + sizeof(Ps__ClientNews *)));
         if (b == NULL) {
@@ -171,9 +171,9 @@ Ps__LaneNews **psd_news_of_lanes(const struct psd *d)
         }
         b->list = (Ps__ClientNews **)(void *)(b->rows + n_slots);
         ps__lane_news__init(&b->news);
-        fill_counters(d->lanes[i], &b->news, b->rejected, b->staleness);
-        fill_roads(d, &d->lanes[i]->stats, &b->news, b->road, b->roads);
-        fill_clients(d, d->lanes[i], &b->news, b->rows, b->list);
+        fill_counters(cluster->lanes->list[i], &b->news, b->rejected, b->staleness);
+        fill_roads(cluster, &cluster->lanes->list[i]->stats, &b->news, b->road, b->roads);
+        fill_clients(cluster, cluster->lanes->list[i], &b->news, b->rows, b->list);
         lanes[i] = &b->news;
     }
     return lanes;
@@ -186,15 +186,15 @@ void psd_news_free(Ps__LaneNews **lanes, uint32_t n_lanes)
     free(lanes);
 }
 
-static void take_clients(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *n)
+static void take_clients(const struct psd_cluster *cluster, struct psd_lane *lane, const Ps__LaneNews *n)
 {
     for (size_t i = 0; i < n->n_clients; i++) {
         const Ps__ClientNews *row = n->clients[i];
         if (row->client >= lane->shared->n_slots)
             continue;
         struct psd_lane_client *c = &lane->clients[row->client];
-        uint32_t road = psd_transports_find(d, row->road);
-        WRITE(c->port, road < d->transports.n ? road : 0);
+        uint32_t road = psd_transports_find(&cluster->lanes->transports, row->road);
+        WRITE(c->port, road < cluster->lanes->transports.n ? road : 0);
         WRITE(c->bytes_in, row->bytes_in);
         WRITE(c->bytes_out, row->bytes_out);
         WRITE(c->clock, row->clock);
@@ -207,7 +207,7 @@ static void take_clients(const struct psd *d, struct psd_lane *lane, const Ps__L
     }
 }
 
-void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNews *n)
+void psd_news_take(const struct psd_cluster *cluster, struct psd_lane *lane, const Ps__LaneNews *n)
 {
     struct psd_lane_stats *s = &lane->stats;
     WRITE(s->clock, n->clock);
@@ -223,11 +223,11 @@ void psd_news_take(const struct psd *d, struct psd_lane *lane, const Ps__LaneNew
     for (size_t k = 0; k < PSD_STALENESS_BUCKETS && k < n->n_staleness; k++)
         WRITE(s->staleness[k], n->staleness[k]);
     for (size_t i = 0; i < n->n_roads; i++) {
-        uint32_t k = psd_transports_find(d, n->roads[i]->transport);
-        if (k < d->transports.n) { /* clients are told of no transport that the head lacks */
+        uint32_t k = psd_transports_find(&cluster->lanes->transports, n->roads[i]->transport);
+        if (k < cluster->lanes->transports.n) { /* clients are told of no transport that the head lacks */
             WRITE(s->bytes_in[k], n->roads[i]->bytes_in);
             WRITE(s->bytes_out[k], n->roads[i]->bytes_out);
         }
     }
-    take_clients(d, lane, n);
+    take_clients(cluster, lane, n);
 }

@@ -62,32 +62,33 @@ void psd_cluster_compare(const char *head_json, const char *other_json, char *se
 
 enum { TAKE_OVER_MS = 1000 }; /* silence after which another may take a server's place */
 
-static void say_place(struct psd *d, const struct psd_server *s, enum psd_begin begin, uint64_t version)
+static void say_place(struct psd_cluster *cluster, const struct psd_server *s, enum psd_begin begin,
+                      uint64_t version)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    p.run = d->cluster.run;
+    p.run = cluster->head.run;
     p.begin = begin;
     p.version = version;
     p.place = s->place;
-    p.job = d->job;
+    p.job = cluster->sessions->job;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
-    psd_cluster_send(d, s, &m);
+    psd_cluster_send(cluster, s, &m);
 }
 
-static void place(struct psd *d, struct psd_server *s, enum psd_begin begin, uint64_t version)
+static void place(struct psd_cluster *cluster, struct psd_server *s, enum psd_begin begin, uint64_t version)
 {
     s->enlisted = false;
     s->here = begin == PSD_BEGIN_GO_ON;
-    psd_membership_away(d, psd_cluster_lanes(d, s), !s->here);
-    s->heard_ms = psd_loop_now_ms(&d->loop);
-    say_place(d, s, begin, version);
+    psd_membership_away(cluster->job, psd_cluster_lanes(cluster, s), !s->here);
+    s->heard_ms = psd_loop_now_ms(cluster->loop);
+    say_place(cluster, s, begin, version);
 }
 
-static bool among_members(const struct psd *d)
+static bool among_members(const struct psd_cluster *cluster)
 {
-    return d->center != NULL && d->center->admission->members;
+    return cluster->job->center != NULL && cluster->job->center->admission->members;
 }
 
 static bool has_saved(const struct psd_server *s, uint64_t version)
@@ -99,16 +100,16 @@ static bool has_saved(const struct psd_server *s, uint64_t version)
 }
 
 /* The newest checkpoint that all servers have; false: there is none. */
-static bool find_common(struct psd *d, uint64_t *version)
+static bool find_common(struct psd_cluster *cluster, uint64_t *version)
 {
     uint64_t own[PSD_MAX_SAVED];
-    uint32_t n =
-        psd_checkpoint_versions(d->checkpointer.directory, d->center->manifest->hash, own, PSD_MAX_SAVED);
+    uint32_t n = psd_checkpoint_versions(cluster->job->checkpointer.directory,
+                                         cluster->job->center->manifest->hash, own, PSD_MAX_SAVED);
     bool found = false;
     for (uint32_t k = 0; k < n; k++) {
         bool common = !found || own[k] > *version;
-        for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-            common = common && has_saved(&d->cluster.servers[i], own[k]);
+        for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+            common = common && has_saved(&cluster->head.servers[i], own[k]);
         if (common) {
             *version = own[k];
             found = true;
@@ -119,11 +120,11 @@ static bool find_common(struct psd *d, uint64_t *version)
 
 /* All servers begin anew, this one too: under rounds from the newest checkpoint of all of them, else from the
  * newest of each. */
-static void go_back(struct psd *d, const char *why)
+static void go_back(struct psd_cluster *cluster, const char *why)
 {
     uint64_t version = UINT64_MAX;
-    if (d->center->admission->rounds && !find_common(d, &version)) {
-        psd_job_fail(d, PSD_EXIT_CHECKPOINT,
+    if (cluster->job->center->admission->rounds && !find_common(cluster, &version)) {
+        psd_job_fail(cluster->job, PSD_EXIT_CHECKPOINT,
                      "the servers are at different rounds and have no checkpoint of the same one");
         return;
     }
@@ -132,72 +133,74 @@ static void go_back(struct psd *d, const char *why)
     else
         ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to the checkpoint of version %" PRIu64,
                why, version);
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        place(d, &d->cluster.servers[i], PSD_BEGIN_FROM, version);
-    d->again = (struct psd_restart_request){true, true, version};
-    uv_stop(&d->loop);
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        place(cluster, &cluster->head.servers[i], PSD_BEGIN_FROM, version);
+    cluster->again = (struct psd_restart_request){true, true, version};
+    uv_stop(cluster->loop);
 }
 
 /* Whether what the server has goes with what the head has; else it is told to begin otherwise, or refused. */
-static bool fits(struct psd *d, struct psd_server *s)
+static bool fits(struct psd_cluster *cluster, struct psd_server *s)
 {
     char why[200];
-    if (d->center == NULL && !s->has_center)
+    if (cluster->job->center == NULL && !s->has_center)
         return true;
-    if (s->has_center && !s->untouched && s->job != 0 && s->job != d->job &&
-        !psd_journal_is_former(d, s->job)) {
+    if (s->has_center && !s->untouched && s->job != 0 && s->job != cluster->sessions->job &&
+        !psd_journal_is_former(cluster->job, s->job)) {
         snprintf(why, sizeof why,
                  "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
-                 psd_cluster_index(d, s), s->job, d->job);
+                 psd_cluster_index(cluster, s), s->job, cluster->sessions->job);
         s->enlisted = false;
-        psd_cluster_refuse(d, s, PS__CODE__MANIFEST, why);
+        psd_cluster_refuse(cluster, s, PS__CODE__MANIFEST, why);
         return false;
     }
-    if (d->center == NULL) {
-        place(d, s, PSD_BEGIN_ANEW, 0);
+    if (cluster->job->center == NULL) {
+        place(cluster, s, PSD_BEGIN_ANEW, 0);
         return false;
     }
     if (!s->has_center && s->n_saved > 0) {
-        place(d, s, PSD_BEGIN_FROM, UINT64_MAX);
+        place(cluster, s, PSD_BEGIN_FROM, UINT64_MAX);
         return false;
     }
-    if (s->has_center && s->manifest_hash == d->center->manifest->hash)
+    if (s->has_center && s->manifest_hash == cluster->job->center->manifest->hash)
         return true;
     snprintf(why, sizeof why, "server %u %s: it is to begin with --resume and the state directory it had",
-             psd_cluster_index(d, s),
+             psd_cluster_index(cluster, s),
              s->has_center ? "has the part of another model" : "has no checkpoint, and the job has begun");
     s->enlisted = false;
-    psd_cluster_refuse(d, s, PS__CODE__MANIFEST, why);
+    psd_cluster_refuse(cluster, s, PS__CODE__MANIFEST, why);
     return false;
 }
 
 /* Both as they were loaded; under rounds from checkpoints of the same one. */
-static bool is_level(const struct psd *d, const struct psd_server *s)
+static bool is_level(const struct psd_cluster *cluster, const struct psd_server *s)
 {
-    return d->center == NULL || (s->untouched && psd_version(d) == d->resumed_version &&
-                                 (!d->center->admission->rounds || s->version == d->resumed_version));
+    return cluster->job->center == NULL ||
+           (s->untouched && psd_version(cluster->lanes) == cluster->job->resumed_version &&
+            (!cluster->job->center->admission->rounds || s->version == cluster->job->resumed_version));
 }
 
 /* The lanes of a server that is here are those that it has told of. */
-static void take_urls(struct psd *d, const struct psd_server *s)
+static void take_urls(struct psd_cluster *cluster, const struct psd_server *s)
 {
-    for (uint32_t k = 0; k < d->transports.n; k++) {
-        for (uint32_t i = 0; i < d->n_own; i++) {
-            struct psd_lane_port *road = &d->lanes[psd_cluster_index(d, s) * d->n_own + i]->ports[k];
-            snprintf(road->url, sizeof road->url, "%s", s->urls[k * d->n_own + i]);
+    for (uint32_t k = 0; k < cluster->lanes->transports.n; k++) {
+        for (uint32_t i = 0; i < cluster->lanes->n_own; i++) {
+            struct psd_lane_port *road =
+                &cluster->lanes->list[psd_cluster_index(cluster, s) * cluster->lanes->n_own + i]->ports[k];
+            snprintf(road->url, sizeof road->url, "%s", s->urls[k * cluster->lanes->n_own + i]);
         }
-        if (s->urls[k * d->n_own][0] == 0)
+        if (s->urls[k * cluster->lanes->n_own][0] == 0)
             ps_log(PS_LOG_INFO, "server.road", "no road %s: server %u (%s) has none",
-                   d->transports.row[k].transport->name, psd_cluster_index(d, s), s->name);
+                   cluster->lanes->transports.row[k].transport->name, psd_cluster_index(cluster, s), s->name);
     }
 }
 
 /* It is back, after the job has begun: its lanes learn who is in it, and clients where they are. */
-static void bring_up_to_date(struct psd *d, struct psd_server *s)
+static void bring_up_to_date(struct psd_cluster *cluster, struct psd_server *s)
 {
-    take_urls(d, s);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        const struct psd_session *c = &d->sessions.slots[i];
+    take_urls(cluster, s);
+    for (uint32_t i = 0; i < cluster->sessions->n_slots; i++) {
+        const struct psd_session *c = &cluster->sessions->slots[i];
         struct psd_lane_message msg =
             psd_lane_message_admit(c, c->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
         if (c->incarnation == 0)
@@ -206,159 +209,165 @@ static void bring_up_to_date(struct psd *d, struct psd_server *s)
             msg.kind = PSD_COMMAND_END;
             msg.a = PS__CODE__NO_SESSION;
         }
-        psd_cluster_order_lanes(d, s, &msg, UINT32_MAX);
+        psd_cluster_order_lanes(cluster, s, &msg, UINT32_MAX);
     }
     if (s->untouched && s->has_center)
-        psd_loss_of_server_later(d, psd_cluster_index(d, s), s->version, s->reached, s->reached_exactly);
+        psd_loss_of_server_later(cluster->job, psd_cluster_index(cluster, s), s->version, s->reached,
+                                 s->reached_exactly);
     ps_log(PS_LOG_INFO, "server.joined",
-           "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64, psd_cluster_index(d, s),
-           s->name, s->version, psd_version(d));
-    d->hooks.welcome_all(d);
+           "server %u (%s) is back at version %" PRIu64 "; the head is at %" PRIu64,
+           psd_cluster_index(cluster, s), s->name, s->version, psd_version(cluster->lanes));
+    cluster->job->hooks.welcome_all(cluster->psd);
 }
 
-static void become_complete(struct psd *d)
+static void become_complete(struct psd_cluster *cluster)
 {
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->cluster.servers[i];
-        place(d, s, PSD_BEGIN_GO_ON, 0);
-        take_urls(d, s);
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
+        struct psd_server *s = &cluster->head.servers[i];
+        place(cluster, s, PSD_BEGIN_GO_ON, 0);
+        take_urls(cluster, s);
         if (s->untouched && s->has_center)
-            psd_loss_of_server(d, i, s->version, s->reached, s->reached_exactly);
+            psd_loss_of_server(cluster->job, i, s->version, s->reached, s->reached_exactly);
     }
-    d->cluster.complete = true;
-    ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", d->cfg.servers.count,
-           d->n_lanes);
-    d->hooks.complete(d);
+    cluster->head.complete = true;
+    ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", cluster->cfg->servers.count,
+           cluster->lanes->n);
+    cluster->completed(cluster->psd);
 }
 
 /* Places those who have enlisted, once nobody is missing. */
-static void consider(struct psd *d)
+static void consider(struct psd_cluster *cluster)
 {
     bool level = true;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (!d->cluster.servers[i].enlisted && !d->cluster.servers[i].here)
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        if (!cluster->head.servers[i].enlisted && !cluster->head.servers[i].here)
             return;
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-        struct psd_server *s = &d->cluster.servers[i];
-        if (s->enlisted && !fits(d, s))
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
+        struct psd_server *s = &cluster->head.servers[i];
+        if (s->enlisted && !fits(cluster, s))
             return;
-        level = level && is_level(d, s);
+        level = level && is_level(cluster, s);
     }
-    if (d->cluster.complete ? among_members(d) : among_members(d) && !level) {
-        go_back(d, "a server is back");
+    if (cluster->head.complete ? among_members(cluster) : among_members(cluster) && !level) {
+        go_back(cluster, "a server is back");
         return;
     }
-    if (!d->cluster.complete) {
-        become_complete(d);
+    if (!cluster->head.complete) {
+        become_complete(cluster);
         return;
     }
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        if (d->cluster.servers[i].enlisted) {
-            place(d, &d->cluster.servers[i], PSD_BEGIN_GO_ON, 0);
-            bring_up_to_date(d, &d->cluster.servers[i]);
+    for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
+        if (cluster->head.servers[i].enlisted) {
+            place(cluster, &cluster->head.servers[i], PSD_BEGIN_GO_ON, 0);
+            bring_up_to_date(cluster, &cluster->head.servers[i]);
         }
 }
 
 /* What is set is the head's: a server that has missed it takes it first. */
-static bool has_settings(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+static bool has_settings(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient to = PS__TO_CLIENT__INIT;
-    uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    if (m->generation == generation && strcmp(m->settings, d->reload.recipe.settings) == 0)
+    uint32_t generation = atomic_load_explicit(&cluster->lanes->shared.generation, memory_order_relaxed);
+    if (m->generation == generation && strcmp(m->settings, cluster->job->reload.recipe.settings) == 0)
         return true;
-    p.run = d->cluster.run;
+    p.run = cluster->head.run;
     p.begin = PSD_BEGIN_TAKE;
-    p.settings = d->reload.recipe.settings;
+    p.settings = cluster->job->reload.recipe.settings;
     p.generation = generation;
     to.what_case = PS__TO_CLIENT__WHAT_PLACE;
     to.place = &p;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &to);
+    psd_send_now(cluster->sender, peer->id, peer->id_bytes, &to);
     return false;
 }
 
 /* Whether a server may enlist; else it is told why not. */
-static bool is_wanted(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+static bool is_wanted(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     char sentence[400] = "";
     uint32_t code = PS__CODE__MALFORMED;
     bool wanted = true;
-    char *own = psd_config_json(&d->cfg);
-    const char *own_road = d->transports.row[0].transport->name;
+    char *own = psd_config_json(cluster->cfg);
+    const char *own_road = cluster->lanes->transports.row[0].transport->name;
     if (m->protocol != PS_PROTOCOL_VERSION) {
         code = PS__CODE__VERSION;
         snprintf(sentence, sizeof sentence, "protocol version %u; the head speaks %d", m->protocol,
                  PS_PROTOCOL_VERSION);
-    } else if (!psd_has_cluster(d)) {
+    } else if (!psd_has_cluster(cluster->cfg)) {
         snprintf(sentence, sizeof sentence, "this psd is not the head of several servers (servers.count: %u)",
-                 d->cfg.servers.count);
-    } else if (m->count != d->cfg.servers.count) {
+                 cluster->cfg->servers.count);
+    } else if (m->count != cluster->cfg->servers.count) {
         snprintf(sentence, sizeof sentence, "servers.count: found %u; the head has %u", m->count,
-                 d->cfg.servers.count);
-    } else if (m->index == 0 || m->index >= d->cfg.servers.count) {
+                 cluster->cfg->servers.count);
+    } else if (m->index == 0 || m->index >= cluster->cfg->servers.count) {
         code = PS__CODE__RANK_RANGE;
         snprintf(sentence, sizeof sentence,
                  "server %u; with servers.count %u allowed are 1 to %u beside the head", m->index,
-                 d->cfg.servers.count, d->cfg.servers.count - 1);
-    } else if (m->n_lanes != d->n_own || strcmp(m->transport, own_road) != 0) {
+                 cluster->cfg->servers.count, cluster->cfg->servers.count - 1);
+    } else if (m->n_lanes != cluster->lanes->n_own || strcmp(m->transport, own_road) != 0) {
         snprintf(sentence, sizeof sentence,
                  "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
-                 m->transport, d->n_own, own_road);
-    } else if (own != NULL && m->head == d->cluster.run && has_settings(d, peer, m)) {
+                 m->transport, cluster->lanes->n_own, own_road);
+    } else if (own != NULL && m->head == cluster->head.run && has_settings(cluster, peer, m)) {
         psd_cluster_compare(own, m->configuration, sentence, sizeof sentence);
     } else {
-        wanted = m->head != d->cluster.run; /* it is told which head this is */
+        wanted = m->head != cluster->head.run; /* it is told which head this is */
     }
     free(own);
     if (sentence[0] != 0)
-        psd_control_refuse(d, peer, code, sentence);
+        psd_send_refusal(cluster->sender, peer, code, sentence);
     return wanted && sentence[0] == 0;
 }
 
 /* A process that was killed may be followed by the next before its silence is noticed; two that live are one
  * too many. */
-static bool place_is_free(struct psd *d, const struct psd_peer *peer, const struct psd_server *s,
-                          uint64_t run)
+static bool place_is_free(struct psd_cluster *cluster, const struct psd_peer *peer,
+                          const struct psd_server *s, uint64_t run)
 {
-    if (!(s->here || s->enlisted) || s->run == run || psd_loop_now_ms(&d->loop) - s->heard_ms > TAKE_OVER_MS)
+    if (!(s->here || s->enlisted) || s->run == run ||
+        psd_loop_now_ms(cluster->loop) - s->heard_ms > TAKE_OVER_MS)
         return true;
-    if (ps_log_allows(&d->cluster.log_limit, "server.taken", "servers"))
+    if (ps_log_allows(&cluster->head.log_limit, "server.taken", "servers"))
         ps_log(PS_LOG_WARN, "server.taken", "%s says that it is server %u, whose place %s has", peer->address,
-               psd_cluster_index(d, s), s->name);
+               psd_cluster_index(cluster, s), s->name);
     return false;
 }
 
 /* Of a transport that the head lacks nobody is told. */
-static void take_road(const struct psd *d, struct psd_server *s, const Ps__Road *road)
+static void take_road(const struct psd_cluster *cluster, struct psd_server *s, const Ps__Road *road)
 {
-    uint32_t k = psd_transports_find(d, road->transport);
-    for (uint32_t i = 0; k > 0 && k < d->transports.n && road->n_lanes == d->n_own && i < d->n_own; i++)
-        snprintf(s->urls[k * d->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
+    uint32_t k = psd_transports_find(&cluster->lanes->transports, road->transport);
+    for (uint32_t i = 0; k > 0 && k < cluster->lanes->transports.n &&
+                         road->n_lanes == cluster->lanes->n_own && i < cluster->lanes->n_own;
+         i++)
+        snprintf(s->urls[k * cluster->lanes->n_own + i], sizeof *s->urls, "%s", road->lanes[i]);
 }
 
-static void set_peer(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
+static void set_peer(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
+                     const Ps__Enlist *m)
 {
     s->call = m->call;
-    s->heard_ms = psd_loop_now_ms(&d->loop);
+    s->heard_ms = psd_loop_now_ms(cluster->loop);
     s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
     memcpy(s->peer, peer->id, s->peer_bytes);
 }
 
-static void take_in(struct psd *d, struct psd_server *s, const struct psd_peer *peer, const Ps__Enlist *m)
+static void take_in(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
+                    const Ps__Enlist *m)
 {
     s->run = m->run;
-    set_peer(d, s, peer, m);
+    set_peer(cluster, s, peer, m);
     snprintf(s->name, sizeof s->name, "%s", m->name);
     snprintf(s->address, sizeof s->address, "%s", peer->address);
-    memset(s->urls, 0, (size_t)PSD_MAX_TRANSPORTS * d->n_own * sizeof *s->urls);
+    memset(s->urls, 0, (size_t)PSD_MAX_TRANSPORTS * cluster->lanes->n_own * sizeof *s->urls);
     for (size_t i = 0; i < m->n_lanes; i++)
         snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
     for (size_t i = 0; i < m->n_roads; i++)
-        take_road(d, s, m->roads[i]);
-    s->place = ++d->cluster.places;
+        take_road(cluster, s, m->roads[i]);
+    s->place = ++cluster->head.places;
     psd_outbox_empty(&s->orders);
     s->msgs = 0;
-    s->saved_number = d->cluster.snapshots; /* of what was ordered before, it owes nothing */
+    s->saved_number = cluster->head.snapshots; /* of what was ordered before, it owes nothing */
     s->unsaved[0] = 0;
     s->change = 0;
     s->refused[0] = 0;
@@ -382,44 +391,44 @@ static bool has_place(const struct psd_server *s, const Ps__Enlist *m)
 }
 
 /* An Enlist that was said to the head before this one, and came late, tells of a server that is no more. */
-static void say_run(struct psd *d, const struct psd_peer *peer)
+static void say_run(struct psd_cluster *cluster, const struct psd_peer *peer)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    p.run = d->cluster.run;
+    p.run = cluster->head.run;
     p.begin = PSD_BEGIN_ENLIST;
     m.what_case = PS__TO_CLIENT__WHAT_PLACE;
     m.place = &p;
-    psd_control_send_now(d, peer->id, peer->id_bytes, &m);
+    psd_send_now(cluster->sender, peer->id, peer->id_bytes, &m);
 }
 
-void psd_cluster_register(struct psd *d, const struct psd_peer *peer, const Ps__Enlist *m)
+void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m)
 {
-    if (d->again.due || !is_wanted(d, peer, m))
+    if (cluster->again.due || !is_wanted(cluster, peer, m))
         return;
-    struct psd_server *s = &d->cluster.servers[m->index];
-    if (m->head != d->cluster.run) {
-        say_run(d, peer);
+    struct psd_server *s = &cluster->head.servers[m->index];
+    if (m->head != cluster->head.run) {
+        say_run(cluster, peer);
         return;
     }
     if ((s->here || s->enlisted) && s->run == m->run && m->call <= s->call)
         return; /* a connection that broke has held it back */
     if (has_place(s, m)) {
-        set_peer(d, s, peer, m);
-        say_place(d, s, PSD_BEGIN_GO_ON, 0);
+        set_peer(cluster, s, peer, m);
+        say_place(cluster, s, PSD_BEGIN_GO_ON, 0);
         return;
     }
-    if (!place_is_free(d, peer, s, m->run) || d->state >= PSD_STATE_DRAINING)
+    if (!place_is_free(cluster, peer, s, m->run) || cluster->job->state >= PSD_STATE_DRAINING)
         return; /* it asks again */
     bool is_new = !s->enlisted || s->run != m->run;
     if (s->here)
-        psd_cluster_lose(d, s,
+        psd_cluster_lose(cluster, s,
                          s->run != m->run ? "another process has taken its place" : "it has lost its place");
-    if (psd_method_change_is_closing(d) || !has_settings(d, peer, m))
+    if (psd_method_change_is_closing(cluster->job) || !has_settings(cluster, peer, m))
         return; /* what is set may have changed with its loss, or will: it asks again */
-    take_in(d, s, peer, m);
+    take_in(cluster, s, peer, m);
     s->enlisted = true;
     if (is_new)
         ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);
-    consider(d);
+    consider(cluster);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "server/config/json.h"
-#include "server/psd.h"
+#include "server/cluster/cluster.h"
 
 static json_t *integer(uint64_t v)
 {
@@ -19,36 +19,37 @@ static json_t *server_json(uint32_t index, const char *name, const char *state, 
                      integer(behind));
 }
 
-json_t *psd_cluster_json(const struct psd *d)
+json_t *psd_cluster_json(const struct psd_cluster *cluster)
 {
     json_t *list = json_array();
-    uint32_t index = d->cfg.servers.index;
-    json_array_append_new(list, server_json(index, index == 0 ? "head" : "",
-                                            psd_is_head(d) || d->follower.placed ? "here" : "waits",
-                                            psd_version(d), d->checkpointer.last_version, 0, 0));
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
-        const struct psd_server *s = &d->cluster.servers[i];
+    uint32_t index = cluster->cfg->servers.index;
+    json_array_append_new(
+        list, server_json(index, index == 0 ? "head" : "",
+                          psd_is_head(cluster->cfg) || cluster->follower.placed ? "here" : "waits",
+                          psd_version(cluster->lanes), cluster->job->checkpointer.last_version, 0, 0));
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
         const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
         json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
                                                 s->orders.sent - s->orders.taken));
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(d->cfg.servers.count), "index", integer(index),
-                     "head", psd_json_text(d->follower.head_url), "list", list);
+    return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(cluster->cfg->servers.count), "index",
+                     integer(index), "head", psd_json_text(cluster->follower.head_url), "list", list);
 }
 
-void psd_cluster_metrics(FILE *f, const struct psd *d)
+void psd_cluster_metrics(FILE *f, const struct psd_cluster *cluster)
 {
     fprintf(
         f,
         "# HELP psd_server_up 1: the server of that index is here; 0: its part of the center is waited for.\n"
         "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
-        d->cfg.servers.index);
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
-        fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, d->cluster.servers[i].here);
+        cluster->cfg->servers.index);
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++)
+        fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, cluster->head.servers[i].here);
     fprintf(f,
             "# HELP psd_server_version Exchanges that the server's part of the center has taken in.\n"
             "# TYPE psd_server_version gauge\npsd_server_version{server=\"%u\"} %" PRIu64 "\n",
-            d->cfg.servers.index, psd_version(d));
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
-        fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, d->cluster.servers[i].version);
+            cluster->cfg->servers.index, psd_version(cluster->lanes));
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++)
+        fprintf(f, "psd_server_version{server=\"%u\"} %" PRIu64 "\n", i, cluster->head.servers[i].version);
 }

@@ -27,7 +27,4 @@ void psd_config_clique_settle(struct psd_config *cfg);
 /* The sentence when the moving rate is beyond the bound of stability; else nothing is written. */
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning);
 
-/* What `transport` says against the rest of the configuration. -EINVAL with a sentence. */
-int psd_config_check_transport(const struct psd_config *cfg, struct ps_error *err);
-
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/security/munge.h"
+#include "proto/transports/transport.h"
 #include "server/config/check_method.h"
 #include "server/config/endpoint.h"
 #include "server/config/keys.h"
@@ -22,6 +23,19 @@ void psd_config_defaults(struct psd_config *cfg)
         assert(rc == 0 && "a default of the table is outside its own range");
         (void)rc;
     }
+}
+
+/* What `transport` says against the rest of the configuration. */
+static int check_transport(const struct psd_config *cfg, struct ps_error *err)
+{
+    const struct ps_transport *own = ps_transport_of_url(cfg->listen);
+    const struct ps_transport *wanted = ps_transport_find(cfg->transport);
+    if (strcmp(cfg->transport, "auto") == 0 || wanted == own)
+        return 0;
+    if (wanted == NULL || wanted->port_admit == NULL)
+        return ps_fail(err, -EINVAL, "transport: %s, but listen is %.100s: the listener's transport is %s",
+                       cfg->transport, cfg->listen, own != NULL ? own->name : "none");
+    return 0;
 }
 
 static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
@@ -55,7 +69,7 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
                            "tcp://127.0.0.1:8080",
                            cfg->status.http);
     }
-    if (psd_config_check_transport(cfg, err) < 0)
+    if (check_transport(cfg, err) < 0)
         return -EINVAL;
     if (strpbrk(cfg->advertise, ":/ ") != NULL && cfg->advertise[0] != '[')
         return ps_fail(err, -EINVAL,

@@ -142,4 +142,15 @@ int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_err
  * frees it. NULL: no memory. */
 char *psd_config_json(const struct psd_config *cfg);
 
+/* Whether this is server 0; whether it has others to lead. */
+static inline bool psd_is_head(const struct psd_config *cfg)
+{
+    return cfg->servers.index == 0;
+}
+
+static inline bool psd_has_cluster(const struct psd_config *cfg)
+{
+    return cfg->servers.count > 1 && psd_is_head(cfg);
+}
+
 #endif

@@ -18,8 +18,9 @@
 #define MAX_DEPTH      8
 
 struct reader {
-    const char *place; /* the file's path, or "--set" */
-    bool lines;        /* errors name the line too */
+    const char *place;       /* the file's path, or "--set" */
+    bool lines;              /* errors name the line too */
+    const char *key, *value; /* of one assignment; NULL: of a file */
     yaml_document_t *doc;
     struct psd_config *cfg;
     struct ps_error *err;
@@ -27,6 +28,7 @@ struct reader {
 
 static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, const char *sentence)
 {
+    key = key[0] == 0 && r->key != NULL ? r->key : key;
     const char *colon = key[0] != 0 ? ": " : "";
     if (r->lines)
         return ps_fail(r->err, -EINVAL, "%s:%zu: %s%s%s", r->place, mark.line + 1, key, colon, sentence);
@@ -35,11 +37,15 @@ static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, co
 
 static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
 {
-    char sentence[200];
+    char sentence[400];
     if (parser->error == YAML_MEMORY_ERROR)
         return ps_fail(r->err, -ENOMEM, "%s: no memory to read it", r->place);
     snprintf(sentence, sizeof sentence, "not YAML: %s%s%s", parser->problem != NULL ? parser->problem : "?",
              parser->context != NULL ? ", " : "", parser->context != NULL ? parser->context : "");
+    if (r->key != NULL) /* such as @FILE, which a shell's own quotes do not help */
+        snprintf(sentence, sizeof sentence,
+                 "found %.60s, which is not YAML: %s; allowed are such characters in quotes: %s='\"%.60s\"'",
+                 r->value, parser->problem != NULL ? parser->problem : "?", r->key, r->value);
     yaml_mark_t mark = parser->problem_mark;
     if (parser->error == YAML_READER_ERROR) /* has an offset but no mark: bytes that are not text */
         snprintf(sentence, sizeof sentence, "not text: %s at byte %zu; allowed is UTF-8",
@@ -301,5 +307,7 @@ int psd_config_set_as(const char *place, struct psd_config *cfg, const char *ass
         return psd_config_value_read(row, "", 0, true, cfg, err);
     if (equals[1] == 0)
         return fail_at(&r, nowhere, row->name, "found no value after '='");
+    r.key = row->name;
+    r.value = equals + 1;
     return read_text(&r, row, equals + 1, strlen(equals + 1));
 }

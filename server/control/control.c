@@ -1,5 +1,5 @@
 /* The control socket: one ROUTER, unpacking, dispatch. What a Hello means is in handshake.c. */
-#include "server/psd.h"
+#include "server/control/control.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,23 +20,25 @@
 
 enum { BATCH = 256 };
 
-static void on_hello(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_hello(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                     const Ps__ToServer *m)
 {
     (void)s;
-    psd_hello(d, peer, m->hello);
+    psd_hello(control, peer, m->hello);
 }
 
-static void on_begin(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_begin(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                     const Ps__ToServer *m)
 {
     struct ps_manifest *manifest;
     struct ps_error err;
     (void)peer;
-    if (psd_manifest_of(&d->cfg, m->begin->tensors, m->begin->n_tensors, &manifest, &err) < 0) {
-        psd_control_error(d, s, PS__CODE__MANIFEST, true, err.text);
-        psd_job_end(d, s, PS__CODE__MANIFEST, err.text);
+    if (psd_manifest_of(control->cfg, m->begin->tensors, m->begin->n_tensors, &manifest, &err) < 0) {
+        psd_send_error(control->sender, s, PS__CODE__MANIFEST, true, err.text);
+        psd_job_end(control->job, s, PS__CODE__MANIFEST, err.text);
         return;
     }
-    psd_job_begin(d, s, manifest);
+    psd_job_begin(control->job, s, manifest);
 }
 
 /* What a client falls back to is worth a line, once. */
@@ -51,7 +53,7 @@ static void note_road(struct psd_session *s, const Ps__Heartbeat *m)
                s->observer ? "observer" : "rank", s->client, s->road, s->road_why);
 }
 
-static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+static void on_heartbeat(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                          const Ps__ToServer *m)
 {
     Ps__Alive alive = PS__ALIVE__INIT;
@@ -60,15 +62,15 @@ static void on_heartbeat(struct psd *d, const struct psd_peer *peer, struct psd_
     s->tempo.incarnation = s->incarnation;
     s->tempo.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
     note_road(s, m->heartbeat);
-    alive.workers = psd_sessions_count(&d->sessions, false);
-    alive.center_version = psd_version(d);
-    alive.draining = d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING;
-    alive.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    alive.waiting_chunks = psd_stats_waiting(d, s->client, &alive.waiting_seq);
-    alive.period = d->cfg.hyper.dynamic_period && !s->observer ? s->tempo.period : 0;
+    alive.workers = psd_sessions_count(control->sessions, false);
+    alive.center_version = psd_version(control->lanes);
+    alive.draining = control->job->state == PSD_STATE_DRAINING || control->job->state == PSD_STATE_STOPPING;
+    alive.generation = atomic_load_explicit(&control->lanes->shared.generation, memory_order_relaxed);
+    alive.waiting_chunks = psd_stats_waiting(control->job, s->client, &alive.waiting_seq);
+    alive.period = control->cfg->hyper.dynamic_period && !s->observer ? s->tempo.period : 0;
     answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
     answer.alive = &alive;
-    psd_control_send_to(d, peer->id, peer->id_bytes, &answer);
+    psd_send_to(control->sender, peer->id, peer->id_bytes, &answer);
 }
 
 static unsigned stage_of(const struct psd_session *s)
@@ -79,12 +81,12 @@ static unsigned stage_of(const struct psd_session *s)
 }
 
 /* What it may not say is not heard; the session goes on. */
-static bool may_say(struct psd *d, const struct psd_session *s, enum psd_message m)
+static bool may_say(struct psd_control *control, const struct psd_session *s, enum psd_message m)
 {
     if (psd_may_say(m, s->observer, stage_of(s)))
         return true;
-    d->rejected_control[PS__CODE__AUTH]++;
-    if (ps_log_allows(&d->control.log_limit, "control.refused", "control socket"))
+    control->sender->rejected[PS__CODE__AUTH]++;
+    if (ps_log_allows(&control->sender->log_limit, "control.refused", "control socket"))
         ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not say %s: it is not heard", s->name,
                s->observer ? "observer" : "rank", s->client,
                m == PSD_SAY_EVALUATION ? "how good the center is, as observers may once they have begun"
@@ -92,86 +94,94 @@ static bool may_say(struct psd *d, const struct psd_session *s, enum psd_message
     return false;
 }
 
-static void on_report(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+static void on_report(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                       const Ps__ToServer *m)
 {
     const Ps__Report *r = m->report;
     (void)peer;
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
     if (!s->observer)
-        psd_plateau_reported(d, r->loss);
-    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(d, s, PSD_SAY_EVALUATION))
+        psd_plateau_reported(control->job, r->loss);
+    if (r->steps > 0 && r->steps <= PSD_MAX_STEPS)
+        s->steps = r->steps;
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(control, s, PSD_SAY_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
         if (s->offer.answered) /* it was lost; else it is still to come */
-            psd_control_reported(d, s, r->offer, s->offer.wanted);
+            psd_send_reported(control->sender, s, r->offer, s->offer.wanted);
         return;
     }
     s->offer.number = r->offer;
     s->offer.incarnation = s->incarnation;
     s->offer.answered = false;
-    d->evaluation = (struct psd_evaluation){.loss = r->test_loss,
-                                            .accuracy = r->test_accuracy,
-                                            .version = r->center_version,
-                                            .fresh = true,
-                                            .offer = r->offer,
-                                            .client = s->client,
-                                            .incarnation = s->incarnation};
-    psd_checkpointer_evaluated(d, &d->evaluation);
-    psd_plateau_evaluated(d, &d->evaluation);
-    psd_stop_check(d);
+    control->job->evaluation = (struct psd_evaluation){.loss = r->test_loss,
+                                                       .accuracy = r->test_accuracy,
+                                                       .version = r->center_version,
+                                                       .fresh = true,
+                                                       .offer = r->offer,
+                                                       .client = s->client,
+                                                       .incarnation = s->incarnation};
+    psd_checkpointer_evaluated(control->job, &control->job->evaluation);
+    psd_plateau_evaluated(control->job, &control->job->evaluation);
+    psd_stop_check(control->job);
 }
 
-static void on_not_finite(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+static void on_not_finite(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                           const Ps__ToServer *m)
 {
     (void)peer;
-    psd_job_note_nonfinite(d, s, m->not_finite->clock, m->not_finite->index, false);
-    psd_stop_check(d);
+    psd_job_note_nonfinite(control->job, s, m->not_finite->clock, m->not_finite->index, false);
+    psd_stop_check(control->job);
 }
 
-static void on_leave(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_leave(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                     const Ps__ToServer *m)
 {
     (void)peer;
     s->clock = m->leave->clock > s->clock ? m->leave->clock : s->clock;
-    psd_loss_left(d, s, m->leave);
-    psd_job_end(d, s, PS__CODE__OK, "left");
+    psd_loss_left(control->job, s, m->leave);
+    psd_job_end(control->job, s, PS__CODE__OK, "left");
 }
 
-static void on_meet(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_meet(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                    const Ps__ToServer *m)
 {
     (void)s;
     if (m->meet->protocol != PS_PROTOCOL_VERSION) {
         char sentence[96];
         snprintf(sentence, sizeof sentence, "protocol version %u; this psd speaks %d", m->meet->protocol,
                  PS_PROTOCOL_VERSION);
-        psd_control_refuse(d, peer, PS__CODE__VERSION, sentence);
-    } else if (d->state >= PSD_STATE_DRAINING) {
-        psd_control_refuse(d, peer, PS__CODE__DRAINING, "psd is draining: nobody meets here any more");
+        psd_send_refusal(control->sender, peer, PS__CODE__VERSION, sentence);
+    } else if (control->job->state >= PSD_STATE_DRAINING) {
+        psd_send_refusal(control->sender, peer, PS__CODE__DRAINING,
+                         "psd is draining: nobody meets here any more");
     } else {
-        psd_rendezvous_take(&d->rendezvous, peer, m->meet, psd_loop_now_ms(&d->loop));
+        psd_rendezvous_take(&control->rendezvous, peer, m->meet, psd_loop_now_ms(control->loop));
     }
 }
 
-static void on_enlist(struct psd *d, const struct psd_peer *peer, struct psd_session *s,
+static void on_enlist(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                       const Ps__ToServer *m)
 {
     (void)s;
-    if (d->munge.on && psd_has_cluster(d) && m->enlist->protocol == PS_PROTOCOL_VERSION)
-        psd_munge_enlist(d, peer, m->enlist);
+    if (control->auth->munge.on && psd_has_cluster(control->cfg) &&
+        m->enlist->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_enlist(control->auth, peer, m->enlist);
     else
-        psd_cluster_register(d, peer, m->enlist);
+        psd_cluster_register(control->cluster, peer, m->enlist);
 }
 
-static void on_news(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m)
+static void on_news(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                    const Ps__ToServer *m)
 {
     (void)s;
-    psd_cluster_news(d, peer, m->news);
+    psd_cluster_news(control->cluster, peer, m->news);
 }
 
 /* One row a message. Those that their session's owner alone may say carry client and incarnation. */
 static const struct {
-    void (*handle)(struct psd *d, const struct psd_peer *peer, struct psd_session *s, const Ps__ToServer *m);
+    void (*handle)(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                   const Ps__ToServer *m);
     enum psd_message says;
 } handlers[] = {
     [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_SAY_HELLO},
@@ -206,12 +216,14 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
     }
 }
 
-static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t client, uint32_t incarnation)
+static void refuse_unnamed(struct psd_control *control, const struct psd_peer *peer, uint32_t client,
+                           uint32_t incarnation)
 {
     char sentence[160];
-    uint32_t now = client < d->sessions.n_slots ? d->sessions.slots[client].incarnation : 0, code;
-    bool live = now != 0 && d->sessions.slots[client].state != PSD_SESSION_VACANT;
-    if (live && now == incarnation && !psd_auth_owns(peer, &d->sessions.slots[client])) {
+    uint32_t now = client < control->sessions->n_slots ? control->sessions->slots[client].incarnation : 0,
+             code;
+    bool live = now != 0 && control->sessions->slots[client].state != PSD_SESSION_VACANT;
+    if (live && now == incarnation && !psd_auth_owns(peer, &control->sessions->slots[client])) {
         code = PS__CODE__AUTH;
         snprintf(sentence, sizeof sentence, "the session of client %u is another identity's, not of %s",
                  client, peer->identity);
@@ -232,117 +244,117 @@ static void refuse_unnamed(struct psd *d, const struct psd_peer *peer, uint32_t 
         code = PS__CODE__NO_SESSION;
         snprintf(sentence, sizeof sentence, "client %u, incarnation %u, has no session", client, incarnation);
     }
-    psd_control_refuse(d, peer, code, sentence);
+    psd_send_refusal(control->sender, peer, code, sentence);
 }
 
-static void dispatch(struct psd *d, const struct psd_peer *peer, const Ps__ToServer *m)
+static void dispatch(struct psd_control *control, const struct psd_peer *peer, const Ps__ToServer *m)
 {
     struct psd_session *s = NULL;
     uint32_t client, incarnation;
 
     if ((size_t)m->what_case >= sizeof handlers / sizeof *handlers || handlers[m->what_case].handle == NULL) {
-        psd_control_refuse(d, peer, PS__CODE__MALFORMED, "a control message of no known kind");
+        psd_send_refusal(control->sender, peer, PS__CODE__MALFORMED, "a control message of no known kind");
         return;
     }
-    if (!psd_is_head(d)) {
-        psd_follower_redirect(d, peer);
+    if (!psd_is_head(control->cfg)) {
+        psd_follower_redirect(control->cluster, peer);
         return;
     }
     const enum psd_message says = handlers[m->what_case].says;
-    if (psd_rights[says].proof != PSD_PROOF_SERVER && (!psd_cluster_is_complete(d) || d->again.due))
+    if (psd_rights[says].proof != PSD_PROOF_SERVER &&
+        (!psd_cluster_is_complete(control->cluster) || control->cluster->again.due))
         return; /* it asks again */
-    if (!psd_auth_may_say(d, peer, says))
+    if (!psd_auth_may_say(control->auth, peer, says))
         return;
     if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
-        s = psd_sessions_find(&d->sessions, client, incarnation);
+        s = psd_sessions_find(control->sessions, client, incarnation);
         if (s == NULL || s->peer_bytes != peer->id_bytes || memcmp(s->peer, peer->id, peer->id_bytes) != 0) {
-            refuse_unnamed(d, peer, client, incarnation);
+            refuse_unnamed(control, peer, client, incarnation);
             return;
         }
-        s->last_heard_ms = psd_loop_now_ms(&d->loop);
-        if (!may_say(d, s, says))
+        s->last_heard_ms = psd_loop_now_ms(control->loop);
+        if (!may_say(control, s, says))
             return;
     }
-    handlers[m->what_case].handle(d, peer, s, m);
+    handlers[m->what_case].handle(control, peer, s, m);
 }
 
 /* libzmq's word for the peer: an IP address, or NAME:UID:GID:PID over a UNIX socket. */
-static void describe_peer(const struct psd *d, zmq_msg_t *body, char *text, size_t size)
+static void describe_peer(const struct psd_control *control, zmq_msg_t *body, char *text, size_t size)
 {
     const char *address = zmq_msg_gets(body, "Peer-Address");
     long uid, gid, pid;
-    bool is_file = d->control.file.path[0] != 0;
+    bool is_file = control->file.path[0] != 0;
     if (address != NULL && is_file && sscanf(address, "%*[^:]:%ld:%ld:%ld", &uid, &gid, &pid) == 3)
         snprintf(text, size, "pid %ld of uid %ld", pid, uid);
     else
         snprintf(text, size, "%s", address != NULL ? address : "unknown address");
 }
 
-static bool comes_early(const struct psd *d, const Ps__ToServer *m)
+static bool comes_early(const struct psd_control *control, const Ps__ToServer *m)
 {
-    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(d) && !psd_cluster_is_complete(d) &&
-           !d->again.due;
+    return m->what_case == PS__TO_SERVER__WHAT_HELLO && psd_is_head(control->cfg) &&
+           !psd_cluster_is_complete(control->cluster) && !control->cluster->again.due;
 }
 
-static void receive_one(struct psd *d, zmq_msg_t *id, zmq_msg_t *body)
+static void receive_one(struct psd_control *control, zmq_msg_t *id, zmq_msg_t *body)
 {
     char address[64];
-    describe_peer(d, body, address, sizeof address);
+    describe_peer(control, body, address, sizeof address);
     struct psd_peer peer = {.id = zmq_msg_data(id), .id_bytes = zmq_msg_size(id), .address = address};
-    if (!psd_auth_peer(d, body, &peer))
+    if (!psd_auth_peer(control->auth, body, &peer))
         return;
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
-        psd_control_refuse(d, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
+        psd_send_refusal(control->sender, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
         return;
     }
-    if (comes_early(d, m))
-        psd_early_keep(&d->control.early, id, body, m->hello->token, d->sessions.n_slots,
-                       psd_loop_now_ms(&d->loop));
+    if (comes_early(control, m))
+        psd_early_keep(&control->early, id, body, m->hello->token, control->sessions->n_slots,
+                       psd_loop_now_ms(control->loop));
     else
-        dispatch(d, &peer, m);
+        dispatch(control, &peer, m);
     ps_control_free_to_server(m);
 }
 
-void psd_control_take_early(struct psd *d)
+void psd_control_take_early(struct psd_control *control)
 {
-    struct psd_early all = psd_early_take(&d->control.early);
+    struct psd_early all = psd_early_take(&control->early);
     for (uint32_t i = 0; i < all.n; i++)
-        if (psd_early_is_fresh(&all.first[i], psd_loop_now_ms(&d->loop)))
-            receive_one(d, &all.first[i].id, &all.first[i].body);
+        if (psd_early_is_fresh(&all.first[i], psd_loop_now_ms(control->loop)))
+            receive_one(control, &all.first[i].id, &all.first[i].body);
     psd_early_finish(&all);
 }
 
 /* Takes what is there, a batch at most: whoever floods the control socket must not keep the loop from the
  * rest. False when there may be more. */
-static bool receive(struct psd *d)
+static bool receive(struct psd_control *control)
 {
     for (int taken = 0; taken < BATCH; taken++) {
         zmq_msg_t id, body, extra;
         int n = 1, more;
         zmq_msg_init(&id);
         zmq_msg_init(&body);
-        if (zmq_msg_recv(&id, d->control.socket, ZMQ_DONTWAIT) < 0)
+        if (zmq_msg_recv(&id, control->sender->socket, ZMQ_DONTWAIT) < 0)
             return true;
-        if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, d->control.socket, ZMQ_DONTWAIT) >= 0) {
+        if ((more = zmq_msg_more(&id)) && zmq_msg_recv(&body, control->sender->socket, ZMQ_DONTWAIT) >= 0) {
             more = zmq_msg_more(&body);
             n = 2;
         }
         while (more) {
             zmq_msg_init(&extra);
-            more = zmq_msg_recv(&extra, d->control.socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
+            more = zmq_msg_recv(&extra, control->sender->socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&extra);
             zmq_msg_close(&extra);
             n = 3;
         }
         if (n == 2)
-            receive_one(d, &id, &body);
+            receive_one(control, &id, &body);
         else
-            psd_control_refuse(d,
-                               &(struct psd_peer){.id = zmq_msg_data(&id),
-                                                  .id_bytes = zmq_msg_size(&id),
-                                                  .address = "a peer"},
-                               PS__CODE__MALFORMED, "a control message has one part");
+            psd_send_refusal(control->sender,
+                             &(struct psd_peer){
+                                 .id = zmq_msg_data(&id), .id_bytes = zmq_msg_size(&id), .address = "a peer"},
+                             PS__CODE__MALFORMED, "a control message has one part");
         zmq_msg_close(&id);
         zmq_msg_close(&body);
     }
@@ -365,11 +377,11 @@ static void on_more(uv_idle_t *idle)
 /* ZeroMQ's descriptor tells only of changes, and sending may swallow its news: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-    struct psd *d = prepare->data;
-    if (receive(d))
-        uv_idle_stop(&d->control.more);
+    struct psd_control *control = prepare->data;
+    if (receive(control))
+        uv_idle_stop(&control->more);
     else
-        uv_idle_start(&d->control.more, on_more);
+        uv_idle_start(&control->more, on_more);
 }
 
 static void say_met(void *arg, const struct psd_peer *peer, const Ps__Met *met)
@@ -377,12 +389,12 @@ static void say_met(void *arg, const struct psd_peer *peer, const Ps__Met *met)
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     m.what_case = PS__TO_CLIENT__WHAT_MET;
     m.met = (Ps__Met *)(uintptr_t)met;
-    psd_control_send_to(arg, peer->id, peer->id_bytes, &m);
+    psd_send_to(arg, peer->id, peer->id_bytes, &m);
 }
 
 static void say_refused(void *arg, const struct psd_peer *peer, uint32_t code, const char *sentence)
 {
-    psd_control_refuse(arg, peer, code, sentence);
+    psd_send_refusal(arg, peer, code, sentence);
 }
 
 static int set_options(void *socket)
@@ -396,55 +408,57 @@ static int set_options(void *socket)
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
 }
 
-int psd_control_open(struct psd *d, const char *listen, struct ps_error *err)
+int psd_control_open(struct psd_control *control, const char *listen, struct ps_error *err)
 {
-    struct psd_control *c = &d->control;
+    struct psd_control *c = control;
     char url[300];
+    void *socket;
     int fd, rc;
     size_t fd_size = sizeof fd;
 
-    if ((rc = psd_endpoint_listen(&d->cfg, url, sizeof url, err)) < 0 ||
-        (rc = psd_endpoint_directory(&d->cfg, url, err)) < 0)
+    if ((rc = psd_endpoint_listen(control->cfg, url, sizeof url, err)) < 0 ||
+        (rc = psd_endpoint_directory(control->cfg, url, err)) < 0)
         return rc;
     if (listen[0] != 0)
         snprintf(url, sizeof url, "%s", listen);
-    if ((c->context = zmq_ctx_new()) == NULL || (c->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
-        set_options(c->socket) != 0)
+    if ((c->context = zmq_ctx_new()) == NULL ||
+        (socket = control->sender->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
+        set_options(socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
-    if ((rc = psd_auth_guard_control(d, err)) < 0)
+    if ((rc = psd_auth_guard_control(control->auth, c->context, socket, &c->watch, err)) < 0)
         return rc;
-    if ((rc = ps_bind(c->socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
+    if ((rc = ps_bind(socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
         return rc;
-    if (zmq_getsockopt(c->socket, ZMQ_FD, &fd, &fd_size) != 0)
+    if (zmq_getsockopt(socket, ZMQ_FD, &fd, &fd_size) != 0)
         return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));
-    d->rendezvous.voice = (struct psd_rendezvous_hooks){say_met, say_refused, d};
-    c->poll.data = c->prepare.data = d;
-    uv_poll_init(&d->loop, &c->poll, fd);
+    control->rendezvous.voice = (struct psd_rendezvous_hooks){say_met, say_refused, control->sender};
+    c->poll.data = c->prepare.data = control;
+    uv_poll_init(control->loop, &c->poll, fd);
     uv_poll_start(&c->poll, UV_READABLE, on_readable);
-    uv_prepare_init(&d->loop, &c->prepare);
+    uv_prepare_init(control->loop, &c->prepare);
     uv_prepare_start(&c->prepare, on_prepare);
-    uv_idle_init(&d->loop, &c->more);
+    uv_idle_init(control->loop, &c->more);
     return 0;
 }
 
-void psd_control_close(struct psd *d)
+void psd_control_close(struct psd_control *control)
 {
     int linger_ms = 500; /* the last words: Drain, Error */
-    psd_rendezvous_finish(&d->rendezvous);
-    psd_early_finish(&d->control.early);
-    d->munge.on = false; /* what munged still says comes too late */
-    if (d->control.poll.data != NULL) {
-        uv_close((uv_handle_t *)&d->control.poll, NULL);
-        uv_close((uv_handle_t *)&d->control.prepare, NULL);
-        uv_close((uv_handle_t *)&d->control.more, NULL);
+    psd_rendezvous_finish(&control->rendezvous);
+    psd_early_finish(&control->early);
+    control->auth->munge.on = false; /* what munged still says comes too late */
+    if (control->poll.data != NULL) {
+        uv_close((uv_handle_t *)&control->poll, NULL);
+        uv_close((uv_handle_t *)&control->prepare, NULL);
+        uv_close((uv_handle_t *)&control->more, NULL);
     }
-    if (d->control.socket != NULL) {
-        ps_watch_close(d->control.socket, d->control.watch);
-        zmq_setsockopt(d->control.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-        zmq_close(d->control.socket);
-        ps_unix_socket_remove(&d->control.file);
+    if (control->sender->socket != NULL) {
+        ps_watch_close(control->sender->socket, control->watch);
+        zmq_setsockopt(control->sender->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+        zmq_close(control->sender->socket);
+        ps_unix_socket_remove(&control->file);
     }
-    psd_zap_close(&d->auth.control);
-    if (d->control.context != NULL)
-        zmq_ctx_term(d->control.context);
+    psd_zap_close(&control->auth->control);
+    if (control->context != NULL)
+        zmq_ctx_term(control->context);
 }

@@ -1,5 +1,5 @@
 /* What a Hello means: a new session, or one taken up again after a lost connection or a restart of psd. */
-#include "server/psd.h"
+#include "server/control/control.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,24 +11,26 @@
 #include "proto/text.h"
 #include "server/config/endpoint.h"
 
-static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+static void refusef(struct psd_control *control, const struct psd_peer *peer, uint32_t code, const char *fmt,
+                    ...) __attribute__((format(printf, 4, 5)));
 
-static void refusef(struct psd *d, const struct psd_peer *peer, uint32_t code, const char *fmt, ...)
+static void refusef(struct psd_control *control, const struct psd_peer *peer, uint32_t code, const char *fmt,
+                    ...)
 {
     char sentence[256];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    psd_control_refuse(d, peer, code, sentence);
+    psd_send_refusal(control->sender, peer, code, sentence);
 }
 
-static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer *peer, const Ps__Hello *m)
+static void set_peer(struct psd_control *control, struct psd_session *s, const struct psd_peer *peer,
+                     const Ps__Hello *m)
 {
     s->peer_bytes = peer->id_bytes < sizeof s->peer ? peer->id_bytes : 0;
     memcpy(s->peer, peer->id, s->peer_bytes);
-    s->last_heard_ms = psd_loop_now_ms(&d->loop);
+    s->last_heard_ms = psd_loop_now_ms(control->loop);
     ps_text_copy(s->name, sizeof s->name, m->name[0] != 0 ? m->name : "unnamed");
     ps_text_copy(s->net, sizeof s->net, m->net);
     ps_text_copy(s->data, sizeof s->data, m->data);
@@ -39,29 +41,30 @@ static void set_peer(struct psd *d, struct psd_session *s, const struct psd_peer
     psd_auth_bind(s, peer);
 }
 
-static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedule)
+static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Schedule *schedule)
 {
-    const struct ps_hyper *h = &d->cfg.hyper;
-    m->name = (char *)(uintptr_t)d->cfg.method;
-    m->rule = (char *)(uintptr_t)d->cfg.rule;
-    m->optimizer = (char *)(uintptr_t)d->cfg.optimizer;
+    const struct ps_hyper *h = &control->cfg->hyper;
+    m->name = (char *)(uintptr_t)control->cfg->method;
+    m->rule = (char *)(uintptr_t)control->cfg->rule;
+    m->optimizer = (char *)(uintptr_t)control->cfg->optimizer;
     m->dynamic_period = h->dynamic_period;
     m->fragments = h->fragments;
     m->mix = h->mix;
     m->learning_rate = h->learning_rate;
     m->period = h->period;
+    m->workers = h->workers;
     m->momentum = h->momentum;
-    m->alpha = (double)atomic_load_explicit(&d->shared.alpha, memory_order_relaxed);
+    m->alpha = (double)atomic_load_explicit(&control->lanes->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
     m->overlap = h->overlap;
     m->rho = isnan(h->rho) ? 0 : h->rho;
-    m->clique_mode = d->cfg.clique.mode;
-    m->clique_codec = (char *)(uintptr_t)d->cfg.clique.codec;
-    m->publish = d->cfg.clique.publish;
+    m->clique_mode = control->cfg->clique.mode;
+    m->clique_codec = (char *)(uintptr_t)control->cfg->clique.codec;
+    m->publish = control->cfg->clique.publish;
     m->pipeline = h->pipeline;
     m->pipeline_warmup = h->pipeline_warmup;
-    m->averaging = (char *)(uintptr_t)d->cfg.averaging;
-    m->admission = (char *)(uintptr_t)d->cfg.admission;
+    m->averaging = (char *)(uintptr_t)control->cfg->averaging;
+    m->admission = (char *)(uintptr_t)control->cfg->admission;
     schedule->kind = h->schedule.kind;
     schedule->gamma = h->schedule.gamma;
     schedule->step_steps = h->schedule.step_steps;
@@ -74,12 +77,12 @@ static void fill_method(const struct psd *d, Ps__Method *m, Ps__Schedule *schedu
     schedule->n_factors = h->schedule.n_factors;
     schedule->drops = h->schedule.drops;
     m->schedule = schedule;
-    m->message_codec = (char *)(uintptr_t)d->cfg.codec.message;
-    m->answer_codec = (char *)(uintptr_t)d->cfg.codec.answer;
-    m->error_feedback = d->cfg.codec.error_feedback;
+    m->message_codec = (char *)(uintptr_t)control->cfg->codec.message;
+    m->answer_codec = (char *)(uintptr_t)control->cfg->codec.answer;
+    m->error_feedback = control->cfg->codec.error_feedback;
 }
 
-static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bool revived)
+static void welcome(struct psd_control *control, const struct psd_session *s, bool resumed, bool revived)
 {
     Ps__Method method = PS__METHOD__INIT;
     Ps__Schedule schedule = PS__SCHEDULE__INIT;
@@ -89,259 +92,270 @@ static void welcome(struct psd *d, const struct psd_session *s, bool resumed, bo
     char *lanes[PS_MAX_LANES];
     uint32_t used[PS_MAX_LANES];
 
-    bool whole_lanes = ps_admission_find(d->cfg.admission)->whole_lanes;
-    uint32_t n_lanes = whole_lanes ? 1 : d->n_lanes;
+    bool whole_lanes = ps_admission_find(control->cfg->admission)->whole_lanes;
+    uint32_t n_lanes = whole_lanes ? 1 : control->lanes->n;
     for (uint32_t i = 0; i < n_lanes; i++) {
-        used[i] = whole_lanes ? s->client % d->n_lanes : i;
-        lanes[i] = d->lanes[used[i]]->ports[0].url;
+        used[i] = whole_lanes ? s->client % control->lanes->n : i;
+        lanes[i] = control->lanes->list[used[i]]->ports[0].url;
     }
-    psd_transports_publish(d, s, used, n_lanes, &told, &w);
-    fill_method(d, &method, &schedule);
+    psd_transports_publish(control->lanes, control->cfg->window_chunks, s->may_attach ? s->pass : NULL, used,
+                           n_lanes, &told, &w);
+    fill_method(control, &method, &schedule);
     w.client = s->client;
     w.incarnation = s->incarnation;
-    w.workers = psd_sessions_count(&d->sessions, false);
+    w.workers = psd_sessions_count(control->sessions, false);
     w.method = &method;
-    w.generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    w.center_version = psd_version(d);
-    w.transport = (char *)(uintptr_t)d->transports.row[0].transport->name;
+    w.generation = atomic_load_explicit(&control->lanes->shared.generation, memory_order_relaxed);
+    w.center_version = psd_version(control->lanes);
+    w.transport = (char *)(uintptr_t)control->lanes->transports.row[0].transport->name;
     w.lanes = lanes;
     w.n_lanes = n_lanes;
-    w.parts = d->center != NULL ? d->center->shard.n_parts : d->cfg.servers.count;
-    w.chunk_floats = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
-    w.window_chunks = d->cfg.window_chunks;
-    w.silence_ms = d->cfg.limits.silence_s * 1000;
+    w.parts =
+        control->job->center != NULL ? control->job->center->shard.n_parts : control->cfg->servers.count;
+    w.chunk_floats =
+        control->job->center != NULL ? control->job->center->shard.chunk_floats : control->cfg->chunk_floats;
+    w.window_chunks = control->cfg->window_chunks;
+    w.silence_ms = control->cfg->limits.silence_s * 1000;
     w.resumed = resumed;
-    w.job = d->job;
+    w.job = control->sessions->job;
     w.revived = revived;
-    w.keeps_best = d->cfg.checkpoint.keep_best && s->observer;
-    w.revival = s->revived ? d->started_unix_ms : 0;
-    w.landed_seq = psd_exchange_seq(atomic_load_explicit(&d->shared.whole[s->client], memory_order_acquire),
-                                    s->incarnation, 0);
+    w.keeps_best = control->cfg->checkpoint.keep_best && s->observer;
+    w.revival = s->revived ? control->job->started_unix_ms : 0;
+    w.landed_seq =
+        psd_exchange_seq(atomic_load_explicit(&control->lanes->shared.whole[s->client], memory_order_acquire),
+                         s->incarnation, 0);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
-    psd_control_send_to(d, s->peer, s->peer_bytes, &m);
+    psd_send_to(control->sender, s->peer, s->peer_bytes, &m);
 }
 
-void psd_hello_again(struct psd *d)
+void psd_hello_again(struct psd_control *control)
 {
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
-            welcome(d, &d->sessions.slots[i], true, false);
+    for (uint32_t i = 0; i < control->sessions->n_slots; i++)
+        if (control->sessions->slots[i].state != PSD_SESSION_VACANT)
+            welcome(control, &control->sessions->slots[i], true, false);
 }
 
 /* The slot a new client gets, or NULL when the answer was an error. */
-static struct psd_session *choose_slot(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static struct psd_session *choose_slot(struct psd_control *control, const struct psd_peer *peer,
+                                       const Ps__Hello *m)
 {
-    struct psd_sessions *t = &d->sessions;
+    struct psd_sessions *t = control->sessions;
     if (m->observer || m->any_rank) {
         const uint64_t *ranks = m->observer ? NULL : psd_auth_ranks(peer);
-        struct psd_session *s = psd_sessions_vacant(t, m->observer, ranks, psd_loop_now_ms(&d->loop));
+        struct psd_session *s = psd_sessions_vacant(t, m->observer, ranks, psd_loop_now_ms(control->loop));
         if (s == NULL && ranks != NULL)
-            refusef(d, peer, PS__CODE__RANK_TAKEN,
+            refusef(control, peer, PS__CODE__RANK_TAKEN,
                     "all ranks that %s may have (ranks= of the allow-list) are taken", peer->identity);
         else if (s == NULL)
-            refusef(d, peer, PS__CODE__FULL, "all %u places for %s are taken",
+            refusef(control, peer, PS__CODE__FULL, "all %u places for %s are taken",
                     m->observer ? PSD_OBSERVERS : t->n_workers_max,
                     m->observer ? "observers" : "workers (limits.clients)");
         return s;
     }
     if (m->rank >= t->n_workers_max) {
-        refusef(d, peer, PS__CODE__RANK_RANGE, "rank %u; allowed are 0 to %u (limits.clients)", m->rank,
+        refusef(control, peer, PS__CODE__RANK_RANGE, "rank %u; allowed are 0 to %u (limits.clients)", m->rank,
                 t->n_workers_max - 1);
         return NULL;
     }
     if (t->slots[m->rank].state != PSD_SESSION_VACANT) {
-        refusef(d, peer, PS__CODE__RANK_TAKEN, "rank %u is taken by %s", m->rank, t->slots[m->rank].name);
+        refusef(control, peer, PS__CODE__RANK_TAKEN, "rank %u is taken by %s", m->rank,
+                t->slots[m->rank].name);
         return NULL;
     }
     return &t->slots[m->rank];
 }
 
-static bool memory_allows(struct psd *d, const struct psd_peer *peer)
+static bool memory_allows(struct psd_control *control, const struct psd_peer *peer)
 {
     struct psd_totals t;
-    psd_stats_totals(d, &t);
-    uint64_t need = psd_stats_memory_bytes(&t) + psd_stats_window_bytes(d);
-    double limit = d->cfg.limits.memory_gib * (double)(1u << 30);
+    psd_stats_totals(control->job, &t);
+    uint64_t need = psd_stats_memory_bytes(&t) + psd_stats_window_bytes(control->job);
+    double limit = control->cfg->limits.memory_gib * (double)(1u << 30);
     if ((double)need <= limit)
         return true;
     refusef(
-        d, peer, PS__CODE__FULL,
+        control, peer, PS__CODE__FULL,
         "one more client could make psd use %.2f GiB; limits.memory_gib is %g, and must be at least as much",
-        psd_memory_gib_for(need), d->cfg.limits.memory_gib);
+        psd_memory_gib_for(need), control->cfg->limits.memory_gib);
     return false;
 }
 
 /* A session still owes its lanes a few notes (admitted, admitted again, ended). Those who come and go faster
  * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
-static bool lanes_keep_up(struct psd *d, const struct psd_peer *peer)
+static bool lanes_keep_up(struct psd_control *control, const struct psd_peer *peer)
 {
-    for (uint32_t i = 0; i < d->n_own; i++)
-        if (psd_queue_room(d->lanes[i]->in) < 4 * d->sessions.n_slots) {
-            refusef(d, peer, PS__CODE__FULL, "sessions come and go faster than lane %u can follow: try again",
-                    i);
+    for (uint32_t i = 0; i < control->lanes->n_own; i++)
+        if (psd_queue_room(control->lanes->list[i]->in) < 4 * control->sessions->n_slots) {
+            refusef(control, peer, PS__CODE__FULL,
+                    "sessions come and go faster than lane %u can follow: try again", i);
             return false;
         }
-    if (psd_cluster_keeps_up(d))
+    if (psd_cluster_keeps_up(control->cluster))
         return true;
-    refusef(d, peer, PS__CODE__FULL,
+    refusef(control, peer, PS__CODE__FULL,
             "sessions come and go faster than the other servers can follow: try again");
     return false;
 }
 
 /* Where the workers are one clique, its leader is the only client that moves anything. */
-static bool is_of_the_clique(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static bool is_of_the_clique(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    bool alone = ps_method_is_one_clique(ps_rule_find(d->cfg.rule), d->cfg.clique.mode);
-    for (uint32_t i = 0; alone && !m->observer && i < d->sessions.n_workers_max; i++)
-        if (d->sessions.slots[i].state != PSD_SESSION_VACANT) {
-            refusef(d, peer, PS__CODE__FULL,
+    bool alone = ps_method_is_one_clique(ps_rule_find(control->cfg->rule), control->cfg->clique.mode);
+    for (uint32_t i = 0; alone && !m->observer && i < control->sessions->n_workers_max; i++)
+        if (control->sessions->slots[i].state != PSD_SESSION_VACANT) {
+            refusef(control, peer, PS__CODE__FULL,
                     "the workers of method %s are one clique, and %s leads it already: be a member of that",
-                    d->cfg.method, d->sessions.slots[i].name);
+                    control->cfg->method, control->sessions->slots[i].name);
             return false;
         }
     if (m->members <= PSD_MAX_MEMBERS)
         return true;
-    refusef(d, peer, PS__CODE__MALFORMED, "a clique of %u members; allowed are at most %d", m->members,
+    refusef(control, peer, PS__CODE__MALFORMED, "a clique of %u members; allowed are at most %d", m->members,
             PSD_MAX_MEMBERS);
     return false;
 }
 
-static void start_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static void start_session(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    struct psd_session *s = psd_sessions_find_token(&d->sessions, m->token);
+    struct psd_session *s = psd_sessions_find_token(control->sessions, m->token);
     if (s != NULL &&
         s->observer == (m->observer != 0)) { /* it asked before, and has not begun as far as it knows */
-        set_peer(d, s, peer, m);
-        welcome(d, s, false, false);
+        set_peer(control, s, peer, m);
+        welcome(control, s, false, false);
         return;
     }
-    if (d->state >= PSD_STATE_DRAINING) {
-        refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
+    if (control->job->state >= PSD_STATE_DRAINING) {
+        refusef(control, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
         return;
     }
-    if (!psd_journal_has_names(d)) {
-        refusef(d, peer, PS__CODE__FULL,
+    if (!psd_journal_has_names(control->job)) {
+        refusef(control, peer, PS__CODE__FULL,
                 "sessions begin faster than the state directory can note: try again");
         return;
     }
-    if (!is_of_the_clique(d, peer, m) || !lanes_keep_up(d, peer) || !memory_allows(d, peer) ||
-        (s = choose_slot(d, peer, m)) == NULL)
+    if (!is_of_the_clique(control, peer, m) || !lanes_keep_up(control, peer) ||
+        !memory_allows(control, peer) || (s = choose_slot(control, peer, m)) == NULL)
         return;
-    set_peer(d, s, peer, m);
+    set_peer(control, s, peer, m);
     s->awaited = 0;
     s->was_active = false;
-    s->incarnation = ++d->sessions.incarnation;
+    s->incarnation = ++control->sessions->incarnation;
     s->token = m->token;
     s->revived = false;
-    psd_transports_new_pass(s);
+    s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_JOINING;
-    s->joined_ms = psd_loop_now_ms(&d->loop);
+    s->joined_ms = psd_loop_now_ms(control->loop);
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
-    psd_job_update_rates(d);
+    psd_job_update_rates(control->job);
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
            s->observer ? "observer" : "rank", s->client, s->incarnation);
-    welcome(d, s, false, false);
+    welcome(control, s, false, false);
 }
 
 /* The last session of the slot in a run before, as far as this one knows. Whoever had it before that has lost
  * it. */
-static uint32_t newest_known(const struct psd *d, uint32_t client)
+static uint32_t newest_known(const struct psd_control *control, uint32_t client)
 {
-    uint32_t newest = d->sessions.slots[client].awaited;
-    for (size_t i = 0; i < d->resumed.n_replay; i++)
-        if (d->resumed.replay[i].client == client && d->resumed.replay[i].incarnation > newest)
-            newest = d->resumed.replay[i].incarnation;
+    uint32_t newest = control->sessions->slots[client].awaited;
+    for (size_t i = 0; i < control->job->resumed.n_replay; i++)
+        if (control->job->resumed.replay[i].client == client &&
+            control->job->resumed.replay[i].incarnation > newest)
+            newest = control->job->resumed.replay[i].incarnation;
     return newest;
 }
 
-static bool may_go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static bool may_go_on(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    const struct psd_session *s = &d->sessions.slots[m->client];
+    const struct psd_session *s = &control->sessions->slots[m->client];
     if (s->incarnation == m->incarnation && s->state == PSD_SESSION_VACANT) {
-        refusef(d, peer, PS__CODE__EVICTED, "the session of client %u, incarnation %u, has ended", m->client,
-                m->incarnation);
+        refusef(control, peer, PS__CODE__EVICTED, "the session of client %u, incarnation %u, has ended",
+                m->client, m->incarnation);
         return false;
     }
     if (s->incarnation != 0) {
-        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u is in its incarnation %u",
+        refusef(control, peer, PS__CODE__STALE, "incarnation %u is stale: client %u is in its incarnation %u",
                 m->incarnation, m->client, s->incarnation);
         return false;
     }
-    uint32_t newest = newest_known(d, m->client);
+    uint32_t newest = newest_known(control, m->client);
     if (m->incarnation < newest) {
-        refusef(d, peer, PS__CODE__STALE, "incarnation %u is stale: client %u was in its incarnation %u",
-                m->incarnation, m->client, newest);
+        refusef(control, peer, PS__CODE__STALE,
+                "incarnation %u is stale: client %u was in its incarnation %u", m->incarnation, m->client,
+                newest);
         return false;
     }
-    if (d->resumed_from[0] == 0 || m->incarnation > d->names_before) {
-        refusef(d, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s", m->client,
-                m->incarnation,
-                d->resumed_from[0] == 0 ? ": psd was started without --resume, or found no checkpoint" : "");
+    if (control->job->resumed_from[0] == 0 || m->incarnation > control->job->names_before) {
+        refusef(control, peer, PS__CODE__NO_SESSION, "client %u, incarnation %u, has no session here%s",
+                m->client, m->incarnation,
+                control->job->resumed_from[0] == 0
+                    ? ": psd was started without --resume, or found no checkpoint"
+                    : "");
         return false;
     }
-    if (d->center == NULL || d->center->manifest->hash != m->manifest_hash) {
-        refusef(d, peer, PS__CODE__MANIFEST, "client %u had joined with another model than the checkpoint's",
-                m->client);
+    if (control->job->center == NULL || control->job->center->manifest->hash != m->manifest_hash) {
+        refusef(control, peer, PS__CODE__MANIFEST,
+                "client %u had joined with another model than the checkpoint's", m->client);
         return false;
     }
-    const struct ps_rule_info *rule = ps_rule_find(d->cfg.rule);
-    if (!s->observer && (rule->uses & PS_USES_WORKERS) != 0 && m->client >= d->cfg.hyper.workers) {
-        refusef(d, peer, PS__CODE__RANK_RANGE,
+    const struct ps_rule_info *rule = ps_rule_find(control->cfg->rule);
+    if (!s->observer && (rule->uses & PS_USES_WORKERS) != 0 && m->client >= control->cfg->hyper.workers) {
+        refusef(control, peer, PS__CODE__RANK_RANGE,
                 "rank %u: rule %s has %u workers from the start to the end (workers: %u)", m->client,
-                rule->name, d->cfg.hyper.workers, d->cfg.hyper.workers);
+                rule->name, control->cfg->hyper.workers, control->cfg->hyper.workers);
         return false;
     }
     return true;
 }
 
 /* psd was restarted from its checkpoint; the worker was in the job before. */
-static void revive_session(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static void revive_session(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    struct psd_session *s = &d->sessions.slots[m->client];
+    struct psd_session *s = &control->sessions->slots[m->client];
     s->incarnation = m->incarnation;
     s->token = 0;
     s->revived = true;
-    psd_transports_new_pass(s);
+    s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_ACTIVE;
-    s->joined_ms = psd_loop_now_ms(&d->loop);
+    s->joined_ms = psd_loop_now_ms(control->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
-    set_peer(d, s, peer, m);
-    psd_loss_revived(d, s, m);
+    set_peer(control, s, peer, m);
+    psd_loss_revived(control->job, s, m);
     if (!s->observer)
-        psd_journal_wake(d);
-    s->recorded = psd_journal_put(d);
-    psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
-    psd_job_update_rates(d);
+        psd_journal_wake(control->job);
+    s->recorded = psd_journal_put(control->job);
+    psd_job_admit(control->job, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, true);
+    psd_job_update_rates(control->job);
     if (!s->observer) {
-        s->took_part = d->membership.revived = true;
-        psd_membership_joined(d);
+        s->took_part = control->job->membership.revived = true;
+        psd_membership_joined(control->job);
     }
     ps_log(PS_LOG_INFO, "session.revived",
            "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
-           s->observer ? "observer" : "rank", s->client, m->center_version, d->resumed_version);
-    welcome(d, s, true, true);
+           s->observer ? "observer" : "rank", s->client, m->center_version, control->job->resumed_version);
+    welcome(control, s, true, true);
 }
 
-static void go_on(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static void go_on(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    if (m->client >= d->sessions.n_slots || d->sessions.slots[m->client].observer != (m->observer != 0)) {
-        refusef(d, peer, PS__CODE__NO_SESSION, "client %u has no session here", m->client);
+    if (m->client >= control->sessions->n_slots ||
+        control->sessions->slots[m->client].observer != (m->observer != 0)) {
+        refusef(control, peer, PS__CODE__NO_SESSION, "client %u has no session here", m->client);
         return;
     }
-    struct psd_session *s = psd_sessions_find(&d->sessions, m->client, m->incarnation);
+    struct psd_session *s = psd_sessions_find(control->sessions, m->client, m->incarnation);
     if (s != NULL) {
-        set_peer(d, s, peer, m);
+        set_peer(control, s, peer, m);
         ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name,
                s->observer ? "observer" : "rank", s->client);
-        welcome(d, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
+        welcome(control, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
         return;
     }
-    if (d->state >= PSD_STATE_DRAINING)
-        refusef(d, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
-    else if (may_go_on(d, peer, m))
-        revive_session(d, peer, m);
+    if (control->job->state >= PSD_STATE_DRAINING)
+        refusef(control, peer, PS__CODE__DRAINING, "psd is draining: no new joins");
+    else if (may_go_on(control, peer, m))
+        revive_session(control, peer, m);
 }
 
 static bool has_codec(const Ps__Hello *m, const char *name)
@@ -353,11 +367,12 @@ static bool has_codec(const Ps__Hello *m, const char *name)
 }
 
 /* An observer only pulls, which is raw. */
-static bool codecs_allow(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static bool codecs_allow(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     char list[120] = "raw", name[24], who[64];
     size_t used = strlen(list);
-    if (m->observer || (has_codec(m, d->cfg.codec.message) && has_codec(m, d->cfg.codec.answer)))
+    if (m->observer ||
+        (has_codec(m, control->cfg->codec.message) && has_codec(m, control->cfg->codec.answer)))
         return true;
     for (size_t i = 0; i < m->n_codecs && used < sizeof list; i++) {
         ps_text_copy(name, sizeof name, m->codecs[i]);
@@ -365,48 +380,50 @@ static bool codecs_allow(struct psd *d, const struct psd_peer *peer, const Ps__H
             used += (size_t)snprintf(list + used, sizeof list - used, ", %s", name);
     }
     ps_text_copy(who, sizeof who, m->name[0] != 0 ? m->name : "unnamed");
-    refusef(d, peer, PS__CODE__CODEC, "codec.message is %s, codec.answer %s; the library of '%s' has only %s",
-            d->cfg.codec.message, d->cfg.codec.answer, who, list);
+    refusef(control, peer, PS__CODE__CODEC,
+            "codec.message is %s, codec.answer %s; the library of '%s' has only %s",
+            control->cfg->codec.message, control->cfg->codec.answer, who, list);
     return false;
 }
 
-void psd_hello(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+void psd_hello(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
-    if (d->munge.on && m->protocol == PS_PROTOCOL_VERSION)
-        psd_munge_hello(d, peer, m);
+    if (control->auth->munge.on && m->protocol == PS_PROTOCOL_VERSION)
+        psd_munge_hello(control->auth, peer, m);
     else
-        psd_hello_proved(d, peer, m);
+        psd_hello_proved(control, peer, m);
 }
 
 /* A worker whose psd is away may ask another one at its address. A job that had this state directory before
  * is over, and only this psd knows. */
-static bool is_of_this_job(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+static bool is_of_this_job(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     char sentence[200];
-    if (m->incarnation == 0 || m->job == 0 || m->job == d->job)
+    if (m->incarnation == 0 || m->job == 0 || m->job == control->sessions->job)
         return true;
-    if (psd_journal_is_former(d, m->job)) {
+    if (psd_journal_is_former(control->job, m->job)) {
         snprintf(sentence, sizeof sentence,
                  "client %u, incarnation %u, has no session here: psd was started without --resume",
                  m->client, m->incarnation);
-        psd_control_refuse_of(d, peer, m->job, PS__CODE__NO_SESSION, sentence);
+        psd_send_refusal_of(control->sender, peer, m->job, PS__CODE__NO_SESSION, sentence);
     } else {
-        refusef(d, peer, PS__CODE__JOB,
+        refusef(control, peer, PS__CODE__JOB,
                 "client %u, incarnation %u, is of job %016" PRIx64 "; this is %016" PRIx64, m->client,
-                m->incarnation, m->job, d->job);
+                m->incarnation, m->job, control->sessions->job);
     }
     return false;
 }
 
-void psd_hello_proved(struct psd *d, const struct psd_peer *peer, const Ps__Hello *m)
+void psd_hello_proved(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     if (m->protocol != PS_PROTOCOL_VERSION)
-        refusef(d, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
+        refusef(control, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
-    else if (!is_of_this_job(d, peer, m) || !codecs_allow(d, peer, m) || !psd_auth_hello(d, peer, m))
+    else if (!is_of_this_job(control, peer, m) || !codecs_allow(control, peer, m) ||
+             !psd_auth_hello(control->auth, peer, m))
         return;
     else if (m->incarnation != 0)
-        go_on(d, peer, m);
+        go_on(control, peer, m);
     else
-        start_session(d, peer, m);
+        start_session(control, peer, m);
 }

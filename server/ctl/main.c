@@ -264,7 +264,7 @@ static int run_merge(struct call *call)
 {
     struct psd_merged merged;
     struct ps_error err;
-    if (psd_merge(call->argument, call->more, call->n_more, &merged, &err) < 0)
+    if (psd_join_shards(call->argument, call->more, call->n_more, &merged, &err) < 0)
         return complain(EXIT_REFUSED, "%s", err.text);
     printf("%s\n", merged.path);
     if (merged.low != merged.high)

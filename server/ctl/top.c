@@ -15,7 +15,7 @@
 #define END_MS        100 /* the end has been answered when psd is gone: so long to read it */
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
 
-struct look {
+struct screen_state {
     json_t *status, *workers; /* the array; both NULL: none */
     double at_s;              /* CLOCK_MONOTONIC */
 };
@@ -57,7 +57,7 @@ struct sheet {
 struct ctl_top {
     struct ctl_client *client;
     uint32_t timeout_ms;
-    struct look now, before;
+    struct screen_state now, before;
     struct ctl_question *end; /* how psd ended, which it answers then; NULL: not asked */
     bool ended_well;
     char how[900];       /* it ended; "": it has not, or did not say */
@@ -69,11 +69,11 @@ struct ctl_top {
     int room;
 };
 
-static void look_finish(struct look *l)
+static void look_finish(struct screen_state *l)
 {
     json_decref(l->status);
     json_decref(l->workers);
-    *l = (struct look){NULL, NULL, 0};
+    *l = (struct screen_state){NULL, NULL, 0};
 }
 
 int ctl_top_create(struct ctl_client *client, uint32_t timeout_ms, struct ctl_top **out, struct ps_error *err)
@@ -144,7 +144,7 @@ static bool is_silent(const json_t *worker)
 }
 
 /* What the table shows and psd does not say itself. */
-static void add_derived(const struct look *before, struct look *now)
+static void add_derived(const struct screen_state *before, struct screen_state *now)
 {
     json_t *w;
     size_t i;
@@ -218,7 +218,7 @@ static void follow_end(struct ctl_top *top, bool gone)
 
 int ctl_top_look(struct ctl_top *top, struct ps_error *err)
 {
-    struct look l = {.at_s = ps_now_s()};
+    struct screen_state l = {.at_s = ps_now_s()};
     json_t *answer = NULL;
     int rc = ask(top, "/status", &l.status, err);
     if (rc == 0 && (rc = ask(top, "/workers", &answer, err)) == 0)
@@ -415,7 +415,7 @@ static void join(char *text, size_t size, const json_t *names)
 }
 
 /* Each worker has its own where it is dynamic. */
-static void add_period(struct words *out, const struct look *l)
+static void add_period(struct words *out, const struct screen_state *l)
 {
     double least = INFINITY, most = -INFINITY;
     const json_t *w;
@@ -435,7 +435,7 @@ static void add_period(struct words *out, const struct look *l)
 
 static void show_training(struct sheet *sheet, enum ctl_style style)
 {
-    const struct look *l = &sheet->top->now;
+    const struct screen_state *l = &sheet->top->now;
     const json_t *t = json_object_get(l->status, "training"), *p = json_object_get(l->status, "parameters");
     struct words w = words_begin(sheet, style, "training");
     char nets[200], data[200];

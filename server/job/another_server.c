@@ -2,7 +2,7 @@
  * It is tried first: checked as the head has checked it, and memory is taken for the next center. Then lanes
  * here close, say what has begun, and let go of the center as the head says; the last one's is changed for
  * the next. Runs on the loop. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,19 +10,21 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-int psd_method_change_try(struct psd *d, const char *settings, uint32_t generation, struct ps_error *err)
+int psd_method_change_try(struct psd_job *job, const char *settings, uint32_t generation,
+                          struct ps_error *err)
 {
-    struct psd_method_change *w = &d->method_change;
+    struct psd_method_change *w = &job->method_change;
     bool others;
-    psd_method_change_drop(d);
-    w->recipe.base = d->reload.recipe.base;
+    psd_method_change_drop(job);
+    w->recipe.base = job->reload.recipe.base;
     if (strlen(settings) >= sizeof w->recipe.settings)
         return ps_fail(err, -EINVAL, "more is set than this psd has room for");
     memset(w->recipe.settings, 0, sizeof w->recipe.settings);
     memcpy(w->recipe.settings, settings, strlen(settings));
-    int rc = psd_recipe_cook(d, &w->recipe, &w->next, &w->method, &others, err);
-    if (rc == 0 && w->method && d->center != NULL && d->center_whole)
-        rc = psd_center_replace(&w->next, psd_admission_find(w->next.admission), d->center, &w->center, err);
+    int rc = psd_recipe_cook(job, &w->recipe, &w->next, &w->method, &others, err);
+    if (rc == 0 && w->method && job->center != NULL && job->center_whole)
+        rc =
+            psd_center_replace(&w->next, psd_admission_find(w->next.admission), job->center, &w->center, err);
     if (rc < 0)
         return rc;
     w->generation = generation;
@@ -30,74 +32,75 @@ int psd_method_change_try(struct psd *d, const char *settings, uint32_t generati
     return 0;
 }
 
-void psd_method_change_drop(struct psd *d)
+void psd_method_change_drop(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
+    struct psd_method_change *w = &job->method_change;
     if (w->phase == PSD_METHOD_CHANGE_EMPTYING)
         return; /* lanes have let go already: it is made */
     if (w->phase == PSD_METHOD_CHANGE_CLOSING)
-        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
+        psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
     psd_center_abandon(w->center);
     w->center = NULL;
     w->phase = PSD_METHOD_CHANGE_NONE;
 }
 
-void psd_method_change_make(struct psd *d)
+void psd_method_change_make(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
+    struct psd_method_change *w = &job->method_change;
     if (w->phase == PSD_METHOD_CHANGE_NONE)
         return;
     w->phase = PSD_METHOD_CHANGE_NONE;
     if (!w->method) {
-        psd_recipe_take(d, &w->recipe, &w->next);
+        psd_recipe_take(job, &w->recipe, &w->next);
         return;
     }
-    psd_history_tell(d, PSD_EVENT_METHOD, "method %s after %s, generation %u", w->next.method, d->cfg.method,
-                     w->generation);
-    d->cfg = w->next;
-    atomic_store_explicit(&d->shared.generation, w->generation, memory_order_relaxed);
-    psd_recipe_take(d, &w->recipe, &w->next);
+    psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", w->next.method,
+                     job->cfg->method, w->generation);
+    *job->cfg = w->next;
+    atomic_store_explicit(&job->lanes->shared.generation, w->generation, memory_order_relaxed);
+    psd_recipe_take(job, &w->recipe, &w->next);
     ps_log(PS_LOG_INFO, "job.swapped",
            "generation %u: method %s (rule %s, admission %s, optimizer %s), from version %" PRIu64 " on",
-           w->generation, d->cfg.method, d->cfg.rule, d->cfg.admission, d->cfg.optimizer, psd_version(d));
+           w->generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer,
+           psd_version(job->lanes));
 }
 
-bool psd_method_change_close_own(struct psd *d)
+bool psd_method_change_close_own(struct psd_job *job)
 {
-    if (d->method_change.phase != PSD_METHOD_CHANGE_DUE || d->method_change.center == NULL)
+    if (job->method_change.phase != PSD_METHOD_CHANGE_DUE || job->method_change.center == NULL)
         return false;
-    d->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
-    d->method_change.lanes_left = d->n_own;
+    job->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
+    job->method_change.lanes_left = job->lanes->n_own;
     return true;
 }
 
-bool psd_method_change_empty_own(struct psd *d, uint64_t version)
+bool psd_method_change_empty_own(struct psd_job *job, uint64_t version)
 {
-    if (d->method_change.phase != PSD_METHOD_CHANGE_CLOSING)
-        return d->method_change.phase == PSD_METHOD_CHANGE_NONE; /* the first worker's model goes */
-    d->method_change.phase = PSD_METHOD_CHANGE_EMPTYING;
-    d->method_change.lanes_left = d->n_own;
-    atomic_store_explicit(&d->shared.version, version, memory_order_relaxed);
+    if (job->method_change.phase != PSD_METHOD_CHANGE_CLOSING)
+        return job->method_change.phase == PSD_METHOD_CHANGE_NONE; /* the first worker's model goes */
+    job->method_change.phase = PSD_METHOD_CHANGE_EMPTYING;
+    job->method_change.lanes_left = job->lanes->n_own;
+    atomic_store_explicit(&job->lanes->shared.version, version, memory_order_relaxed);
     return true;
 }
 
-void psd_method_change_released_own(struct psd *d)
+void psd_method_change_released_own(struct psd_job *job)
 {
-    struct psd_center *old = d->center;
+    struct psd_center *old = job->center;
     uint64_t moves = 0;
-    if (--d->method_change.lanes_left > 0)
+    if (--job->method_change.lanes_left > 0)
         return;
-    for (uint32_t i = 0; i < d->n_own; i++) {
-        uint64_t here = atomic_load_explicit(&d->lanes[i]->stats.moves, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) {
+        uint64_t here = atomic_load_explicit(&job->lanes->list[i]->stats.moves, memory_order_relaxed);
         moves = here > moves ? here : moves;
     }
-    d->center = d->method_change.center;
-    d->method_change.center = NULL;
-    psd_center_take_over(d->center, old, psd_version(d), moves);
-    d->center->generation = d->method_change.generation;
-    atomic_store_explicit(&d->shared.rounds, 0, memory_order_relaxed);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        atomic_store_explicit(&d->shared.clocks[i], 0, memory_order_relaxed);
-    psd_method_change_make(d);
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
+    job->center = job->method_change.center;
+    job->method_change.center = NULL;
+    psd_center_take_over(job->center, old, psd_version(job->lanes), moves);
+    job->center->generation = job->method_change.generation;
+    atomic_store_explicit(&job->lanes->shared.rounds, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        atomic_store_explicit(&job->lanes->shared.clocks[i], 0, memory_order_relaxed);
+    psd_method_change_make(job);
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = job->center});
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #define MOST_PER_SECOND 1e9
 #define MOST_OF_MEDIAN  64.0
@@ -48,19 +48,19 @@ static double speed_of(const struct psd_session *s)
     return s->tempo.incarnation == s->incarnation ? s->tempo.steps_per_second : 0;
 }
 
-void psd_dynamic_period_plan(struct psd *d)
+void psd_dynamic_period_plan(struct psd_job *job)
 {
-    struct psd_session *slots = d->sessions.slots;
-    const struct ps_hyper *h = &d->cfg.hyper;
-    double *speeds = calloc(d->sessions.n_workers_max, sizeof *speeds);
+    struct psd_session *slots = job->sessions->slots;
+    const struct ps_hyper *h = &job->cfg->hyper;
+    double *speeds = calloc(job->sessions->n_workers_max, sizeof *speeds);
     size_t n = 0;
     if (speeds == NULL)
         return; /* as planned before */
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         if (is_live(&slots[i]) && speed_of(&slots[i]) > 0)
             speeds[n++] = speed_of(&slots[i]);
     double fastest = n > 0 ? psd_dynamic_period_fastest(speeds, n) : 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         slots[i].tempo.period = h->dynamic_period ? psd_dynamic_period_period(h->period, h->fragments,
                                                                               speed_of(&slots[i]), fastest)
                                                   : h->period;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct psd;
+struct psd_job;
 
 /* A peer's word on its steps a second, or 0 where that is none: not above 0, or beyond what any machine does.
  */
@@ -20,6 +20,6 @@ double psd_dynamic_period_fastest(double *speeds, size_t n);
 uint32_t psd_dynamic_period_period(uint32_t period, uint32_t fewest, double speed, double fastest);
 
 /* Plans every live worker's period. Loop's thread, at each tick. */
-void psd_dynamic_period_plan(struct psd *d);
+void psd_dynamic_period_plan(struct psd_job *job);
 
 #endif

@@ -1,7 +1,7 @@
 /* The job over time: in memory for /history, and as history.jsonl in the state directory. The loop never
  * waits for that file: a thread of libuv's pool writes what has come since the last write, LINES_BYTES at
  * most. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,41 +16,41 @@
 
 #include "proto/log.h"
 #include "server/config/json.h"
-#include "server/psd.h"
+#include "server/job/job.h"
 
 enum { MAX_RECORDS = 8192, EVERY_MS = 1000, LINES_BYTES = 1 << 18 };
 
-int psd_history_open(struct psd *d, struct ps_error *err)
+int psd_history_open(struct psd_job *job, struct ps_error *err)
 {
     char path[400];
-    snprintf(path, sizeof path, "%s/history.jsonl", d->cfg.state_dir);
-    d->history.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (d->history.fd < 0)
+    snprintf(path, sizeof path, "%s/history.jsonl", job->cfg->state_dir);
+    job->history.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (job->history.fd < 0)
         return ps_fail(err, -errno, "%s: %s", path, strerror(errno));
-    d->history.records = calloc(MAX_RECORDS, sizeof *d->history.records);
-    d->history.max = MAX_RECORDS;
-    d->history.last_ms = psd_loop_now_ms(&d->loop);
-    d->history.lines = malloc(LINES_BYTES);
-    d->history.written = malloc(LINES_BYTES);
-    return d->history.records != NULL && d->history.lines != NULL && d->history.written != NULL
+    job->history.records = calloc(MAX_RECORDS, sizeof *job->history.records);
+    job->history.max = MAX_RECORDS;
+    job->history.last_ms = psd_loop_now_ms(job->loop);
+    job->history.lines = malloc(LINES_BYTES);
+    job->history.written = malloc(LINES_BYTES);
+    return job->history.records != NULL && job->history.lines != NULL && job->history.written != NULL
                ? 0
                : ps_fail(err, -ENOMEM, "no memory for the history");
 }
 
-void psd_history_close(struct psd *d)
+void psd_history_close(struct psd_job *job)
 {
-    if (d->history.fd >= 0)
-        close(d->history.fd);
-    for (size_t i = 0; i < d->history.n; i++)
-        free(d->history.records[i].event);
-    free(d->history.records);
-    free(d->history.lines);
-    free(d->history.written);
+    if (job->history.fd >= 0)
+        close(job->history.fd);
+    for (size_t i = 0; i < job->history.n; i++)
+        free(job->history.records[i].event);
+    free(job->history.records);
+    free(job->history.lines);
+    free(job->history.written);
 }
 
-bool psd_history_is_writing(const struct psd *d)
+bool psd_history_is_writing(const struct psd_job *job)
 {
-    return d->history.writing;
+    return job->history.writing;
 }
 
 static const char *const kinds[] = {[PSD_EVENT_END] = "end",
@@ -107,13 +107,13 @@ static void thin(struct psd_history *h)
     h->n = kept;
 }
 
-static double mean_loss(const struct psd *d)
+static double mean_loss(const struct psd_job *job)
 {
     double sum = 0;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_ACTIVE && isfinite(s->metrics.loss) && !psd_job_is_silent(d, s)) {
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        if (s->state == PSD_SESSION_ACTIVE && isfinite(s->metrics.loss) && !psd_job_is_silent(job, s)) {
             sum += s->metrics.loss;
             n++;
         }
@@ -143,7 +143,7 @@ static void cut_torn_line(struct psd_history *h, size_t at)
 /* Pool thread. */
 static void write_lines(uv_work_t *work)
 {
-    struct psd_history *h = &((struct psd *)work->data)->history;
+    struct psd_history *h = &((struct psd_job *)work->data)->history;
     size_t at = 0;
     h->rc = 0;
     h->n_lost = 0;
@@ -160,36 +160,36 @@ static void write_lines(uv_work_t *work)
     cut_torn_line(h, at);
 }
 
-static void start_write(struct psd *d);
+static void start_write(struct psd_job *job);
 
 static void written(uv_work_t *work, int status)
 {
-    struct psd *d = work->data;
-    struct psd_history *h = &d->history;
+    struct psd_job *job = work->data;
+    struct psd_history *h = &job->history;
     (void)status;
     h->writing = false;
     if (h->rc < 0)
         ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
     h->dropped += h->n_lost;
     if (h->n_bytes > 0)
-        start_write(d);
+        start_write(job);
 }
 
-static void start_write(struct psd *d)
+static void start_write(struct psd_job *job)
 {
-    struct psd_history *h = &d->history;
+    struct psd_history *h = &job->history;
     char *lines = h->lines;
-    h->work.data = d;
+    h->work.data = job;
     h->lines = h->written;
     h->written = lines;
     h->n_written = h->n_bytes;
     h->n_bytes = 0;
-    h->writing = uv_queue_work(&d->loop, &h->work, write_lines, written) == 0;
+    h->writing = uv_queue_work(job->loop, &h->work, write_lines, written) == 0;
 }
 
-static void append(struct psd *d, const struct psd_record *r)
+static void append(struct psd_job *job, const struct psd_record *r)
 {
-    struct psd_history *h = &d->history;
+    struct psd_history *h = &job->history;
     json_t *o = psd_json_record(r);
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15));
     size_t len = text != NULL ? strlen(text) : 0;
@@ -199,7 +199,7 @@ static void append(struct psd *d, const struct psd_record *r)
         h->lines[h->n_bytes + len] = '\n';
         h->n_bytes += len + 1;
         if (!h->writing)
-            start_write(d);
+            start_write(job);
     } else if (h->dropped++ == 0) {
         ps_log(PS_LOG_WARN, "history.write",
                "history.jsonl: the disk stands still, and no more lines can wait: they are lost");
@@ -208,25 +208,25 @@ static void append(struct psd *d, const struct psd_record *r)
 }
 
 /* The largest ‖x − x̃‖ of the live workers. */
-static double largest_distance(const struct psd *d)
+static double largest_distance(const struct psd_job *job)
 {
     double largest = NAN, distance, update;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
-        if (s->state == PSD_SESSION_ACTIVE && !psd_job_is_silent(d, s) &&
-            psd_stats_norms(d, i, &distance, &update))
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        if (s->state == PSD_SESSION_ACTIVE && !psd_job_is_silent(job, s) &&
+            psd_stats_norms(job, i, &distance, &update))
             largest = fmax(largest, distance); /* the other one, when one is NaN */
     }
     return largest;
 }
 
 /* The mean over what was applied since the last record. */
-static double recent_staleness(struct psd *d)
+static double recent_staleness(struct psd_job *job)
 {
-    struct psd_history *h = &d->history;
+    struct psd_history *h = &job->history;
     struct psd_totals t;
     uint64_t count = 0;
-    psd_stats_totals(d, &t);
+    psd_stats_totals(job, &t);
     for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
         count += t.staleness[k];
     uint64_t n = count - h->last_stale_count;
@@ -239,36 +239,36 @@ static double recent_staleness(struct psd *d)
 /* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
  * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two
  * records have the same: who asks for those after one misses none. */
-static double next_t_s(struct psd *d)
+static double next_t_s(struct psd_job *job)
 {
-    struct psd_history *h = &d->history;
-    uint64_t ms = d->started_unix_ms + psd_loop_now_ms(&d->loop) - d->started_ms;
+    struct psd_history *h = &job->history;
+    uint64_t ms = job->started_unix_ms + psd_loop_now_ms(job->loop) - job->started_ms;
     h->last_t_ms = ms > h->last_t_ms ? ms : h->last_t_ms + 1;
     return (double)h->last_t_ms / 1e3;
 }
 
 /* Takes the event. */
-static void add(struct psd *d, enum psd_event kind, char *event)
+static void add(struct psd_job *job, enum psd_event kind, char *event)
 {
-    struct psd_history *h = &d->history;
-    uint64_t now_ms = psd_loop_now_ms(&d->loop), version = psd_version(d);
-    bool fresh = d->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
+    struct psd_history *h = &job->history;
+    uint64_t now_ms = psd_loop_now_ms(job->loop), version = psd_version(job->lanes);
+    bool fresh = job->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
     struct psd_record r = {
-        .t_s = next_t_s(d),
+        .t_s = next_t_s(job),
         .version = version,
-        .workers = psd_sessions_count(&d->sessions, false) - psd_job_count_silent(d, false),
+        .workers = psd_sessions_count(job->sessions, false) - psd_job_count_silent(job, false),
         .updates_per_s =
             long_enough ? (double)(version - h->last_version) * 1e3 / (double)(now_ms - h->last_ms) : NAN,
-        .staleness = recent_staleness(d),
-        .loss = mean_loss(d),
-        .test_loss = fresh ? d->evaluation.loss : NAN,
-        .test_accuracy = fresh ? d->evaluation.accuracy : NAN,
-        .center_norm = psd_stats_center_norm(d),
-        .distance = largest_distance(d),
+        .staleness = recent_staleness(job),
+        .loss = mean_loss(job),
+        .test_loss = fresh ? job->evaluation.loss : NAN,
+        .test_accuracy = fresh ? job->evaluation.accuracy : NAN,
+        .center_norm = psd_stats_center_norm(job),
+        .distance = largest_distance(job),
         .kind = kind,
         .event = event,
     };
-    d->evaluation.fresh = false;
+    job->evaluation.fresh = false;
     if (long_enough) {
         h->last_ms = now_ms;
         h->last_version = version;
@@ -276,31 +276,31 @@ static void add(struct psd *d, enum psd_event kind, char *event)
     if (h->n == h->max)
         thin(h);
     h->records[h->n++] = r;
-    append(d, &r);
+    append(job, &r);
 }
 
-void psd_history_add(struct psd *d)
+void psd_history_add(struct psd_job *job)
 {
-    add(d, PSD_EVENT_NONE, NULL);
+    add(job, PSD_EVENT_NONE, NULL);
 }
 
-void psd_history_tell(struct psd *d, enum psd_event kind, const char *fmt, ...)
+void psd_history_tell(struct psd_job *job, enum psd_event kind, const char *fmt, ...)
 {
     char *event = NULL;
     va_list ap;
-    if (d->history.max == 0)
+    if (job->history.max == 0)
         return; /* it is not open */
     va_start(ap, fmt);
     int n = vasprintf(&event, fmt, ap);
     va_end(ap);
     if (n >= 0)
-        add(d, kind, event);
+        add(job, kind, event);
 }
 
-void psd_history_tick(struct psd *d)
+void psd_history_tick(struct psd_job *job)
 {
-    const struct psd_history *h = &d->history;
-    if (psd_loop_now_ms(&d->loop) - h->last_ms >= EVERY_MS &&
-        (psd_version(d) != h->last_version || d->evaluation.fresh))
-        psd_history_add(d);
+    const struct psd_history *h = &job->history;
+    if (psd_loop_now_ms(job->loop) - h->last_ms >= EVERY_MS &&
+        (psd_version(job->lanes) != h->last_version || job->evaluation.fresh))
+        psd_history_add(job);
 }

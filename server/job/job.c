@@ -1,5 +1,5 @@
 /* The job: whose x the center began with, who may move it, when it ends. Runs on the loop. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,389 +9,406 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-void psd_job_update_rates(struct psd *d)
+void psd_job_update_rates(struct psd_job *job)
 {
-    uint32_t p = d->cfg.clique.mode == PS_CLIQUE_VECTORS ? psd_sessions_members(&d->sessions)
-                                                         : psd_sessions_count(&d->sessions, false);
-    bool sync = ps_admission_find(d->cfg.admission)->merges || d->cfg.clique.mode == PS_CLIQUE_VECTORS;
-    float alpha =
-        ps_rule_find(d->cfg.rule)->uses & PS_USES_RATE ? (float)ps_hyper_alpha(&d->cfg.hyper, p, sync) : 0;
-    atomic_store_explicit(&d->shared.alpha, alpha, memory_order_relaxed);
-    atomic_store_explicit(&d->shared.mean_rate, 1.0f / (float)(p > 0 ? p : 1), memory_order_relaxed);
+    uint32_t p = job->cfg->clique.mode == PS_CLIQUE_VECTORS ? psd_sessions_members(job->sessions)
+                                                            : psd_sessions_count(job->sessions, false);
+    bool sync = ps_admission_find(job->cfg->admission)->merges || job->cfg->clique.mode == PS_CLIQUE_VECTORS;
+    float alpha = ps_rule_find(job->cfg->rule)->uses & PS_USES_RATE
+                      ? (float)ps_hyper_alpha(&job->cfg->hyper, p, sync)
+                      : 0;
+    atomic_store_explicit(&job->lanes->shared.alpha, alpha, memory_order_relaxed);
+    atomic_store_explicit(&job->lanes->shared.mean_rate, 1.0f / (float)(p > 0 ? p : 1), memory_order_relaxed);
 }
 
-void psd_job_admit(struct psd *d, struct psd_session *s, enum psd_phase phase, bool keep_replay)
+struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
+                                               bool keep_replay)
+{
+    struct psd_lane_message msg = {.kind = PSD_COMMAND_ADMIT,
+                                   .client = s->client,
+                                   .incarnation = s->incarnation,
+                                   .a = phase,
+                                   .b = keep_replay,
+                                   .identity = s->identity_id,
+                                   .attaches = s->may_attach,
+                                   .p = (char *)(uintptr_t)s->identity};
+    memcpy(msg.pass, s->pass, sizeof msg.pass);
+    return msg;
+}
+
+void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase phase, bool keep_replay)
 {
     if (!keep_replay) {
-        atomic_store_explicit(&d->shared.lanes_done[s->client], 0, memory_order_relaxed);
-        atomic_store_explicit(&d->shared.exchanges[s->client], 0, memory_order_relaxed);
-        atomic_store_explicit(&d->shared.clocks[s->client], 0, memory_order_relaxed);
+        atomic_store_explicit(&job->lanes->shared.lanes_done[s->client], 0, memory_order_relaxed);
+        atomic_store_explicit(&job->lanes->shared.exchanges[s->client], 0, memory_order_relaxed);
+        atomic_store_explicit(&job->lanes->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     struct psd_lane_message msg = psd_lane_message_admit(s, phase, keep_replay);
-    psd_stats_limit_lent(d);
-    psd_tell_lanes(d, &msg);
+    psd_stats_limit_lent(job);
+    psd_tell_lanes(job->lanes, &msg);
 }
 
 /* How long a worker waits at most until the state directory has its name. */
 enum { RECORD_MS = 2000 };
 
-static void activate(struct psd *d, struct psd_session *s, bool keep_replay)
+static void activate(struct psd_job *job, struct psd_session *s, bool keep_replay)
 {
     s->state = PSD_SESSION_ACTIVE;
     s->step = (struct psd_session_step){.awaited = false};
     if (!s->observer)
-        psd_journal_wake(d);
-    s->recorded = psd_journal_put(d);
-    psd_job_admit(d, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
-    psd_history_tell(d, PSD_EVENT_JOIN, "%s joined as %s %u", s->name, s->observer ? "observer" : "rank",
+        psd_journal_wake(job);
+    s->recorded = psd_journal_put(job);
+    psd_job_admit(job, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
+    psd_history_tell(job, PSD_EVENT_JOIN, "%s joined as %s %u", s->name, s->observer ? "observer" : "rank",
                      s->client);
     if (s->observer)
         return;
     s->took_part = true;
-    psd_membership_joined(d);
+    psd_membership_joined(job);
 }
 
 /* Some rules keep something for each of a number of workers that does not change. Where it is the worker's
  * part in the center, one that was lost has no successor; who left may go on from the state that it saved.
  * False when the session was refused. */
-static bool has_place(struct psd *d, struct psd_session *s)
+static bool has_place(struct psd_job *job, struct psd_session *s)
 {
-    const struct ps_rule_info *rule = ps_rule_find(d->cfg.rule);
-    uint32_t p = d->cfg.hyper.workers;
+    const struct ps_rule_info *rule = ps_rule_find(job->cfg->rule);
+    uint32_t p = job->cfg->hyper.workers;
     char why[240];
     if (s->observer || (rule->uses & PS_USES_WORKERS) == 0)
         return true;
     if (s->client >= p)
         snprintf(why, sizeof why, "rank %u: rule %s has %u workers from the start to the end (workers: %u)",
-                 s->client, d->cfg.rule, p, p);
+                 s->client, job->cfg->rule, p, p);
     else if (rule->fixed_workers && s->took_part)
         snprintf(
             why, sizeof why,
             "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "
             "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
-            s->client, d->cfg.rule);
+            s->client, job->cfg->rule);
     else
         return true;
-    psd_control_error(d, s, PS__CODE__RANK_RANGE, true, why);
-    psd_job_end(d, s, PS__CODE__RANK_RANGE, why);
+    psd_send_error(job->sender, s, PS__CODE__RANK_RANGE, true, why);
+    psd_job_end(job, s, PS__CODE__RANK_RANGE, why);
     return false;
 }
 
 /* Of who joins: it may act on it, so the state directory has it first. */
-static void say_begun(struct psd *d, struct psd_session *s)
+static void say_begun(struct psd_job *job, struct psd_session *s)
 {
     s->begun_by_ms = 0;
-    if (psd_journal_has(d, s->recorded))
-        psd_control_begun(d, s, false);
+    if (psd_journal_has(job, s->recorded))
+        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
     else
-        s->begun_by_ms = psd_loop_now_ms(&d->loop) + RECORD_MS;
+        s->begun_by_ms = psd_loop_now_ms(job->loop) + RECORD_MS;
 }
 
-void psd_job_tell_begun(struct psd *d)
+void psd_job_tell_begun(struct psd_job *job)
 {
-    uint64_t now = psd_loop_now_ms(&d->loop);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
+    uint64_t now = psd_loop_now_ms(job->loop);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
         if (s->begun_by_ms == 0 || s->state != PSD_SESSION_ACTIVE)
             continue;
-        if (!psd_journal_has(d, s->recorded) && now < s->begun_by_ms)
+        if (!psd_journal_has(job, s->recorded) && now < s->begun_by_ms)
             continue;
         s->begun_by_ms = 0;
-        psd_control_begun(d, s, false);
+        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
     }
 }
 
-static void park(struct psd *d, struct psd_session *s, struct ps_manifest *m, const char *reason)
+static void park(struct psd_job *job, struct psd_session *s, struct ps_manifest *m, const char *reason)
 {
     s->state = PSD_SESSION_PARKED;
     ps_manifest_destroy(s->parked);
     s->parked = m;
-    psd_control_parked(d, s, reason);
+    psd_send_parked(job->sender, s, reason);
 }
 
 /* Gives the center to the lanes. */
-static void hand_out(struct psd *d)
+static void hand_out(struct psd_job *job)
 {
-    d->lanes_filled = d->lanes_unfilled = d->lanes_released = 0;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = d->center});
+    job->lanes_filled = job->lanes_unfilled = job->lanes_released = 0;
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .p = job->center});
 }
 
-static void take_offer(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+static void take_offer(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
 {
     struct ps_error err;
-    int rc = psd_center_create(&d->cfg, psd_admission_find(d->cfg.admission), m, &d->center, &err);
+    int rc = psd_center_create(job->cfg, psd_admission_find(job->cfg->admission), m, &job->center, &err);
     if (rc < 0) {
-        psd_control_error(d, s, PS__CODE__LIMIT, true, err.text);
-        psd_job_end(d, s, PS__CODE__LIMIT, err.text);
+        psd_send_error(job->sender, s, PS__CODE__LIMIT, true, err.text);
+        psd_job_end(job, s, PS__CODE__LIMIT, err.text);
         return;
     }
-    d->center->generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
-    d->state = PSD_STATE_OFFERED;
+    job->center->generation = atomic_load_explicit(&job->lanes->shared.generation, memory_order_relaxed);
+    job->state = PSD_STATE_OFFERED;
     s->state = PSD_SESSION_OFFERING;
-    hand_out(d);
-    psd_job_admit(d, s, PSD_PHASE_OFFERING, false);
+    hand_out(job);
+    psd_job_admit(job, s, PSD_PHASE_OFFERING, false);
     ps_log(PS_LOG_INFO, "job.offered", "%s offers a model of %" PRIu64 " floats in %zu tensors", s->name,
-           d->center->manifest->n_floats, d->center->manifest->n_tensors);
-    psd_control_begun(d, s, true);
+           job->center->manifest->n_floats, job->center->manifest->n_tensors);
+    psd_send_begun(job->sender, s, true, psd_version(job->lanes));
 }
 
 /* Takes m. False when it differs from the job's, and the session has ended. */
-static bool fits(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+static bool fits(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
 {
     struct ps_error err, why;
-    const struct ps_manifest *job = d->center->manifest;
-    int rc = ps_manifest_compare(m, job, &err);
+    const struct ps_manifest *own = job->center->manifest;
+    int rc = ps_manifest_compare(m, own, &err);
     if (rc < 0)
         ps_fail(
             &why, 0,
             "another model than the job's, %" PRIu64 " floats in %zu tensors instead of %" PRIu64
             " in %zu: %s; come with the job's (psworker --net), or begin a job of its own with another psd",
-            m->n_floats, m->n_tensors, job->n_floats, job->n_tensors, err.text);
+            m->n_floats, m->n_tensors, own->n_floats, own->n_tensors, err.text);
     ps_manifest_destroy(m);
     if (rc < 0) {
-        psd_control_error(d, s, PS__CODE__MANIFEST, true, why.text);
-        psd_job_end(d, s, PS__CODE__MANIFEST, why.text);
+        psd_send_error(job->sender, s, PS__CODE__MANIFEST, true, why.text);
+        psd_job_end(job, s, PS__CODE__MANIFEST, why.text);
     }
     return rc == 0;
 }
 
-static void join(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+static void join(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
 {
-    if (!fits(d, s, m))
+    if (!fits(job, s, m))
         return;
-    activate(d, s, false);
+    activate(job, s, false);
     ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
-           s->observer ? "observer" : "rank", s->client, psd_version(d));
-    say_begun(d, s);
+           s->observer ? "observer" : "rank", s->client, psd_version(job->lanes));
+    say_begun(job, s);
 }
 
-void psd_job_begin(struct psd *d, struct psd_session *s, struct ps_manifest *m)
+void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
 {
     /* A client whose Begun was lost with its connection asks again. */
     if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING) {
-        if (!fits(d, s, m))
+        if (!fits(job, s, m))
             return;
         if (s->state == PSD_SESSION_OFFERING)
-            psd_control_begun(d, s, true);
+            psd_send_begun(job->sender, s, true, psd_version(job->lanes));
         else
-            say_begun(d, s);
+            say_begun(job, s);
         return;
     }
-    if (!has_place(d, s)) {
+    if (!has_place(job, s)) {
         ps_manifest_destroy(m);
         return;
     }
-    switch (d->state) {
+    switch (job->state) {
     case PSD_STATE_WAITING:
         if (s->observer)
-            park(d, s, m, "no worker has offered a model yet");
+            park(job, s, m, "no worker has offered a model yet");
         else
-            take_offer(d, s, m);
+            take_offer(job, s, m);
         break;
     case PSD_STATE_OFFERED:
     case PSD_STATE_EMPTYING:
-        park(d, s, m, "the first worker's parameters are on their way");
+        park(job, s, m, "the first worker's parameters are on their way");
         break;
     case PSD_STATE_READY:
-        if (psd_method_change_is_closing(d))
-            park(d, s, m, "the method is changing");
+        if (psd_method_change_is_closing(job))
+            park(job, s, m, "the method is changing");
         else
-            join(d, s, m);
+            join(job, s, m);
         break;
     default:
         ps_manifest_destroy(m);
-        psd_control_error(d, s, PS__CODE__DRAINING, true, "psd is draining: no new joins");
-        psd_job_end(d, s, PS__CODE__DRAINING, "psd is draining");
+        psd_send_error(job->sender, s, PS__CODE__DRAINING, true, "psd is draining: no new joins");
+        psd_job_end(job, s, PS__CODE__DRAINING, "psd is draining");
     }
 }
 
 /* Those whose Begin waited: as if it came now. */
-void psd_job_unpark(struct psd *d)
+void psd_job_unpark(struct psd_job *job)
 {
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
         if (s->state != PSD_SESSION_PARKED)
             continue;
         struct ps_manifest *m = s->parked;
         s->parked = NULL;
         s->state = PSD_SESSION_JOINING;
-        psd_job_begin(d, s, m);
+        psd_job_begin(job, s, m);
     }
 }
 
-static void become_ready(struct psd *d)
+static void become_ready(struct psd_job *job)
 {
-    d->state = PSD_STATE_READY;
-    d->center_whole = true;
-    psd_checkpointer_begin(d);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        if (d->sessions.slots[i].state == PSD_SESSION_OFFERING)
-            activate(d, &d->sessions.slots[i], true); /* lanes have let it go on already */
-    d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
+    job->state = PSD_STATE_READY;
+    job->center_whole = true;
+    psd_checkpointer_begin(job);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        if (job->sessions->slots[i].state == PSD_SESSION_OFFERING)
+            activate(job, &job->sessions->slots[i], true); /* lanes have let it go on already */
+    job->ready_ms = job->history.last_ms = psd_loop_now_ms(job->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
-           d->center->manifest->n_floats, d->center->lanes_used, d->cfg.method);
-    psd_job_unpark(d);
+           job->center->manifest->n_floats, job->center->lanes_used, job->cfg->method);
+    psd_job_unpark(job);
 }
 
-void psd_job_resume(struct psd *d)
+void psd_job_resume(struct psd_job *job)
 {
-    d->state = PSD_STATE_READY;
-    d->center_whole = true;
-    d->ready_ms = d->history.last_ms = psd_loop_now_ms(&d->loop);
-    hand_out(d);
+    job->state = PSD_STATE_READY;
+    job->center_whole = true;
+    job->ready_ms = job->history.last_ms = psd_loop_now_ms(job->loop);
+    hand_out(job);
     ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
-           d->resumed_version, d->resumed_from);
+           job->resumed_version, job->resumed_from);
 }
 
-void psd_job_end(struct psd *d, struct psd_session *s, uint32_t code, const char *why)
+void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why)
 {
     ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
            "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
            s->incarnation, why);
     bool was_in = s->state == PSD_SESSION_ACTIVE;
     if (code != PS__CODE__OK)
-        psd_loss_left(d, s, NULL);
+        psd_loss_left(job, s, NULL);
     s->state = PSD_SESSION_VACANT;
     if (was_in)
-        psd_history_tell(d, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
+        psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);
     s->took_part = s->took_part && code != PS__CODE__OK;
     s->begun_by_ms = 0;
-    s->ended_ms = psd_loop_now_ms(&d->loop);
+    s->ended_ms = psd_loop_now_ms(job->loop);
     snprintf(s->end, sizeof s->end, "%s", why);
     ps_manifest_destroy(s->parked);
     s->parked = NULL;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_END,
-                                                 .client = s->client,
-                                                 .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
-    psd_partial_rounds_forget(d, s->client);
-    psd_job_update_rates(d);
-    psd_method_change_check(d);
-    psd_journal_put(d);
+    psd_tell_lanes(job->lanes,
+                   &(struct psd_lane_message){.kind = PSD_COMMAND_END,
+                                              .client = s->client,
+                                              .a = code == PS__CODE__OK ? PS__CODE__NO_SESSION : code});
+    psd_partial_rounds_forget(job, s->client);
+    psd_job_update_rates(job);
+    psd_method_change_check(job);
+    psd_journal_put(job);
 }
 
-void psd_job_method_changed(struct psd *d)
+void psd_job_method_changed(struct psd_job *job)
 {
-    psd_job_update_rates(d);
-    if (d->center == NULL)
+    psd_job_update_rates(job);
+    if (job->center == NULL)
         return;
-    atomic_store_explicit(&d->shared.rounds, 0, memory_order_relaxed);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
-        atomic_store_explicit(&d->shared.clocks[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&job->lanes->shared.rounds, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
+        atomic_store_explicit(&job->lanes->shared.clocks[i], 0, memory_order_relaxed);
         s->took_part = s->state == PSD_SESSION_ACTIVE && !s->observer;
     }
-    hand_out(d);
-    psd_job_unpark(d);
+    hand_out(job);
+    psd_job_unpark(job);
 }
 
-static void released(struct psd *d, const struct psd_lane *lane)
+static void released(struct psd_job *job, const struct psd_lane *lane)
 {
-    if (psd_method_change_is_closing(d)) {
-        psd_method_change_released(d, lane);
+    if (psd_method_change_is_closing(job)) {
+        psd_method_change_released(job, lane);
         return;
     }
-    if (++d->lanes_released < d->n_lanes)
+    if (++job->lanes_released < job->lanes->n)
         return;
-    psd_center_destroy(d->center);
-    d->center = NULL;
-    psd_membership_reset(d);
-    if (d->state != PSD_STATE_EMPTYING)
+    psd_center_destroy(job->center);
+    job->center = NULL;
+    psd_membership_reset(job);
+    if (job->state != PSD_STATE_EMPTYING)
         return; /* a drain came meanwhile: it goes on */
-    d->state = PSD_STATE_WAITING;
+    job->state = PSD_STATE_WAITING;
     ps_log(PS_LOG_WARN, "job.withdrawn",
            "the first worker went before its parameters had come; the next one's are taken");
-    psd_job_unpark(d);
+    psd_job_unpark(job);
 }
 
 /* Every lane says once whether it has its part of the offer, when that has come or when who offered has
  * ended. What that worker did last may be heard before what the lanes said first. */
-static void weigh_offer(struct psd *d)
+static void weigh_offer(struct psd_job *job)
 {
-    bool whole = d->center != NULL && d->lanes_filled == d->center->lanes_used;
-    if (whole && d->state == PSD_STATE_OFFERED) {
-        become_ready(d);
-    } else if (whole && d->state == PSD_STATE_DRAINING) {
-        d->center_whole = true; /* to be saved */
-    } else if (d->state == PSD_STATE_OFFERED && d->lanes_filled + d->lanes_unfilled == d->n_lanes) {
-        d->state = PSD_STATE_EMPTYING;
-        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
+    bool whole = job->center != NULL && job->lanes_filled == job->center->lanes_used;
+    if (whole && job->state == PSD_STATE_OFFERED) {
+        become_ready(job);
+    } else if (whole && job->state == PSD_STATE_DRAINING) {
+        job->center_whole = true; /* to be saved */
+    } else if (job->state == PSD_STATE_OFFERED && job->lanes_filled + job->lanes_unfilled == job->lanes->n) {
+        job->state = PSD_STATE_EMPTYING;
+        psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
     }
 }
 
-static void faulted(struct psd *d, const struct psd_lane_message *msg)
+static void faulted(struct psd_job *job, const struct psd_lane_message *msg)
 {
-    struct psd_session *s = psd_sessions_find(&d->sessions, msg->client, msg->incarnation);
+    struct psd_session *s = psd_sessions_find(job->sessions, msg->client, msg->incarnation);
     const char *name = protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)msg->a)->name;
     char why[128];
     if (s == NULL)
         return;
     if (msg->a == PS__CODE__VALUE)
-        psd_job_note_nonfinite(d, s, s->clock, msg->b, true);
+        psd_job_note_nonfinite(job, s, s->clock, msg->b, true);
     snprintf(why, sizeof why, "a lane refused its data (%s)", name);
-    psd_control_error(d, s, (uint32_t)msg->a, true, why);
-    psd_job_end(d, s, (uint32_t)msg->a, why);
+    psd_send_error(job->sender, s, (uint32_t)msg->a, true, why);
+    psd_job_end(job, s, (uint32_t)msg->a, why);
 }
 
-void psd_job_take_message(struct psd *d, struct psd_lane *lane, const struct psd_lane_message *msg)
+void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const struct psd_lane_message *msg)
 {
     switch (msg->kind) {
     case PSD_LANE_FILLED:
-        d->lanes_filled++;
-        weigh_offer(d);
+        job->lanes_filled++;
+        weigh_offer(job);
         break;
     case PSD_LANE_UNFILLED:
-        d->lanes_unfilled++;
-        weigh_offer(d);
+        job->lanes_unfilled++;
+        weigh_offer(job);
         break;
     case PSD_LANE_RELEASED:
-        released(d, lane);
+        released(job, lane);
         break;
     case PSD_LANE_SNAPPED:
-        psd_checkpointer_snapped(d, msg->a != 0);
+        psd_checkpointer_snapped(job, msg->a != 0);
         break;
     case PSD_LANE_HELD:
-        psd_membership_held(d, lane, msg->a);
+        psd_membership_held(job, lane, msg->a);
         break;
     case PSD_LANE_BEGUN:
     case PSD_LANE_LANDED:
-        psd_partial_rounds_begun(d, lane, msg);
+        psd_partial_rounds_begun(job, lane, msg);
         break;
     case PSD_LANE_OVER:
-        psd_partial_rounds_over(d, lane, msg->a);
+        psd_partial_rounds_over(job, lane, msg->a);
         break;
     case PSD_LANE_CLOSED:
-        psd_method_change_closed(d, msg->a);
+        psd_method_change_closed(job, msg->a);
         break;
     case PSD_LANE_WHOLE:
         if (msg->b != 0)
-            psd_method_change_give_up(d, msg->client, msg->a);
-        psd_method_change_check(d);
+            psd_method_change_give_up(job, msg->client, msg->a);
+        psd_method_change_check(job);
         break;
     default:
-        faulted(d, msg);
+        faulted(job, msg);
     }
 }
 
-void psd_job_take_notes(struct psd *d, struct psd_lane *lane)
+void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);
     while (psd_queue_take(lane->out, &msg))
-        psd_job_take_message(d, lane, &msg);
+        psd_job_take_message(job, lane, &msg);
 }
 
-void psd_job_fail(struct psd *d, int code, const char *why)
+void psd_job_fail(struct psd_job *job, int code, const char *why)
 {
-    if (d->exit_code != PSD_EXIT_OK)
+    if (job->exit_code != 0)
         return;
     ps_log(PS_LOG_ERROR, "job.failed", "%s", why);
-    d->exit_code = code;
-    ps_fail(&d->end, 0, "%s", why);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        if (d->sessions.slots[i].state != PSD_SESSION_VACANT)
-            psd_control_error(d, &d->sessions.slots[i], PS__CODE__DRAINING, true, why);
-    uv_stop(&d->loop);
+    job->exit_code = code;
+    ps_fail(&job->end, 0, "%s", why);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        if (job->sessions->slots[i].state != PSD_SESSION_VACANT)
+            psd_send_error(job->sender, &job->sessions->slots[i], PS__CODE__DRAINING, true, why);
+    uv_stop(job->loop);
 }
 
 static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
@@ -403,81 +420,82 @@ static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
 /* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
  * what it slept beyond a tick counts for no one. The tick does: a psd whose every turn is late gives up who
  * is silent all the same, only later. */
-static void forgive_own_sleep(struct psd *d, uint64_t now)
+static void forgive_own_sleep(struct psd_job *job, uint64_t now)
 {
-    uint64_t slept_ms = now - d->checked_ms;
-    d->checked_ms = now;
+    uint64_t slept_ms = now - job->checked_ms;
+    job->checked_ms = now;
     if (slept_ms < PSD_SLEPT_MS)
         return;
     ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
            (double)slept_ms / 1e3);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        forgive(&d->sessions.slots[i].last_heard_ms, slept_ms, now);
-        forgive(&d->sessions.slots[i].step.since_ms, slept_ms, now);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        forgive(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
+        forgive(&job->sessions->slots[i].step.since_ms, slept_ms, now);
     }
 }
 
 enum { SILENT_BEATS = 5, SILENT_MS = 5000 };
 
-bool psd_job_is_silent(const struct psd *d, const struct psd_session *s)
+bool psd_job_is_silent(const struct psd_job *job, const struct psd_session *s)
 {
-    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms, half_ms = 500ull * d->cfg.limits.silence_s;
+    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms,
+             half_ms = 500ull * job->cfg->limits.silence_s;
     uint64_t after_ms = beats_ms > SILENT_MS ? beats_ms : SILENT_MS;
-    return psd_loop_now_ms(&d->loop) > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
+    return psd_loop_now_ms(job->loop) > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
 }
 
-uint32_t psd_job_count_silent(const struct psd *d, bool observer)
+uint32_t psd_job_count_silent(const struct psd_job *job, bool observer)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
-        n += s->observer == observer && s->state != PSD_SESSION_VACANT && psd_job_is_silent(d, s);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        n += s->observer == observer && s->state != PSD_SESSION_VACANT && psd_job_is_silent(job, s);
     }
     return n;
 }
 
-void psd_job_check_silence(struct psd *d)
+void psd_job_check_silence(struct psd_job *job)
 {
-    uint64_t now = psd_loop_now_ms(&d->loop), limit_ms = (uint64_t)d->cfg.limits.silence_s * 1000;
+    uint64_t now = psd_loop_now_ms(job->loop), limit_ms = (uint64_t)job->cfg->limits.silence_s * 1000;
     char why[96];
-    forgive_own_sleep(d, now);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
+    forgive_own_sleep(job, now);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_VACANT || now <= s->last_heard_ms + limit_ms)
             continue;
         snprintf(why, sizeof why, "silent for %.1f s (limits.silence_s: %u)",
-                 (double)(now - s->last_heard_ms) / 1e3, d->cfg.limits.silence_s);
-        psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-        psd_job_end(d, s, PS__CODE__EVICTED, why);
+                 (double)(now - s->last_heard_ms) / 1e3, job->cfg->limits.silence_s);
+        psd_send_error(job->sender, s, PS__CODE__EVICTED, true, why);
+        psd_job_end(job, s, PS__CODE__EVICTED, why);
     }
 }
 
-void psd_job_drain(struct psd *d, const char *why)
+void psd_job_drain(struct psd_job *job, const char *why)
 {
-    if (d->state == PSD_STATE_DRAINING || d->state == PSD_STATE_STOPPING)
+    if (job->state == PSD_STATE_DRAINING || job->state == PSD_STATE_STOPPING)
         return;
     ps_log(PS_LOG_INFO, "job.draining", "%s: %u workers are told to stop, %u s at most", why,
-           psd_sessions_count(&d->sessions, false), d->cfg.limits.drain_s);
-    psd_method_change_cancel(d);
-    d->state = PSD_STATE_DRAINING;
-    d->drain_deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.drain_s * 1000;
-    snprintf(d->drain_reason, sizeof d->drain_reason, "%s", why);
-    psd_control_drain(d, why);
-    psd_membership_drain(d);
-    psd_history_tell(d, PSD_EVENT_DRAIN, "%s", d->drain_reason);
+           psd_sessions_count(job->sessions, false), job->cfg->limits.drain_s);
+    psd_method_change_cancel(job);
+    job->state = PSD_STATE_DRAINING;
+    job->drain_deadline_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.drain_s * 1000;
+    snprintf(job->drain_reason, sizeof job->drain_reason, "%s", why);
+    psd_send_drain(job->sender, why);
+    psd_membership_drain(job);
+    psd_history_tell(job, PSD_EVENT_DRAIN, "%s", job->drain_reason);
 }
 
 /* The tensor that the value lies in; "" when it is not known. */
-static const char *tensor_of(const struct psd *d, uint64_t index)
+static const char *tensor_of(const struct psd_job *job, uint64_t index)
 {
-    const struct ps_manifest *m = d->center != NULL ? d->center->manifest : NULL;
+    const struct ps_manifest *m = job->center != NULL ? job->center->manifest : NULL;
     return m != NULL && index < m->n_floats ? ps_manifest_tensor(m, index)->name : "";
 }
 
-void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t clock, uint64_t index,
+void psd_job_note_nonfinite(struct psd_job *job, const struct psd_session *s, uint64_t clock, uint64_t index,
                             bool sent)
 {
-    struct psd_nonfinite *f = &d->nonfinite;
+    struct psd_nonfinite *f = &job->nonfinite;
     char place[64 + PS_MAX_NAME_BYTES] = "";
 
     if (f->seen)
@@ -486,12 +504,12 @@ void psd_job_note_nonfinite(struct psd *d, const struct psd_session *s, uint64_t
                                 .rank = s->client,
                                 .incarnation = s->incarnation,
                                 .clock = clock,
-                                .version = psd_version(d),
+                                .version = psd_version(job->lanes),
                                 .index = index,
                                 .t_s = 1e-6 * (double)ps_wall_us(),
                                 .sent = sent};
     snprintf(f->name, sizeof f->name, "%s", s->name);
-    snprintf(f->tensor, sizeof f->tensor, "%s", tensor_of(d, index));
+    snprintf(f->tensor, sizeof f->tensor, "%s", tensor_of(job, index));
     if (f->tensor[0] != 0)
         snprintf(place, sizeof place, ", value %" PRIu64 " (tensor '%s')", index, f->tensor);
     ps_log(PS_LOG_WARN, "job.nonfinite",

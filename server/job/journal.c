@@ -1,4 +1,4 @@
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,16 +25,16 @@ static uint64_t draw(void)
     return value;
 }
 
-int psd_journal_open(struct psd *d, struct ps_error *err)
+int psd_journal_open(struct psd_job *job, struct ps_error *err)
 {
-    struct psd_journal *j = &d->journal;
-    return psd_job_file_open(d->cfg.state_dir, &j->file, &j->before, &j->has_before, err);
+    struct psd_journal *j = &job->journal;
+    return psd_job_file_open(job->cfg->state_dir, &j->file, &j->before, &j->has_before, err);
 }
 
-bool psd_journal_is_former(const struct psd *d, uint64_t job)
+bool psd_journal_is_former(const struct psd_job *job, uint64_t number)
 {
     for (size_t i = 0; i < PSD_JOB_FORMER; i++)
-        if (job != 0 && d->journal.wanted.former[i] == job)
+        if (number != 0 && job->journal.wanted.former[i] == number)
             return true;
     return false;
 }
@@ -50,100 +50,104 @@ static void remember_former(struct psd_job_record *r, const struct psd_job_recor
 }
 
 /* Places that may still be taken by who has them. */
-static void keep_places(struct psd *d, const struct psd_job_record *before)
+static void keep_places(struct psd_job *job, const struct psd_job_record *before)
 {
-    uint64_t until_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+    uint64_t until_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
     for (uint32_t i = 0; i < before->n_members; i++) {
         const struct psd_job_member *m = &before->members[i];
-        if (m->client >= d->sessions.n_slots)
+        if (m->client >= job->sessions->n_slots)
             continue;
-        d->sessions.slots[m->client].awaited = m->incarnation;
-        d->sessions.slots[m->client].was_active = i < before->n_active;
-        d->sessions.slots[m->client].reserved_until_ms = until_ms;
+        job->sessions->slots[m->client].awaited = m->incarnation;
+        job->sessions->slots[m->client].was_active = i < before->n_active;
+        job->sessions->slots[m->client].reserved_until_ms = until_ms;
     }
 }
 
 /* Of a directory that has no such record: the sessions that the checkpoint knows. */
-static void keep_places_of_checkpoint(struct psd *d)
+static void keep_places_of_checkpoint(struct psd_job *job)
 {
-    for (size_t i = 0; i < d->resumed.n_replay; i++)
-        if (d->resumed.replay[i].client < d->sessions.n_slots)
-            d->sessions.slots[d->resumed.replay[i].client].reserved_until_ms =
-                psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
+    for (size_t i = 0; i < job->resumed.n_replay; i++)
+        if (job->resumed.replay[i].client < job->sessions->n_slots)
+            job->sessions->slots[job->resumed.replay[i].client].reserved_until_ms =
+                psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
 }
 
 /* Whether the record is of the job that is resumed. A checkpoint that was copied to another directory begins
  * a job of its own there: the one that it is of may still run. */
-bool psd_journal_goes_on(const struct psd *d, bool from_checkpoint)
+bool psd_journal_goes_on(const struct psd_job *job, bool from_checkpoint)
 {
-    const struct psd_job_record *b = &d->journal.before;
-    return d->journal.has_before && b->job != 0 &&
-           (!from_checkpoint || d->resumed.job == 0 || d->resumed.job == b->job ||
-            d->resumed.job == b->origin);
+    const struct psd_job_record *b = &job->journal.before;
+    return job->journal.has_before && b->job != 0 &&
+           (!from_checkpoint || job->resumed.job == 0 || job->resumed.job == b->job ||
+            job->resumed.job == b->origin);
 }
 
 /* Beyond all that may have been given. */
-static uint32_t first_name(const struct psd *d, bool resume, bool from_checkpoint)
+static uint32_t first_name(const struct psd_job *job, bool resume, bool from_checkpoint)
 {
-    const struct psd_journal *j = &d->journal;
+    const struct psd_journal *j = &job->journal;
     uint64_t first = resume && j->has_before ? j->before.names_to : 0;
-    if (from_checkpoint && d->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK > first)
-        first = d->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK;
+    if (from_checkpoint && job->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK > first)
+        first = job->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK;
     if (first == 0)
         first = draw() & NAMES_MASK;
     return first < UINT32_MAX - PSD_NAMES_BLOCK ? (uint32_t)first : UINT32_MAX;
 }
 
-uint32_t psd_journal_generation(const struct psd *d)
+uint32_t psd_journal_generation(const struct psd_job *job)
 {
-    const struct psd_job_record *b = &d->journal.before;
-    uint32_t saved = d->resumed.generation;
-    if (!psd_is_head(d)) /* what the head has told; it is asked again when this server enlists */
-        return psd_journal_goes_on(d, true) ? b->generation : saved;
-    if (!psd_journal_goes_on(d, true))
-        return saved + (strcmp(d->resumed.method, d->cfg.method) != 0);
+    const struct psd_job_record *b = &job->journal.before;
+    uint32_t saved = job->resumed.generation;
+    if (!psd_is_head(job->cfg)) /* what the head has told; it is asked again when this server enlists */
+        return psd_journal_goes_on(job, true) ? b->generation : saved;
+    if (!psd_journal_goes_on(job, true))
+        return saved + (strcmp(job->resumed.method, job->cfg->method) != 0);
     uint32_t told = b->generation > saved ? b->generation : saved;
-    return told + (b->method != psd_config_method_hash(&d->cfg));
+    return told + (b->method != psd_config_method_hash(job->cfg));
 }
 
-static void take_method(const struct psd *d, struct psd_job_record *r, uint32_t generation)
+static void take_method(const struct psd_job *job, struct psd_job_record *r, uint32_t generation)
 {
     r->generation = generation;
-    r->method = psd_config_method_hash(&d->cfg);
+    r->method = psd_config_method_hash(job->cfg);
     memset(r->settings, 0, sizeof r->settings);
-    snprintf(r->settings, sizeof r->settings, "%s", d->reload.recipe.settings);
+    snprintf(r->settings, sizeof r->settings, "%s", job->reload.recipe.settings);
 }
 
-uint64_t psd_journal_put_method(struct psd *d)
+uint64_t psd_journal_put_method(struct psd_job *job)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     pthread_mutex_lock(&j->lock);
-    take_method(d, &j->wanted, atomic_load(&d->shared.generation));
+    take_method(job, &j->wanted, atomic_load(&job->lanes->shared.generation));
     pthread_mutex_unlock(&j->lock);
-    return psd_journal_put(d);
+    return psd_journal_put(job);
 }
 
-int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
+int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err)
 {
-    struct psd_journal *j = &d->journal;
-    bool from_checkpoint = d->resumed_from[0] != 0;
-    bool same = resume && psd_journal_goes_on(d, from_checkpoint);
-    d->job = same ? j->before.job : psd_is_head(d) ? draw() : 0; /* a follower learns it from the head */
-    d->names_before = d->sessions.incarnation = first_name(d, resume, from_checkpoint);
-    if (d->names_before == UINT32_MAX)
-        return ps_fail(err, -ERANGE, "%s: the job has used up its names (2^32 sessions)", d->cfg.state_dir);
+    struct psd_journal *j = &job->journal;
+    bool from_checkpoint = job->resumed_from[0] != 0;
+    bool same = resume && psd_journal_goes_on(job, from_checkpoint);
+    job->sessions->job = same                    ? j->before.job
+                         : psd_is_head(job->cfg) ? draw()
+                                                 : 0; /* a follower learns it from the head */
+    job->names_before = job->sessions->incarnation = first_name(job, resume, from_checkpoint);
+    if (job->names_before == UINT32_MAX)
+        return ps_fail(err, -ERANGE, "%s: the job has used up its names (2^32 sessions)",
+                       job->cfg->state_dir);
     if (same && from_checkpoint)
-        keep_places(d, &j->before);
+        keep_places(job, &j->before);
     else if (from_checkpoint)
-        keep_places_of_checkpoint(d);
-    psd_loss_begin(d, same ? &j->before : NULL);
+        keep_places_of_checkpoint(job);
+    psd_loss_begin(job, same ? &j->before : NULL);
 
     struct psd_job_record *r = &j->wanted;
-    *r = (struct psd_job_record){
-        .job = d->job, .version = d->resumed_version, .names_to = d->names_before + PSD_NAMES_BLOCK};
-    remember_former(r, &j->before, d->job);
-    take_method(d, r, d->resumed.generation);
-    r->origin = from_checkpoint && d->resumed.job != d->job ? d->resumed.job : 0;
+    *r = (struct psd_job_record){.job = job->sessions->job,
+                                 .version = job->resumed_version,
+                                 .names_to = job->names_before + PSD_NAMES_BLOCK};
+    remember_former(r, &j->before, job->sessions->job);
+    take_method(job, r, job->resumed.generation);
+    r->origin = from_checkpoint && job->resumed.job != job->sessions->job ? job->resumed.job : 0;
     j->idle = true;
     if (same) {
         r->version = j->before.version;
@@ -159,33 +163,33 @@ int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err)
         rc = psd_job_file_sync(&j->file);
     atomic_store(&j->names_written, r->names_to);
     return rc == 0 ? 0
-                   : ps_fail(err, rc, "%s/" PSD_JOB_FILE ": cannot write it: %s", d->cfg.state_dir,
+                   : ps_fail(err, rc, "%s/" PSD_JOB_FILE ": cannot write it: %s", job->cfg->state_dir,
                              strerror(-rc));
 }
 
 /* Whoever takes part, and those of the run before that may still come back. */
-static void list_members(const struct psd *d, struct psd_job_record *r)
+static void list_members(const struct psd_job *job, struct psd_job_record *r)
 {
-    uint64_t now = psd_loop_now_ms(&d->loop);
+    uint64_t now = psd_loop_now_ms(job->loop);
     r->n_members = 0;
-    for (uint32_t i = 0; i < d->sessions.n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
+    for (uint32_t i = 0; i < job->sessions->n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_ACTIVE)
             r->members[r->n_members++] = (struct psd_job_member){i, s->incarnation};
     }
     r->n_active = r->n_members;
-    r->blind = d->loss.left_blind;
-    memcpy(r->parts, d->loss.left_saw, sizeof r->parts);
-    for (uint32_t i = 0; i < d->sessions.n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
+    r->blind = job->loss.left_blind;
+    memcpy(r->parts, job->loss.left_saw, sizeof r->parts);
+    for (uint32_t i = 0; i < job->sessions->n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_VACANT && s->awaited != 0 && now < s->reserved_until_ms)
             r->members[r->n_members++] = (struct psd_job_member){i, s->awaited};
     }
 }
 
-void psd_journal_wake(struct psd *d)
+void psd_journal_wake(struct psd_job *job)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     if (!j->runs || !j->idle)
         return;
     pthread_mutex_lock(&j->lock);
@@ -194,35 +198,35 @@ void psd_journal_wake(struct psd *d)
     pthread_mutex_unlock(&j->lock);
 }
 
-uint64_t psd_journal_put(struct psd *d)
+uint64_t psd_journal_put(struct psd_job *job)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     if (!j->runs)
         return 0;
     pthread_mutex_lock(&j->lock);
     if (!j->idle)
-        list_members(d, &j->wanted);
-    j->wanted.job = d->job;
+        list_members(job, &j->wanted);
+    j->wanted.job = job->sessions->job;
     uint64_t change = ++j->asked;
     ps_cond_wake(&j->changed);
     pthread_mutex_unlock(&j->lock);
     return change;
 }
 
-bool psd_journal_has(const struct psd *d, uint64_t change)
+bool psd_journal_has(const struct psd_job *job, uint64_t change)
 {
-    return atomic_load_explicit(&d->journal.written, memory_order_acquire) >= change;
+    return atomic_load_explicit(&job->journal.written, memory_order_acquire) >= change;
 }
 
-bool psd_journal_has_names(struct psd *d)
+bool psd_journal_has_names(struct psd_job *job)
 {
-    struct psd_journal *j = &d->journal;
-    uint32_t given = d->sessions.incarnation, to = atomic_load(&j->names_written);
+    struct psd_journal *j = &job->journal;
+    uint32_t given = job->sessions->incarnation, to = atomic_load(&j->names_written);
     if (to - given <= PSD_NAMES_BLOCK / 2 && j->wanted.names_to == to && to < UINT32_MAX - PSD_NAMES_BLOCK) {
         pthread_mutex_lock(&j->lock);
         j->wanted.names_to += PSD_NAMES_BLOCK;
         pthread_mutex_unlock(&j->lock);
-        psd_journal_put(d);
+        psd_journal_put(job);
     }
     return given < to;
 }
@@ -235,22 +239,22 @@ struct writer {
     int failed;
 };
 
-static void log_result(const struct psd *d, struct writer *w, int rc)
+static void log_result(const struct psd_job *job, struct writer *w, int rc)
 {
     if (rc < 0 && w->failed == 0)
         ps_log(PS_LOG_ERROR, "journal.failed",
                "%s/" PSD_JOB_FILE
                ": cannot write it: %s; if psd is lost now, what it knows of its workers is as "
                "old as this",
-               d->cfg.state_dir, strerror(-rc));
+               job->cfg->state_dir, strerror(-rc));
     else if (rc == 0 && w->failed != 0)
-        ps_log(PS_LOG_INFO, "journal.written", "%s/" PSD_JOB_FILE " is written again", d->cfg.state_dir);
+        ps_log(PS_LOG_INFO, "journal.written", "%s/" PSD_JOB_FILE " is written again", job->cfg->state_dir);
     w->failed = rc;
 }
 
-static void bring_up_to_date(struct psd *d, struct writer *w, uint64_t change, bool idle)
+static void bring_up_to_date(struct psd_job *job, struct writer *w, uint64_t change, bool idle)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     uint64_t version = idle ? w->record.version : atomic_load_explicit(j->version, memory_order_relaxed);
     bool changed = change != w->change;
     if (!changed && version == w->record.version && !j->file.unsynced && w->failed == 0)
@@ -268,13 +272,13 @@ static void bring_up_to_date(struct psd *d, struct writer *w, uint64_t change, b
         rc = psd_job_file_sync(&j->file);
         w->synced_s = ps_now_s();
     }
-    log_result(d, w, rc);
+    log_result(job, w, rc);
 }
 
 static void *writer_thread(void *arg)
 {
-    struct psd *d = arg;
-    struct psd_journal *j = &d->journal;
+    struct psd_job *job = arg;
+    struct psd_journal *j = &job->journal;
     struct writer w = {.record = {.job = 0}};
     bool stop = false;
     while (!stop) {
@@ -287,7 +291,7 @@ static void *writer_thread(void *arg)
         w.record = j->wanted;
         w.record.version = idle ? j->wanted.version : version;
         pthread_mutex_unlock(&j->lock);
-        bring_up_to_date(d, &w, change, idle);
+        bring_up_to_date(job, &w, change, idle);
     }
     return NULL;
 }
@@ -298,17 +302,17 @@ static void on_news(uv_async_t *news)
     psd_job_tell_begun(news->data);
 }
 
-int psd_journal_start(struct psd *d, struct ps_error *err)
+int psd_journal_start(struct psd_job *job, struct ps_error *err)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     pthread_mutex_init(&j->lock, NULL);
     ps_cond_init(&j->changed);
     j->ready = true;
-    j->version = &d->shared.version;
-    j->news.data = d;
-    int rc = -uv_async_init(&d->loop, &j->news, on_news);
+    j->version = &job->lanes->shared.version;
+    j->news.data = job;
+    int rc = -uv_async_init(job->loop, &j->news, on_news);
     if (rc == 0)
-        rc = pthread_create(&j->thread, NULL, writer_thread, d);
+        rc = pthread_create(&j->thread, NULL, writer_thread, job);
     j->runs = rc == 0;
     return rc == 0 ? 0 : ps_fail(err, -rc, "cannot start the journal's thread: %s", strerror(rc));
 }
@@ -324,14 +328,14 @@ static void stop_thread(struct psd_journal *j)
     pthread_join(j->thread, NULL);
 }
 
-void psd_journal_close(struct psd *d)
+void psd_journal_close(struct psd_job *job)
 {
-    struct psd_journal *j = &d->journal;
+    struct psd_journal *j = &job->journal;
     bool ran = j->runs;
     stop_thread(j);
     if (ran && !j->idle) {
-        list_members(d, &j->wanted);
-        j->wanted.version = psd_version(d);
+        list_members(job, &j->wanted);
+        j->wanted.version = psd_version(job->lanes);
         j->wanted.ended = 1;
         if (psd_job_file_write(&j->file, &j->wanted) == 0)
             psd_job_file_sync(&j->file);

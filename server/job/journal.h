@@ -18,7 +18,7 @@
 #include "proto/error.h"
 #include "server/checkpoint/job_file.h"
 
-struct psd;
+struct psd_job;
 
 /* The names of a run begin beyond those that may have been given before, in blocks of so many. */
 #define PSD_NAMES_BLOCK (1u << 16)
@@ -42,27 +42,28 @@ struct psd_journal {
 };
 
 /* Reads what the run before left. -errno with a sentence. */
-int psd_journal_open(struct psd *d, struct ps_error *err);
+int psd_journal_open(struct psd_job *job, struct ps_error *err);
 /* This run's first record is in the file when it returns: the job that it is of, names to give. resume: from
- * d->resumed, if that is a checkpoint, and from what the run before left of the same job; else a new job. */
-int psd_journal_begin(struct psd *d, bool resume, struct ps_error *err);
-int psd_journal_start(struct psd *d, struct ps_error *err);
+ * job->resumed, if that is a checkpoint, and from what the run before left of the same job; else a new job.
+ */
+int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err);
+int psd_journal_start(struct psd_job *job, struct ps_error *err);
 /* Who is in the job has changed, or what the job is. Returns the change that psd_journal_has knows. */
-uint64_t psd_journal_put(struct psd *d);
+uint64_t psd_journal_put(struct psd_job *job);
 /* The method has changed, or what is set. Returns the change, as psd_journal_put. */
-uint64_t psd_journal_put_method(struct psd *d);
+uint64_t psd_journal_put_method(struct psd_job *job);
 /* Whether what the run before left is of the job that is resumed. */
-bool psd_journal_goes_on(const struct psd *d, bool from_checkpoint);
-/* The generation that the job goes on with, from d->resumed. */
-uint32_t psd_journal_generation(const struct psd *d);
+bool psd_journal_goes_on(const struct psd_job *job, bool from_checkpoint);
+/* The generation that the job goes on with, from job->resumed. */
+uint32_t psd_journal_generation(const struct psd_job *job);
 /* Somebody takes part in this run: from now on the record is about it. */
-void psd_journal_wake(struct psd *d);
-bool psd_journal_has(const struct psd *d, uint64_t change);
+void psd_journal_wake(struct psd_job *job);
+bool psd_journal_has(const struct psd_job *job, uint64_t change);
 /* Whether one more name may be given; asks for more of them in time. */
-bool psd_journal_has_names(struct psd *d);
+bool psd_journal_has_names(struct psd_job *job);
 /* The lanes have ended: the version is what the job reached. */
-void psd_journal_close(struct psd *d);
+void psd_journal_close(struct psd_job *job);
 /* Whether the job had this state directory, and is over. */
-bool psd_journal_is_former(const struct psd *d, uint64_t job);
+bool psd_journal_is_former(const struct psd_job *job, uint64_t number);
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <string.h>
 
@@ -7,24 +7,24 @@
 /* A server's record is no older, unless its disk fails (server/job/journal.h). */
 #define RECORD_LATE_MS 2000
 
-static struct psd_part_loss *own_part(struct psd *d)
+static struct psd_part_loss *own_part(struct psd_job *job)
 {
-    return &d->loss.parts[d->cfg.servers.index];
+    return &job->loss.parts[job->cfg->servers.index];
 }
 
 /* Workers that were in the job before. */
-static uint32_t count_workers(const struct psd *d, const struct psd_job_record *before)
+static uint32_t count_workers(const struct psd_job *job, const struct psd_job_record *before)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < before->n_active; i++)
-        n += before->members[i].client < d->sessions.n_workers_max;
+        n += before->members[i].client < job->sessions->n_workers_max;
     return n;
 }
 
-void psd_loss_begin(struct psd *d, const struct psd_job_record *before)
+void psd_loss_begin(struct psd_job *job, const struct psd_job_record *before)
 {
-    struct psd_loss *l = &d->loss;
-    bool from_checkpoint = d->resumed_from[0] != 0;
+    struct psd_loss *l = &job->loss;
+    bool from_checkpoint = job->resumed_from[0] != 0;
     *l = (struct psd_loss){.has_record = before != NULL};
     if (before != NULL) {
         l->blind = before->blind != 0;
@@ -32,14 +32,14 @@ void psd_loss_begin(struct psd *d, const struct psd_job_record *before)
     }
     if (!from_checkpoint && (before == NULL || (before->version == 0 && before->n_active == 0)))
         return;
-    *own_part(d) = (struct psd_part_loss){.resumed = true,
-                                          .exact = before != NULL && before->ended,
-                                          .from = d->resumed_version,
-                                          .reached = before != NULL ? before->version : 0};
+    *own_part(job) = (struct psd_part_loss){.resumed = true,
+                                            .exact = before != NULL && before->ended,
+                                            .from = job->resumed_version,
+                                            .reached = before != NULL ? before->version : 0};
     if (!from_checkpoint) /* nobody's place is kept: those who were in it do not come back to tell */
-        l->n_awaited = count_workers(d, before);
-    for (uint32_t i = 0; from_checkpoint && i < d->sessions.n_slots; i++)
-        l->n_awaited += d->sessions.slots[i].was_active && !d->sessions.slots[i].observer;
+        l->n_awaited = count_workers(job, before);
+    for (uint32_t i = 0; from_checkpoint && i < job->sessions->n_slots; i++)
+        l->n_awaited += job->sessions->slots[i].was_active && !job->sessions->slots[i].observer;
 }
 
 static void saw(struct psd_part_loss *p, uint64_t version)
@@ -48,10 +48,10 @@ static void saw(struct psd_part_loss *p, uint64_t version)
         p->reached = version;
 }
 
-void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m)
+void psd_loss_revived(struct psd_job *job, struct psd_session *s, const Ps__Hello *m)
 {
-    struct psd_loss *l = &d->loss;
-    uint32_t n = d->cfg.servers.count;
+    struct psd_loss *l = &job->loss;
+    uint32_t n = job->cfg->servers.count;
     bool awaited = s->awaited == m->incarnation, was_active = s->was_active;
     s->awaited = 0;
     s->was_active = false;
@@ -60,7 +60,7 @@ void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m)
     l->n_awaited -= awaited && l->n_awaited > 0;
     l->under_way += m->under_way != 0;
     if (n == 1)
-        saw(own_part(d), m->center_version);
+        saw(own_part(job), m->center_version);
     for (uint32_t i = 0; n > 1 && i < n; i++) {
         if (i < m->n_versions)
             saw(&l->parts[i], m->versions[i]);
@@ -69,50 +69,51 @@ void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m)
     }
 }
 
-void psd_loss_left(struct psd *d, const struct psd_session *s, const Ps__Leave *m)
+void psd_loss_left(struct psd_job *job, const struct psd_session *s, const Ps__Leave *m)
 {
-    struct psd_loss *l = &d->loss;
-    uint32_t n = d->cfg.servers.count, told = m != NULL && m->n_versions < n ? (uint32_t)m->n_versions : n;
+    struct psd_loss *l = &job->loss;
+    uint32_t n = job->cfg->servers.count, told = m != NULL && m->n_versions < n ? (uint32_t)m->n_versions : n;
     if (n == 1 || s->observer || s->state != PSD_SESSION_ACTIVE)
         return;
     if (m == NULL)
-        told = psd_loop_now_ms(&d->loop) - s->last_heard_ms < RECORD_LATE_MS ? 0 : n;
+        told = psd_loop_now_ms(job->loop) - s->last_heard_ms < RECORD_LATE_MS ? 0 : n;
     l->left_blind = l->left_blind || told < n;
     for (uint32_t i = 0; m != NULL && i < told; i++)
         if (m->versions[i] > l->left_saw[i])
             l->left_saw[i] = m->versions[i];
 }
 
-void psd_loss_of_server(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact)
+void psd_loss_of_server(struct psd_job *job, uint32_t index, uint64_t from, uint64_t reached, bool exact)
 {
-    if (!exact && reached < d->loss.known[index])
-        reached = d->loss.known[index];
-    d->loss.parts[index] =
+    if (!exact && reached < job->loss.known[index])
+        reached = job->loss.known[index];
+    job->loss.parts[index] =
         (struct psd_part_loss){.resumed = true, .exact = exact, .from = from, .reached = reached};
 }
 
-void psd_loss_of_server_later(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact)
+void psd_loss_of_server_later(struct psd_job *job, uint32_t index, uint64_t from, uint64_t reached,
+                              bool exact)
 {
-    if (!exact && reached < d->loss.left_saw[index])
-        reached = d->loss.left_saw[index];
-    d->loss.known[index] = d->loss.left_saw[index] = 0; /* it goes on from less */
-    d->loss.later += reached > from ? reached - from : 0;
-    d->loss.later_is_unknown = d->loss.later_is_unknown || !exact;
+    if (!exact && reached < job->loss.left_saw[index])
+        reached = job->loss.left_saw[index];
+    job->loss.known[index] = job->loss.left_saw[index] = 0; /* it goes on from less */
+    job->loss.later += reached > from ? reached - from : 0;
+    job->loss.later_is_unknown = job->loss.later_is_unknown || !exact;
 }
 
 /* Whose exchange was under way, as far as it is known. */
-static uint64_t cut_short(const struct psd *d)
+static uint64_t cut_short(const struct psd_job *job)
 {
-    uint64_t n = d->loss.under_way + d->loss.n_awaited;
-    return psd_admission_find(d->cfg.admission)->rounds && n > 1 ? 1 : n;
+    uint64_t n = job->loss.under_way + job->loss.n_awaited;
+    return psd_admission_find(job->cfg->admission)->rounds && n > 1 ? 1 : n;
 }
 
-struct psd_lost psd_loss_told(const struct psd *d)
+struct psd_lost psd_loss_told(const struct psd_job *job)
 {
-    const struct psd_loss *l = &d->loss;
+    const struct psd_loss *l = &job->loss;
     struct psd_lost told = {.kind = PSD_LOSS_EXACT};
-    bool resumed = false, exact = true, rounds = psd_admission_find(d->cfg.admission)->rounds;
-    for (uint32_t i = 0; i < d->cfg.servers.count; i++) {
+    bool resumed = false, exact = true, rounds = psd_admission_find(job->cfg->admission)->rounds;
+    for (uint32_t i = 0; i < job->cfg->servers.count; i++) {
         const struct psd_part_loss *p = &l->parts[i];
         uint64_t lost = p->resumed && p->reached > p->from ? p->reached - p->from : 0;
         told.least = !rounds ? told.least + lost : lost > told.least ? lost : told.least;
@@ -120,9 +121,10 @@ struct psd_lost psd_loss_told(const struct psd *d)
         exact = exact && (!p->resumed || p->exact);
     }
     told.most = told.least;
-    bool here = !psd_has_cluster(d) || d->cluster.complete; /* all servers have told of theirs */
+    bool here =
+        !psd_has_cluster(job->cfg) || job->hooks.is_complete(job->psd); /* all servers have told of theirs */
     if (resumed) {
-        uint64_t cut = cut_short(d);
+        uint64_t cut = cut_short(job);
         told.most += cut;
         if (!l->has_record || !here || (!exact && (l->n_awaited > 0 || l->blind)))
             told.kind = PSD_LOSS_UNKNOWN;

@@ -22,7 +22,7 @@
 #include "ps.pb-c.h"
 #include "server/checkpoint/job_file.h"
 
-struct psd;
+struct psd_job;
 struct psd_session;
 
 enum psd_loss_kind { PSD_LOSS_EXACT, PSD_LOSS_AT_MOST, PSD_LOSS_UNKNOWN };
@@ -53,18 +53,19 @@ struct psd_lost {
 };
 
 /* This psd begins. before: what the run before left, NULL: nothing of this job. */
-void psd_loss_begin(struct psd *d, const struct psd_job_record *before);
+void psd_loss_begin(struct psd_job *job, const struct psd_job_record *before);
 /* A session of the run before goes on. */
-void psd_loss_revived(struct psd *d, struct psd_session *s, const Ps__Hello *m);
+void psd_loss_revived(struct psd_job *job, struct psd_session *s, const Ps__Hello *m);
 /* A worker is about to be out of the job. Another server's record may be older than what it has seen of that
  * one's part: it tells (Leave), or it is blind. NULL: it was ended; who was long silent has seen nothing new.
  */
-void psd_loss_left(struct psd *d, const struct psd_session *s, const Ps__Leave *m);
+void psd_loss_left(struct psd_job *job, const struct psd_session *s, const Ps__Leave *m);
 /* Another server has resumed its part: with the head, or (later) while the head ran; then no worker is asked
  * what it has seen. */
-void psd_loss_of_server(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact);
-void psd_loss_of_server_later(struct psd *d, uint32_t index, uint64_t from, uint64_t reached, bool exact);
-struct psd_lost psd_loss_told(const struct psd *d);
+void psd_loss_of_server(struct psd_job *job, uint32_t index, uint64_t from, uint64_t reached, bool exact);
+void psd_loss_of_server_later(struct psd_job *job, uint32_t index, uint64_t from, uint64_t reached,
+                              bool exact);
+struct psd_lost psd_loss_told(const struct psd_job *job);
 /* "exact", "at most", "unknown" */
 const char *psd_loss_kind_name(enum psd_loss_kind kind);
 

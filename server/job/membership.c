@@ -13,7 +13,7 @@
  * Lanes of a server that is lost are waited for: when it is back, all servers begin anew from what they have
  * in common. But a psd that drains takes no server back, and waits for none that is lost. Runs on the loop.
  */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,150 +24,150 @@
 
 _Static_assert(PSD_MAX_LANES <= 64, "psd_membership.owed has a bit for each lane");
 
-static bool has_members(const struct psd *d)
+static bool has_members(const struct psd_job *job)
 {
-    return d->center != NULL && d->center->admission->members;
+    return job->center != NULL && job->center->admission->members;
 }
 
-int psd_membership_init(struct psd *d)
+int psd_membership_init(struct psd_job *job)
 {
-    d->membership.members.ranks = calloc(d->sessions.n_slots, sizeof *d->membership.members.ranks);
-    return d->membership.members.ranks != NULL ? psd_partial_rounds_init(d) : -ENOMEM;
+    job->membership.members.ranks = calloc(job->sessions->n_slots, sizeof *job->membership.members.ranks);
+    return job->membership.members.ranks != NULL ? psd_partial_rounds_init(job) : -ENOMEM;
 }
 
-void psd_membership_finish(struct psd *d)
+void psd_membership_finish(struct psd_job *job)
 {
-    free(d->membership.members.ranks);
-    psd_partial_rounds_finish(d);
+    free(job->membership.members.ranks);
+    psd_partial_rounds_finish(job);
 }
 
-void psd_membership_reset(struct psd *d)
+void psd_membership_reset(struct psd_job *job)
 {
-    struct psd_membership *m = &d->membership;
+    struct psd_membership *m = &job->membership;
     *m = (struct psd_membership){.away = m->away, .members = {.ranks = m->members.ranks}};
-    psd_partial_rounds_reset(d);
+    psd_partial_rounds_reset(job);
 }
 
 /* Everyone who is active. Slots are in order of rank. */
-static void publish(struct psd *d, uint64_t from)
+static void publish(struct psd_job *job, uint64_t from)
 {
-    struct psd_members *m = &d->membership.members;
+    struct psd_members *m = &job->membership.members;
     m->from = from;
     m->n = 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-        if (d->sessions.slots[i].state == PSD_SESSION_ACTIVE)
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
+        if (job->sessions->slots[i].state == PSD_SESSION_ACTIVE)
             m->ranks[m->n++] = i;
     ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64 " on", m->n,
-           d->center->admission->rounds ? "round" : "clock", from);
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = m});
-    psd_partial_rounds_consider(d);
+           job->center->admission->rounds ? "round" : "clock", from);
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = m});
+    psd_partial_rounds_consider(job);
 }
 
 /* Workers of the checkpoint that may still come back. */
-static bool expects_some(const struct psd *d)
+static bool expects_some(const struct psd_job *job)
 {
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-        if (d->sessions.slots[i].state == PSD_SESSION_VACANT &&
-            d->sessions.slots[i].reserved_until_ms > psd_loop_now_ms(&d->loop))
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
+        if (job->sessions->slots[i].state == PSD_SESSION_VACANT &&
+            job->sessions->slots[i].reserved_until_ms > psd_loop_now_ms(job->loop))
             return true;
     return false;
 }
 
-static bool are_enough(const struct psd *d)
+static bool are_enough(const struct psd_job *job)
 {
-    uint32_t wanted = d->cfg.hyper.workers, n = 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++)
-        n += d->sessions.slots[i].state == PSD_SESSION_ACTIVE;
+    uint32_t wanted = job->cfg->hyper.workers, n = 0;
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
+        n += job->sessions->slots[i].state == PSD_SESSION_ACTIVE;
     /* Workers that lived on while psd was away wait for those who did not no longer than silence allows. */
-    bool may_begin = n > 0 && !expects_some(d);
-    return (wanted > 0 && n >= wanted) || ((wanted == 0 || d->membership.revived) && may_begin);
+    bool may_begin = n > 0 && !expects_some(job);
+    return (wanted > 0 && n >= wanted) || ((wanted == 0 || job->membership.revived) && may_begin);
 }
 
 /* All that are waited for have said that they hold. */
-static void all_hold(struct psd *d)
+static void all_hold(struct psd_job *job)
 {
-    struct psd_membership *m = &d->membership;
+    struct psd_membership *m = &job->membership;
     if (m->join_due)
-        publish(d, m->first);
+        publish(job, m->first);
     if (m->save_due)
-        psd_checkpointer_take(d, m->first + 1);
+        psd_checkpointer_take(job, m->first + 1);
     m->holding = m->join_due = m->save_due = false;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
-    psd_method_change_check(d);
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
+    psd_method_change_check(job);
 }
 
-static void check_all_hold(struct psd *d)
+static void check_all_hold(struct psd_job *job)
 {
-    struct psd_membership *m = &d->membership;
-    if (d->state >= PSD_STATE_DRAINING)
+    struct psd_membership *m = &job->membership;
+    if (job->state >= PSD_STATE_DRAINING)
         m->owed &= ~m->away;
     if (m->holding && m->owed == 0)
-        all_hold(d);
+        all_hold(job);
 }
 
-static void hold(struct psd *d)
+static void hold(struct psd_job *job)
 {
-    struct psd_membership *m = &d->membership;
+    struct psd_membership *m = &job->membership;
     if (m->holding)
         return;
     m->holding = true;
-    m->owed = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
+    m->owed = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
     m->first = 0;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
-    check_all_hold(d);
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
+    check_all_hold(job);
 }
 
-void psd_membership_joined(struct psd *d)
+void psd_membership_joined(struct psd_job *job)
 {
-    struct psd_membership *m = &d->membership;
-    if (!has_members(d) || psd_method_change_is_closing(d))
+    struct psd_membership *m = &job->membership;
+    if (!has_members(job) || psd_method_change_is_closing(job))
         return; /* the next method's begins with everyone who is active */
     if (m->started) {
         m->join_due = true;
-        hold(d);
-    } else if (are_enough(d)) {
+        hold(job);
+    } else if (are_enough(job)) {
         m->started = true;
-        publish(d, 0);
-        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
+        publish(job, 0);
+        psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
     }
 }
 
-void psd_membership_save(struct psd *d)
+void psd_membership_save(struct psd_job *job)
 {
-    d->membership.save_due = true;
-    hold(d);
+    job->membership.save_due = true;
+    hold(job);
 }
 
-void psd_membership_method_changed(struct psd *d)
+void psd_membership_method_changed(struct psd_job *job)
 {
-    psd_membership_reset(d);
-    if (!has_members(d) || psd_sessions_count_in(&d->sessions, false, PSD_SESSION_ACTIVE) == 0)
+    psd_membership_reset(job);
+    if (!has_members(job) || psd_sessions_count_in(job->sessions, false, PSD_SESSION_ACTIVE) == 0)
         return;
-    d->membership.started = true;
-    publish(d, 0);
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
+    job->membership.started = true;
+    publish(job, 0);
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
 }
 
-void psd_membership_held(struct psd *d, const struct psd_lane *lane, uint64_t first)
+void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint64_t first)
 {
-    struct psd_membership *m = &d->membership;
+    struct psd_membership *m = &job->membership;
     uint64_t bit = UINT64_C(1) << lane->index;
     if (!m->holding || (m->owed & bit) == 0)
         return; /* it was given up */
     m->owed &= ~bit;
     if (first > m->first)
         m->first = first;
-    check_all_hold(d);
+    check_all_hold(job);
 }
 
-void psd_membership_away(struct psd *d, uint64_t lanes, bool away)
+void psd_membership_away(struct psd_job *job, uint64_t lanes, bool away)
 {
-    struct psd_membership *m = &d->membership;
+    struct psd_membership *m = &job->membership;
     m->away = away ? m->away | lanes : m->away & ~lanes;
-    check_all_hold(d);
+    check_all_hold(job);
 }
 
-void psd_membership_drain(struct psd *d)
+void psd_membership_drain(struct psd_job *job)
 {
-    check_all_hold(d);
+    check_all_hold(job);
 }

@@ -21,18 +21,47 @@
  *
  * A worker that computes, or is stopped between exchanges, holds nothing up. One whose exchange stays open is
  * waited for silence_s at most. Runs on the loop. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-bool psd_method_change_is_closing(const struct psd *d)
+int psd_method_change_open(struct psd_job *job)
 {
-    return d->method_change.phase >= PSD_METHOD_CHANGE_CLOSING;
+    uint32_t n = job->sessions->n_slots;
+    struct psd_exchanges_elsewhere *all = calloc(job->cfg->servers.count, sizeof *all);
+    job->method_change.elsewhere = all;
+    for (uint32_t i = 1; all != NULL && i < job->cfg->servers.count; i++) {
+        all[i].begun = calloc(n, sizeof *all[i].begun);
+        all[i].whole = calloc(n, sizeof *all[i].whole);
+        all[i].parts = calloc(n, sizeof *all[i].parts);
+        if (all[i].begun == NULL || all[i].whole == NULL || all[i].parts == NULL)
+            return -ENOMEM;
+    }
+    return all != NULL ? 0 : -ENOMEM;
+}
+
+void psd_method_change_close(struct psd_job *job)
+{
+    struct psd_exchanges_elsewhere *all = job->method_change.elsewhere;
+    for (uint32_t i = 1; all != NULL && i < job->cfg->servers.count; i++) {
+        free(all[i].begun);
+        free(all[i].whole);
+        free(all[i].parts);
+    }
+    free(all);
+    job->method_change.elsewhere = NULL;
+}
+
+bool psd_method_change_is_closing(const struct psd_job *job)
+{
+    return job->method_change.phase >= PSD_METHOD_CHANGE_CLOSING;
 }
 
 static uint64_t newest(const _Atomic uint64_t *name)
@@ -41,124 +70,127 @@ static uint64_t newest(const _Atomic uint64_t *name)
 }
 
 /* Whether the exchange is whole at all servers that it goes to, where there are several. */
-static bool is_whole_everywhere(const struct psd *d, uint32_t client, uint64_t name)
+static bool is_whole_everywhere(const struct psd_job *job, uint32_t client, uint64_t name)
 {
-    uint32_t parts = psd_exchange_parts(newest(&d->shared.parts[client]), name);
-    bool whole = (parts & 1) == 0 || !psd_exchange_is_later(name, newest(&d->shared.whole[client]));
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        whole = whole &&
-                ((parts >> i & 1) == 0 || !psd_exchange_is_later(name, d->cluster.servers[i].whole[client]));
+    uint32_t parts = psd_exchange_parts(newest(&job->lanes->shared.parts[client]), name);
+    bool whole = (parts & 1) == 0 || !psd_exchange_is_later(name, newest(&job->lanes->shared.whole[client]));
+    for (uint32_t i = 1; i < job->cfg->servers.count; i++)
+        whole = whole && ((parts >> i & 1) == 0 ||
+                          !psd_exchange_is_later(name, job->method_change.elsewhere[i].whole[client]));
     return whole;
 }
 
 /* Whether an exchange of the session has landed in some chunks and not in others. */
-static bool is_open(const struct psd *d, const struct psd_session *s)
+static bool is_open(const struct psd_job *job, const struct psd_session *s)
 {
-    uint64_t begun = newest(&d->shared.begun[s->client]);
+    uint64_t begun = newest(&job->lanes->shared.begun[s->client]);
     if (s->state != PSD_SESSION_ACTIVE || !psd_exchange_is_of(begun, s->incarnation))
         return false;
-    return psd_has_cluster(d) ? !is_whole_everywhere(d, s->client, begun)
-                              : psd_exchange_is_later(begun, newest(&d->shared.whole[s->client]));
+    return psd_has_cluster(job->cfg)
+               ? !is_whole_everywhere(job, s->client, begun)
+               : psd_exchange_is_later(begun, newest(&job->lanes->shared.whole[s->client]));
 }
 
-void psd_method_change_give_up(struct psd *d, uint32_t client, uint64_t name)
+void psd_method_change_give_up(struct psd_job *job, uint32_t client, uint64_t name)
 {
-    psd_exchange_remember(&d->shared.whole[client], name);
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
-        if (psd_exchange_is_later(name, d->cluster.servers[i].whole[client]))
-            d->cluster.servers[i].whole[client] = name;
+    psd_exchange_remember(&job->lanes->shared.whole[client], name);
+    for (uint32_t i = 1; psd_has_cluster(job->cfg) && i < job->cfg->servers.count; i++)
+        if (psd_exchange_is_later(name, job->method_change.elsewhere[i].whole[client]))
+            job->method_change.elsewhere[i].whole[client] = name;
 }
 
-static bool is_quiet(const struct psd *d)
+static bool is_quiet(const struct psd_job *job)
 {
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
-        if (is_open(d, &d->sessions.slots[i]))
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        if (is_open(job, &job->sessions->slots[i]))
             return false;
     return true;
 }
 
-static void close_lanes(struct psd *d)
+static void close_lanes(struct psd_job *job)
 {
-    uint32_t n = d->sessions.n_slots;
-    d->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
-    d->method_change.lanes_left = d->n_lanes;
-    d->method_change.deadline_ms = psd_loop_now_ms(&d->loop) + (uint64_t)d->cfg.limits.silence_s * 1000;
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++) {
-        memset(d->cluster.servers[i].begun, 0, n * sizeof *d->cluster.servers[i].begun);
-        memset(d->cluster.servers[i].whole, 0, n * sizeof *d->cluster.servers[i].whole);
+    uint32_t n = job->sessions->n_slots;
+    job->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
+    job->method_change.lanes_left = job->lanes->n;
+    job->method_change.deadline_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
+    for (uint32_t i = 1; psd_has_cluster(job->cfg) && i < job->cfg->servers.count; i++) {
+        memset(job->method_change.elsewhere[i].begun, 0, n * sizeof *job->method_change.elsewhere[i].begun);
+        memset(job->method_change.elsewhere[i].whole, 0, n * sizeof *job->method_change.elsewhere[i].whole);
     }
-    psd_tell_lanes(d,
-                   &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE, .a = ++d->method_change.closings});
+    psd_tell_lanes(job->lanes,
+                   &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE, .a = ++job->method_change.closings});
 }
 
 /* Of several servers, all of whose lanes have closed: what has begun anywhere is to be finished everywhere.
  */
-static void publish_begun(struct psd *d)
+static void publish_begun(struct psd_job *job)
 {
-    for (uint32_t c = 0; psd_has_cluster(d) && c < d->sessions.n_slots; c++) {
-        for (uint32_t i = 1; i < d->cfg.servers.count; i++) {
-            const struct psd_server *s = &d->cluster.servers[i];
-            if (psd_exchange_remember(&d->shared.begun[c], s->begun[c]))
-                atomic_store_explicit(&d->shared.parts[c], s->begun[c] << 32 | s->parts[c],
+    for (uint32_t c = 0; psd_has_cluster(job->cfg) && c < job->sessions->n_slots; c++) {
+        for (uint32_t i = 1; i < job->cfg->servers.count; i++) {
+            const struct psd_exchanges_elsewhere *s = &job->method_change.elsewhere[i];
+            if (psd_exchange_remember(&job->lanes->shared.begun[c], s->begun[c]))
+                atomic_store_explicit(&job->lanes->shared.parts[c], s->begun[c] << 32 | s->parts[c],
                                       memory_order_release);
         }
-        if (is_open(d, &d->sessions.slots[c]))
-            d->hooks.command_remote(d, NULL,
-                                    &(struct psd_lane_message){.kind = PSD_COMMAND_BEGAN,
-                                                               .client = c,
-                                                               .a = newest(&d->shared.begun[c])});
+        if (is_open(job, &job->sessions->slots[c]))
+            psd_tell_other_lanes(job->lanes,
+                                 &(struct psd_lane_message){.kind = PSD_COMMAND_BEGAN,
+                                                            .client = c,
+                                                            .a = newest(&job->lanes->shared.begun[c])});
     }
 }
 
 /* What clients are told has landed: at whichever server. */
-static void gather_whole(struct psd *d)
+static void gather_whole(struct psd_job *job)
 {
-    for (uint32_t i = 1; psd_has_cluster(d) && i < d->cfg.servers.count; i++)
-        for (uint32_t c = 0; c < d->sessions.n_slots; c++)
-            psd_exchange_remember(&d->shared.whole[c], d->cluster.servers[i].whole[c]);
+    for (uint32_t i = 1; psd_has_cluster(job->cfg) && i < job->cfg->servers.count; i++)
+        for (uint32_t c = 0; c < job->sessions->n_slots; c++)
+            psd_exchange_remember(&job->lanes->shared.whole[c], job->method_change.elsewhere[i].whole[c]);
 }
 
 /* In force from now on; lanes have the new center, if there is one. */
-static void finish(struct psd *d)
+static void finish(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
+    struct psd_method_change *w = &job->method_change;
     bool again = w->again;
-    char was[sizeof d->cfg.method];
-    snprintf(was, sizeof was, "%s", d->cfg.method);
-    d->cfg = w->next;
-    d->reload.recipe = w->recipe;
-    ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(d->cfg.log_level));
+    char was[sizeof job->cfg->method];
+    snprintf(was, sizeof was, "%s", job->cfg->method);
+    *job->cfg = w->next;
+    job->reload.recipe = w->recipe;
+    ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(job->cfg->log_level));
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->again = w->agreed = false;
     w->n_changes++;
-    uint32_t generation = atomic_fetch_add_explicit(&d->shared.generation, 1, memory_order_relaxed) + 1;
-    d->reload.recorded = psd_journal_put_method(d);
-    psd_job_method_changed(d);
-    d->hooks.welcome_all(d);
-    psd_membership_method_changed(d);
-    psd_checkpointer_go_on(d);
+    uint32_t generation =
+        atomic_fetch_add_explicit(&job->lanes->shared.generation, 1, memory_order_relaxed) + 1;
+    job->reload.recorded = psd_journal_put_method(job);
+    psd_job_method_changed(job);
+    job->hooks.welcome_all(job->psd);
+    psd_membership_method_changed(job);
+    psd_checkpointer_go_on(job);
     ps_log(PS_LOG_INFO, "job.swapped",
            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64
            " on",
-           generation, d->cfg.method, d->cfg.rule, d->cfg.admission, d->cfg.optimizer, was, psd_version(d));
-    psd_history_tell(d, PSD_EVENT_METHOD, "method %s after %s, generation %u", d->cfg.method, was,
+           generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer, was,
+           psd_version(job->lanes));
+    psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", job->cfg->method, was,
                      generation);
     if (again)
-        psd_reload(d, &(struct ps_error){""});
+        psd_reload(job, &(struct ps_error){""});
 }
 
-static void change_hands(struct psd *d)
+static void change_hands(struct psd_job *job)
 {
-    struct psd_center *old = d->center;
+    struct psd_center *old = job->center;
     uint64_t moves = 0;
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        uint64_t here = atomic_load_explicit(&d->lanes[i]->stats.moves, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n; i++) {
+        uint64_t here = atomic_load_explicit(&job->lanes->list[i]->stats.moves, memory_order_relaxed);
         moves = here > moves ? here : moves;
     }
-    d->center = d->method_change.center;
-    d->method_change.center = NULL;
-    psd_center_take_over(d->center, old, psd_version(d), moves);
-    finish(d);
+    job->center = job->method_change.center;
+    job->method_change.center = NULL;
+    psd_center_take_over(job->center, old, psd_version(job->lanes), moves);
+    finish(job);
 }
 
 static uint64_t mask_of(uint32_t n_lanes)
@@ -167,234 +199,234 @@ static uint64_t mask_of(uint32_t n_lanes)
 }
 
 /* All servers go on from one version: rounds are counted from it. What lanes here have counted is final. */
-static void empty_others(struct psd *d)
+static void empty_others(struct psd_job *job)
 {
-    uint64_t version = psd_version(d);
-    for (uint32_t i = 1; i < d->cfg.servers.count; i++)
-        version = d->cluster.servers[i].version > version ? d->cluster.servers[i].version : version;
-    atomic_store_explicit(&d->shared.version, version, memory_order_relaxed);
-    d->hooks.command_remote(d, NULL, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .a = version});
+    uint64_t version = psd_version(job->lanes), theirs = job->hooks.newest_of_others(job->psd);
+    version = theirs > version ? theirs : version;
+    atomic_store_explicit(&job->lanes->shared.version, version, memory_order_relaxed);
+    psd_tell_other_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .a = version});
 }
 
-static void note_released(struct psd *d, uint64_t lanes)
+static void note_released(struct psd_job *job, uint64_t lanes)
 {
-    struct psd_method_change *w = &d->method_change;
-    uint64_t own = mask_of(d->n_own), before = w->released;
+    struct psd_method_change *w = &job->method_change;
+    uint64_t own = mask_of(job->lanes->n_own), before = w->released;
     w->released |= lanes;
-    if (psd_has_cluster(d) && (before & own) != own && (w->released & own) == own)
-        empty_others(d);
-    if (w->phase == PSD_METHOD_CHANGE_EMPTYING && w->released == mask_of(d->n_lanes))
-        change_hands(d);
+    if (psd_has_cluster(job->cfg) && (before & own) != own && (w->released & own) == own)
+        empty_others(job);
+    if (w->phase == PSD_METHOD_CHANGE_EMPTYING && w->released == mask_of(job->lanes->n))
+        change_hands(job);
 }
 
-void psd_method_change_released(struct psd *d, const struct psd_lane *lane)
+void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane)
 {
-    note_released(d, UINT64_C(1) << lane->index);
+    note_released(job, UINT64_C(1) << lane->index);
 }
 
-static void close_or_go_on(struct psd *d)
+static void close_or_go_on(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
-    if (w->phase != PSD_METHOD_CHANGE_CLOSING || w->lanes_left > 0 || !is_quiet(d))
+    struct psd_method_change *w = &job->method_change;
+    if (w->phase != PSD_METHOD_CHANGE_CLOSING || w->lanes_left > 0 || !is_quiet(job))
         return;
     w->phase = PSD_METHOD_CHANGE_EMPTYING;
     w->released = 0;
-    gather_whole(d);
-    for (uint32_t i = 0; i < d->n_own; i++) /* the others' when these have: empty_others */
-        psd_queue_push(d->lanes[i]->in, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
+    gather_whole(job);
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) /* the others' when these have: empty_others */
+        psd_queue_push(job->lanes->list[i]->in, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
 }
 
-void psd_method_change_closed(struct psd *d, uint64_t number)
+void psd_method_change_closed(struct psd_job *job, uint64_t number)
 {
-    if (number != d->method_change.closings)
+    if (number != job->method_change.closings)
         return; /* of a change that was dropped */
-    if (--d->method_change.lanes_left == 0 && d->method_change.phase == PSD_METHOD_CHANGE_CLOSING)
-        publish_begun(d);
-    close_or_go_on(d);
+    if (--job->method_change.lanes_left == 0 && job->method_change.phase == PSD_METHOD_CHANGE_CLOSING)
+        publish_begun(job);
+    close_or_go_on(job);
 }
 
 /* Who does not finish what he has begun is not waited for beyond what silence is allowed. */
-static void evict_late(struct psd *d)
+static void evict_late(struct psd_job *job)
 {
     char why[160];
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
-        if (!is_open(d, s))
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
+        if (!is_open(job, s))
             continue;
         snprintf(why, sizeof why,
                  "its exchange stayed open for %u s while the method was to change (limits.silence_s)",
-                 d->cfg.limits.silence_s);
-        psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-        psd_job_end(d, s, PS__CODE__EVICTED, why);
+                 job->cfg->limits.silence_s);
+        psd_send_error(job->sender, s, PS__CODE__EVICTED, true, why);
+        psd_job_end(job, s, PS__CODE__EVICTED, why);
     }
 }
 
 /* The center made for the next method must go on from the one there is. */
-static int make_center(struct psd *d, struct ps_error *err)
+static int make_center(struct psd_job *job, struct ps_error *err)
 {
-    if (d->method_change.center != NULL || d->state != PSD_STATE_READY)
+    if (job->method_change.center != NULL || job->state != PSD_STATE_READY)
         return 0;
-    return psd_center_replace(&d->method_change.next, psd_admission_find(d->method_change.next.admission),
-                              d->center, &d->method_change.center, err);
+    return psd_center_replace(&job->method_change.next, psd_admission_find(job->method_change.next.admission),
+                              job->center, &job->method_change.center, err);
 }
 
 /* It was valid when it was asked for, and cannot be made. */
-static void refuse(struct psd *d, const char *why)
+static void refuse(struct psd_job *job, const char *why)
 {
-    struct psd_method_change *w = &d->method_change;
-    if (psd_has_cluster(d))
-        d->hooks.drop_others(d);
+    struct psd_method_change *w = &job->method_change;
+    if (psd_has_cluster(job->cfg))
+        job->hooks.drop_others(job->psd);
     psd_center_abandon(w->center);
     w->center = NULL;
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->agreed = false;
-    d->reload.n_refused++;
-    ps_fail(&d->reload.last, 0, "%s", why);
-    ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, d->cfg.method);
-    psd_history_tell(d, PSD_EVENT_METHOD, "what was set is refused: %s", why);
+    job->reload.n_refused++;
+    ps_fail(&job->reload.last, 0, "%s", why);
+    ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, job->cfg->method);
+    psd_history_tell(job, PSD_EVENT_METHOD, "what was set is refused: %s", why);
     if (w->again) {
         w->again = false;
-        psd_reload(d, &(struct ps_error){""});
+        psd_reload(job, &(struct ps_error){""});
     }
 }
 
 /* Whether the others have still to try it, as things are now. */
-static bool must_ask(const struct psd *d)
+static bool must_ask(const struct psd_job *job)
 {
-    return psd_has_cluster(d) &&
-           !(d->method_change.agreed && d->method_change.with_center == (d->state != PSD_STATE_WAITING));
+    return psd_has_cluster(job->cfg) && !(job->method_change.agreed && job->method_change.with_center ==
+                                                                           (job->state != PSD_STATE_WAITING));
 }
 
-static void ask(struct psd *d)
+static void ask(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
+    struct psd_method_change *w = &job->method_change;
     struct ps_error err;
-    uint32_t generation = atomic_load_explicit(&d->shared.generation, memory_order_relaxed);
+    uint32_t generation = atomic_load_explicit(&job->lanes->shared.generation, memory_order_relaxed);
     w->phase = PSD_METHOD_CHANGE_ASKING;
-    w->with_center = d->state != PSD_STATE_WAITING;
-    if (d->hooks.try_others(d, generation + w->method, &err) < 0)
-        refuse(d, err.text);
+    w->with_center = job->state != PSD_STATE_WAITING;
+    if (job->hooks.try_others(job->psd, generation + w->method, &err) < 0)
+        refuse(job, err.text);
 }
 
 /* Lanes have no part in it. */
-static void make_at_once(struct psd *d)
+static void make_at_once(struct psd_job *job)
 {
-    struct psd_method_change *w = &d->method_change;
-    if (psd_has_cluster(d))
-        d->hooks.make_others(d);
+    struct psd_method_change *w = &job->method_change;
+    if (psd_has_cluster(job->cfg))
+        job->hooks.make_others(job->psd);
     if (w->method) {
-        finish(d);
+        finish(job);
         return;
     }
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->agreed = false;
-    psd_recipe_take(d, &w->recipe, &w->next);
+    psd_recipe_take(job, &w->recipe, &w->next);
 }
 
-static void begin_if_possible(struct psd *d)
+static void begin_if_possible(struct psd_job *job)
 {
     struct ps_error err;
-    bool ready = d->state == PSD_STATE_READY && !d->checkpointer.busy && !d->membership.holding &&
-                 (!psd_has_cluster(d) || d->hooks.others_saved(d));
-    if (d->state != PSD_STATE_WAITING && !ready)
+    bool ready = job->state == PSD_STATE_READY && !job->checkpointer.busy && !job->membership.holding &&
+                 (!psd_has_cluster(job->cfg) || job->hooks.others_saved(job->psd));
+    if (job->state != PSD_STATE_WAITING && !ready)
         return;
-    if (must_ask(d)) {
-        ask(d);
-    } else if (d->state == PSD_STATE_WAITING || !d->method_change.method) {
-        make_at_once(d);
-    } else if (make_center(d, &err) < 0) { /* the model has come meanwhile, and it does not fit */
-        refuse(d, err.text);
+    if (must_ask(job)) {
+        ask(job);
+    } else if (job->state == PSD_STATE_WAITING || !job->method_change.method) {
+        make_at_once(job);
+    } else if (make_center(job, &err) < 0) { /* the model has come meanwhile, and it does not fit */
+        refuse(job, err.text);
     } else {
-        close_lanes(d);
+        close_lanes(job);
     }
 }
 
-void psd_method_change_tried(struct psd *d, const char *refused)
+void psd_method_change_tried(struct psd_job *job, const char *refused)
 {
-    if (d->method_change.phase != PSD_METHOD_CHANGE_ASKING)
+    if (job->method_change.phase != PSD_METHOD_CHANGE_ASKING)
         return;
     if (refused != NULL) {
-        refuse(d, refused);
+        refuse(job, refused);
         return;
     }
-    d->method_change.phase = PSD_METHOD_CHANGE_DUE;
-    d->method_change.agreed = true;
-    begin_if_possible(d);
+    job->method_change.phase = PSD_METHOD_CHANGE_DUE;
+    job->method_change.agreed = true;
+    begin_if_possible(job);
 }
 
-void psd_method_change_server_lost(struct psd *d, uint64_t lanes, const char *who)
+void psd_method_change_server_lost(struct psd_job *job, uint64_t lanes, const char *who)
 {
     char why[300];
-    bool closing = d->method_change.phase == PSD_METHOD_CHANGE_CLOSING;
-    if (d->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
-        note_released(d, lanes); /* it takes the change when it comes back */
+    bool closing = job->method_change.phase == PSD_METHOD_CHANGE_CLOSING;
+    if (job->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
+        note_released(job, lanes); /* it takes the change when it comes back */
         return;
     }
-    if (d->method_change.phase != PSD_METHOD_CHANGE_ASKING && !closing)
+    if (job->method_change.phase != PSD_METHOD_CHANGE_ASKING && !closing)
         return;
     snprintf(why, sizeof why, "%s was lost while the configuration was to change", who);
     if (closing)
-        psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
-    refuse(d, why);
+        psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
+    refuse(job, why);
     if (!closing)
         return;
-    psd_checkpointer_go_on(d);
-    psd_job_unpark(d);
+    psd_checkpointer_go_on(job);
+    psd_job_unpark(job);
 }
 
-void psd_method_change_check(struct psd *d)
+void psd_method_change_check(struct psd_job *job)
 {
-    if (!psd_is_head(d))
+    if (!psd_is_head(job->cfg))
         return; /* the head's loop decides */
-    if (d->method_change.phase == PSD_METHOD_CHANGE_DUE)
-        begin_if_possible(d);
-    if (d->method_change.phase == PSD_METHOD_CHANGE_CLOSING &&
-        psd_loop_now_ms(&d->loop) > d->method_change.deadline_ms)
-        evict_late(d);
-    close_or_go_on(d);
+    if (job->method_change.phase == PSD_METHOD_CHANGE_DUE)
+        begin_if_possible(job);
+    if (job->method_change.phase == PSD_METHOD_CHANGE_CLOSING &&
+        psd_loop_now_ms(job->loop) > job->method_change.deadline_ms)
+        evict_late(job);
+    close_or_go_on(job);
 }
 
-void psd_method_change_cancel(struct psd *d)
+void psd_method_change_cancel(struct psd_job *job)
 {
-    if (psd_method_change_is_closing(d))
+    if (psd_method_change_is_closing(job))
         return;
-    if (psd_has_cluster(d) && (d->method_change.phase == PSD_METHOD_CHANGE_ASKING || d->method_change.agreed))
-        d->hooks.drop_others(d);
-    d->method_change.phase = PSD_METHOD_CHANGE_NONE;
-    d->method_change.agreed = false;
-    psd_center_abandon(d->method_change.center);
-    d->method_change.center = NULL;
+    if (psd_has_cluster(job->cfg) &&
+        (job->method_change.phase == PSD_METHOD_CHANGE_ASKING || job->method_change.agreed))
+        job->hooks.drop_others(job->psd);
+    job->method_change.phase = PSD_METHOD_CHANGE_NONE;
+    job->method_change.agreed = false;
+    psd_center_abandon(job->method_change.center);
+    job->method_change.center = NULL;
 }
 
-static int begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe, bool method,
-                 struct ps_error *err)
+static int begin(struct psd_job *job, const struct psd_config *next, const struct psd_recipe *recipe,
+                 bool method, struct ps_error *err)
 {
-    if (psd_method_change_is_closing(d)) {
-        d->method_change.again = true;
+    if (psd_method_change_is_closing(job)) {
+        job->method_change.again = true;
         return 0;
     }
-    psd_method_change_cancel(d);
-    d->method_change.next = *next;
-    d->method_change.recipe = *recipe;
-    d->method_change.method = method;
-    int rc = method ? make_center(d, err) : 0;
+    psd_method_change_cancel(job);
+    job->method_change.next = *next;
+    job->method_change.recipe = *recipe;
+    job->method_change.method = method;
+    int rc = method ? make_center(job, err) : 0;
     if (rc < 0)
         return rc;
-    d->method_change.phase = PSD_METHOD_CHANGE_DUE;
-    begin_if_possible(d);
+    job->method_change.phase = PSD_METHOD_CHANGE_DUE;
+    begin_if_possible(job);
     return 0;
 }
 
-int psd_method_change_begin(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
-                            struct ps_error *err)
+int psd_method_change_begin(struct psd_job *job, const struct psd_config *next,
+                            const struct psd_recipe *recipe, struct ps_error *err)
 {
-    return begin(d, next, recipe, true, err);
+    return begin(job, next, recipe, true, err);
 }
 
 /* Whether they are all here is known at once. */
-int psd_method_change_begin_all(struct psd *d, const struct psd_config *next, const struct psd_recipe *recipe,
-                                bool method, struct ps_error *err)
+int psd_method_change_begin_all(struct psd_job *job, const struct psd_config *next,
+                                const struct psd_recipe *recipe, bool method, struct ps_error *err)
 {
-    int rc = d->hooks.check_others(d, err);
-    return rc < 0 ? rc : begin(d, next, recipe, method, err);
+    int rc = job->hooks.check_others(job->psd, err);
+    return rc < 0 ? rc : begin(job, next, recipe, method, err);
 }

@@ -16,7 +16,7 @@
  * settled the one before, so that no queue ever has more than one BEGUN, or two of CUT and LATE, of a client.
  *
  * Runs on the loop. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,36 +43,36 @@ struct psd_partial_client {
     uint32_t still_looks, silent_looks; /* without a chunk; without anything */
 };
 
-static bool has_partial_rounds(const struct psd *d)
+static bool has_partial_rounds(const struct psd_job *job)
 {
-    return d->center != NULL && d->center->admission->needs != NULL;
+    return job->center != NULL && job->center->admission->needs != NULL;
 }
 
-static uint64_t open_round(const struct psd *d)
+static uint64_t open_round(const struct psd_job *job)
 {
-    return d->center->version + d->partial_rounds.n_closed;
+    return job->center->version + job->partial_rounds.n_closed;
 }
 
-static void say_late(struct psd *d, uint32_t client, uint64_t seq, uint64_t lanes)
+static void say_late(struct psd_job *job, uint32_t client, uint64_t seq, uint64_t lanes)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++)
+    for (uint32_t i = 0; i < job->lanes->n; i++)
         if (lanes & UINT64_C(1) << i)
-            psd_tell_lane(d, d->lanes[i],
+            psd_tell_lane(job->lanes, job->lanes->list[i],
                           &(struct psd_lane_message){
-                              .kind = PSD_COMMAND_LATE, .client = client, .a = seq, .b = open_round(d)});
+                              .kind = PSD_COMMAND_LATE, .client = client, .a = seq, .b = open_round(job)});
 }
 
-static void count_dropped(struct psd *d, uint32_t client)
+static void count_dropped(struct psd_job *job, uint32_t client)
 {
-    d->partial_rounds.clients[client].dropped++;
-    d->partial_rounds.dropped++;
+    job->partial_rounds.clients[client].dropped++;
+    job->partial_rounds.dropped++;
 }
 
-static void drop(struct psd *d, uint32_t client)
+static void drop(struct psd_job *job, uint32_t client)
 {
-    struct psd_partial_client *c = &d->partial_rounds.clients[client];
-    count_dropped(d, client);
-    say_late(d, client, c->seq, c->noted);
+    struct psd_partial_client *c = &job->partial_rounds.clients[client];
+    count_dropped(job, client);
+    say_late(job, client, c->seq, c->noted);
     c->noted = 0;
 }
 
@@ -100,11 +100,11 @@ static int by_rank(const void *a, const void *b)
 static void on_timer(struct psd_timer *timer);
 
 /* The first n candidates make the open round. */
-static void close_round(struct psd *d, uint32_t n)
+static void close_round(struct psd_job *job, uint32_t n)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
+    struct psd_partial_rounds *k = &job->partial_rounds;
     struct psd_members *cut = &k->cut;
-    cut->from = open_round(d);
+    cut->from = open_round(job);
     cut->n = n;
     memcpy(cut->ranks, k->candidates, n * sizeof *cut->ranks);
     qsort(cut->ranks, n, sizeof *cut->ranks, by_rank);
@@ -117,11 +117,11 @@ static void close_round(struct psd *d, uint32_t n)
         c->still_looks = c->silent_looks = 0;
     }
     k->n_closed++;
-    k->lanes_under_way = d->n_lanes < 64 ? (UINT64_C(1) << d->n_lanes) - 1 : UINT64_MAX;
-    psd_tell_lanes(d, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = cut});
+    k->lanes_under_way = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = cut});
     for (uint32_t i = n; i < k->n; i++) {
         k->clients[k->candidates[i]].candidate = false;
-        drop(d, k->candidates[i]);
+        drop(job, k->candidates[i]);
     }
     k->n = 0;
     k->grace_is_over = false;
@@ -129,45 +129,45 @@ static void close_round(struct psd *d, uint32_t n)
 }
 
 /* Closes the open round if it may be. */
-static void consider(struct psd *d)
+static void consider(struct psd_job *job)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
-    const struct psd_admission *admission = d->center->admission;
-    const struct ps_hyper *h = &d->center->hyper;
+    struct psd_partial_rounds *k = &job->partial_rounds;
+    const struct psd_admission *admission = job->center->admission;
+    const struct ps_hyper *h = &job->center->hyper;
     uint32_t p = 0;
-    if (!d->membership.started || k->lanes_under_way != 0)
+    if (!job->membership.started || k->lanes_under_way != 0)
         return;
-    for (uint32_t i = 0; i < d->membership.members.n; i++)
-        p += d->sessions.slots[d->membership.members.ranks[i]].state == PSD_SESSION_ACTIVE;
+    for (uint32_t i = 0; i < job->membership.members.n; i++)
+        p += job->sessions->slots[job->membership.members.ranks[i]].state == PSD_SESSION_ACTIVE;
     uint32_t needs = admission->needs(h, p);
     if (k->n == 0 || k->n < needs) {
         psd_timer_stop(&k->timer);
         k->grace_is_over = false;
     } else if (!admission->takes_more) {
-        close_round(d, needs);
+        close_round(job, needs);
     } else if (k->n >= p || h->grace_ms == 0 || k->grace_is_over) {
-        close_round(d, k->n);
+        close_round(job, k->n);
     } else if (!psd_timer_is_active(&k->timer)) {
         psd_timer_start(&k->timer, on_timer, h->grace_ms, 0);
     }
 }
 
 /* Chunks of the client that have come to any lane. */
-static uint64_t arrived(const struct psd *d, uint32_t client)
+static uint64_t arrived(const struct psd_job *job, uint32_t client)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        n += atomic_load_explicit(&d->lanes[i]->clients[client].arrived, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n; i++)
+        n += atomic_load_explicit(&job->lanes->list[i]->clients[client].arrived, memory_order_relaxed);
     return n;
 }
 
 /* Clients send the chunks of a lane in order: if one has none here while the lane is not through, it may be
  * waited for. */
-static bool keeps_others_waiting(const struct psd *d, uint32_t client, uint64_t seq)
+static bool keeps_others_waiting(const struct psd_job *job, uint32_t client, uint64_t seq)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if ((d->partial_rounds.lanes_under_way & UINT64_C(1) << i) != 0 &&
+    for (uint32_t i = 0; i < job->lanes->n; i++) {
+        const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
+        if ((job->partial_rounds.lanes_under_way & UINT64_C(1) << i) != 0 &&
             (atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed) == 0 ||
              atomic_load_explicit(&c->waiting_seq, memory_order_relaxed) != seq))
             return true;
@@ -176,82 +176,82 @@ static bool keeps_others_waiting(const struct psd *d, uint32_t client, uint64_t 
 }
 
 /* Whether the member has stopped. */
-static bool look_at(struct psd *d, uint32_t client, uint64_t seq)
+static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
 {
-    struct psd_partial_client *c = &d->partial_rounds.clients[client];
-    uint64_t chunks = arrived(d, client), heard_ms = d->sessions.slots[client].last_heard_ms;
-    bool moved = chunks != c->arrived || !keeps_others_waiting(d, client, seq);
+    struct psd_partial_client *c = &job->partial_rounds.clients[client];
+    uint64_t chunks = arrived(job, client), heard_ms = job->sessions->slots[client].last_heard_ms;
+    bool moved = chunks != c->arrived || !keeps_others_waiting(job, client, seq);
     bool heard = heard_ms != c->heard_ms;
     c->arrived = chunks;
     c->heard_ms = heard_ms;
     c->still_looks = moved ? 0 : c->still_looks + 1;
     c->silent_looks = moved || heard ? 0 : c->silent_looks + 1;
-    return c->silent_looks > PATIENCE || c->still_looks > d->cfg.limits.silence_s * (1000 / LOOK_MS);
+    return c->silent_looks > PATIENCE || c->still_looks > job->cfg->limits.silence_s * (1000 / LOOK_MS);
 }
 
 /* Takes members that have stopped out of the round under way. */
-static void look(struct psd *d)
+static void look(struct psd_job *job)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
+    struct psd_partial_rounds *k = &job->partial_rounds;
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->cut.n; i++)
         left += k->clients[k->cut.ranks[i]].in_round;
     for (uint32_t i = 0; i < k->cut.n; i++) {
         uint32_t client = k->cut.ranks[i];
         struct psd_partial_client *c = &k->clients[client];
-        if (!c->in_round || !look_at(d, client, k->cut.seqs[i]) || left == 1)
+        if (!c->in_round || !look_at(job, client, k->cut.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
                "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
                k->cut.from);
         c->in_round = false;
         left--;
-        count_dropped(d, client);
+        count_dropped(job, client);
         /* Nothing more of it will land: a swap does not wait for it. */
-        psd_method_change_give_up(d, client,
-                                  psd_exchange_name(d->sessions.slots[client].incarnation, k->cut.seqs[i]));
-        say_late(d, client, k->cut.seqs[i], k->lanes_under_way);
+        psd_method_change_give_up(
+            job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->cut.seqs[i]));
+        say_late(job, client, k->cut.seqs[i], k->lanes_under_way);
     }
 }
 
 static void on_timer(struct psd_timer *timer)
 {
-    struct psd *d = timer->data;
-    if (!has_partial_rounds(d)) {
+    struct psd_job *job = timer->data;
+    if (!has_partial_rounds(job)) {
         psd_timer_stop(timer);
-    } else if (d->partial_rounds.lanes_under_way != 0) {
-        look(d);
+    } else if (job->partial_rounds.lanes_under_way != 0) {
+        look(job);
     } else {
-        d->partial_rounds.grace_is_over = true;
-        consider(d);
+        job->partial_rounds.grace_is_over = true;
+        consider(job);
     }
 }
 
-int psd_partial_rounds_init(struct psd *d)
+int psd_partial_rounds_init(struct psd_job *job)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
-    uint32_t n = d->sessions.n_slots;
+    struct psd_partial_rounds *k = &job->partial_rounds;
+    uint32_t n = job->sessions->n_slots;
     k->clients = calloc(n, sizeof *k->clients);
     k->candidates = calloc(n, sizeof *k->candidates);
     k->cut.ranks = calloc(n, sizeof *k->cut.ranks);
     k->cut.seqs = calloc(n, sizeof *k->cut.seqs);
-    psd_timer_init(&d->loop, &k->timer, d);
+    psd_timer_init(job->loop, &k->timer, job);
     return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
 }
 
-void psd_partial_rounds_finish(struct psd *d)
+void psd_partial_rounds_finish(struct psd_job *job)
 {
-    free(d->partial_rounds.clients);
-    free(d->partial_rounds.candidates);
-    free(d->partial_rounds.cut.ranks);
-    free(d->partial_rounds.cut.seqs);
+    free(job->partial_rounds.clients);
+    free(job->partial_rounds.candidates);
+    free(job->partial_rounds.cut.ranks);
+    free(job->partial_rounds.cut.seqs);
 }
 
-void psd_partial_rounds_reset(struct psd *d)
+void psd_partial_rounds_reset(struct psd_job *job)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
+    struct psd_partial_rounds *k = &job->partial_rounds;
     psd_timer_stop(&k->timer);
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++)
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
         k->clients[i] = (struct psd_partial_client){.dropped = k->clients[i].dropped};
     k->n = k->cut.n = 0;
     k->n_closed = k->lanes_under_way = 0;
@@ -259,38 +259,39 @@ void psd_partial_rounds_reset(struct psd *d)
 }
 
 /* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
-static void classify_late(struct psd *d, uint32_t client)
+static void classify_late(struct psd_job *job, uint32_t client)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
+    struct psd_partial_rounds *k = &job->partial_rounds;
     struct psd_partial_client *c = &k->clients[client];
     if (c->n_landed == c->n_lanes) {
-        say_late(d, client, c->seq, c->noted);
+        say_late(job, client, c->seq, c->noted);
         c->noted = 0;
         return;
     }
-    if (c->seen < open_round(d)) {
-        drop(d, client);
+    if (c->seen < open_round(job)) {
+        drop(job, client);
         return;
     }
     c->candidate = true;
     k->candidates[k->n++] = client;
-    consider(d);
+    consider(job);
 }
 
-void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)
+void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
+                              const struct psd_lane_message *msg)
 {
-    struct psd_session *s = psd_sessions_find(&d->sessions, msg->client, msg->incarnation);
-    if (!has_partial_rounds(d) || s == NULL)
+    struct psd_session *s = psd_sessions_find(job->sessions, msg->client, msg->incarnation);
+    if (!has_partial_rounds(job) || s == NULL)
         return; /* of a worker whose offer is whole here and not yet elsewhere it counts too */
-    struct psd_partial_client *c = &d->partial_rounds.clients[msg->client];
+    struct psd_partial_client *c = &job->partial_rounds.clients[msg->client];
     uint64_t bit = UINT64_C(1) << lane->index;
     if (msg->a < c->seq) { /* given up: elsewhere a later one has begun */
-        say_late(d, msg->client, msg->a, bit);
+        say_late(job, msg->client, msg->a, bit);
         return;
     }
     if (msg->a > c->seq) {
-        remove_candidate(&d->partial_rounds, msg->client);
-        say_late(d, msg->client, c->seq, c->noted);
+        remove_candidate(&job->partial_rounds, msg->client);
+        say_late(job, msg->client, c->seq, c->noted);
         c->seq = msg->a;
         c->seen = UINT64_MAX;
         c->noted = 0;
@@ -299,14 +300,14 @@ void psd_partial_rounds_begun(struct psd *d, const struct psd_lane *lane, const 
     c->noted |= bit;
     c->seen = msg->b < c->seen ? msg->b : c->seen;
     c->n_landed += msg->kind == PSD_LANE_LANDED;
-    if (++c->n_lanes == d->center->lanes_moving)
-        classify_late(d, msg->client);
+    if (++c->n_lanes == job->center->lanes_moving)
+        classify_late(job, msg->client);
 }
 
-void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_t round)
+void psd_partial_rounds_over(struct psd_job *job, const struct psd_lane *lane, uint64_t round)
 {
-    struct psd_partial_rounds *k = &d->partial_rounds;
-    if (!has_partial_rounds(d) || k->lanes_under_way == 0 || round != k->cut.from)
+    struct psd_partial_rounds *k = &job->partial_rounds;
+    if (!has_partial_rounds(job) || k->lanes_under_way == 0 || round != k->cut.from)
         return;
     k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
     if (k->lanes_under_way != 0)
@@ -314,24 +315,24 @@ void psd_partial_rounds_over(struct psd *d, const struct psd_lane *lane, uint64_
     psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < k->cut.n; i++)
         k->clients[k->cut.ranks[i]].in_round = false;
-    consider(d);
+    consider(job);
 }
 
-void psd_partial_rounds_forget(struct psd *d, uint32_t client)
+void psd_partial_rounds_forget(struct psd_job *job, uint32_t client)
 {
-    remove_candidate(&d->partial_rounds, client);
-    d->partial_rounds.clients[client] = (struct psd_partial_client){0};
-    if (has_partial_rounds(d))
-        consider(d);
+    remove_candidate(&job->partial_rounds, client);
+    job->partial_rounds.clients[client] = (struct psd_partial_client){0};
+    if (has_partial_rounds(job))
+        consider(job);
 }
 
-void psd_partial_rounds_consider(struct psd *d)
+void psd_partial_rounds_consider(struct psd_job *job)
 {
-    if (has_partial_rounds(d))
-        consider(d);
+    if (has_partial_rounds(job))
+        consider(job);
 }
 
-uint64_t psd_partial_rounds_dropped(const struct psd *d, uint32_t client)
+uint64_t psd_partial_rounds_dropped(const struct psd_job *job, uint32_t client)
 {
-    return d->partial_rounds.clients[client].dropped;
+    return job->partial_rounds.clients[client].dropped;
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "proto/log.h"
-#include "server/psd.h"
+#include "server/job/job.h"
 
 bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, double threshold)
 {
@@ -19,99 +19,99 @@ bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, 
     return true;
 }
 
-static const struct ps_schedule *schedule_of(const struct psd *d)
+static const struct ps_schedule *schedule_of(const struct psd_job *job)
 {
-    return &d->cfg.hyper.schedule;
+    return &job->cfg->hyper.schedule;
 }
 
-static bool watches(const struct psd *d, enum psd_watch what)
+static bool watches(const struct psd_job *job, enum psd_watch what)
 {
-    return schedule_of(d)->kind == PS_SCHEDULE_PLATEAU && d->cfg.schedule.watch == what &&
-           d->state == PSD_STATE_READY;
+    return schedule_of(job)->kind == PS_SCHEDULE_PLATEAU && job->cfg->schedule.watch == what &&
+           job->state == PSD_STATE_READY;
 }
 
-uint32_t psd_plateau_drops(const struct psd *d, uint32_t n_factors)
+uint32_t psd_plateau_drops(const struct psd_job *job, uint32_t n_factors)
 {
-    return d->plateau.drops < n_factors ? d->plateau.drops : n_factors;
+    return job->plateau.drops < n_factors ? job->plateau.drops : n_factors;
 }
 
-void psd_plateau_resume(struct psd *d)
+void psd_plateau_resume(struct psd_job *job)
 {
-    const struct psd_saved_plateau *was = &d->resumed.plateau;
-    struct ps_schedule *s = &d->cfg.hyper.schedule;
+    const struct psd_saved_plateau *was = &job->resumed.plateau;
+    struct ps_schedule *s = &job->cfg->hyper.schedule;
     if (s->kind != PS_SCHEDULE_PLATEAU || !was->known)
         return;
-    d->plateau = (struct psd_plateau){.best = was->best, .since = was->since, .drops = was->drops};
-    s->drops = psd_plateau_drops(d, s->n_factors);
+    job->plateau = (struct psd_plateau){.best = was->best, .since = was->since, .drops = was->drops};
+    s->drops = psd_plateau_drops(job, s->n_factors);
 }
 
-static void observe(struct psd *d, double loss)
+static void observe(struct psd_job *job, double loss)
 {
-    struct psd_plateau *p = &d->plateau;
-    const char *what = d->cfg.schedule.watch == PSD_WATCH_TEST ? "test" : "training";
-    if (!psd_plateau_observe(p, loss, d->cfg.schedule.patience, d->cfg.schedule.threshold) ||
-        p->drops >= schedule_of(d)->n_factors)
+    struct psd_plateau *p = &job->plateau;
+    const char *what = job->cfg->schedule.watch == PSD_WATCH_TEST ? "test" : "training";
+    if (!psd_plateau_observe(p, loss, job->cfg->schedule.patience, job->cfg->schedule.threshold) ||
+        p->drops >= schedule_of(job)->n_factors)
         return;
     p->drops++;
     ps_log(PS_LOG_INFO, "schedule.plateau",
            "the %s loss, %.6g, has not been %.3g better than %.6g in %u observations: the learning rate is "
            "multiplied by "
            "%g (drop %u of %u)",
-           what, loss, d->cfg.schedule.threshold, p->best, d->cfg.schedule.patience,
-           schedule_of(d)->factors[p->drops - 1], p->drops, schedule_of(d)->n_factors);
-    psd_plateau_tick(d);
+           what, loss, job->cfg->schedule.threshold, p->best, job->cfg->schedule.patience,
+           schedule_of(job)->factors[p->drops - 1], p->drops, schedule_of(job)->n_factors);
+    psd_plateau_tick(job);
 }
 
-void psd_plateau_reported(struct psd *d, double loss)
+void psd_plateau_reported(struct psd_job *job, double loss)
 {
-    struct psd_plateau *p = &d->plateau;
-    if (!watches(d, PSD_WATCH_TRAIN) || !isfinite(loss))
+    struct psd_plateau *p = &job->plateau;
+    if (!watches(job, PSD_WATCH_TRAIN) || !isfinite(loss))
         return;
     if (p->n == 0)
-        p->begin_ms = psd_loop_now_ms(&d->loop);
+        p->begin_ms = psd_loop_now_ms(job->loop);
     p->sum += loss;
     p->n++;
 }
 
-void psd_plateau_evaluated(struct psd *d, const struct psd_evaluation *e)
+void psd_plateau_evaluated(struct psd_job *job, const struct psd_evaluation *e)
 {
-    if (!watches(d, PSD_WATCH_TEST) || !psd_evaluation_counts(d, e) || e->version == d->plateau.version)
+    if (!watches(job, PSD_WATCH_TEST) || !psd_evaluation_counts(job, e) || e->version == job->plateau.version)
         return;
-    d->plateau.version = e->version;
-    observe(d, e->loss);
+    job->plateau.version = e->version;
+    observe(job, e->loss);
 }
 
-static void end_window(struct psd *d)
+static void end_window(struct psd_job *job)
 {
-    struct psd_plateau *p = &d->plateau;
-    if (p->n == 0 || psd_loop_now_ms(&d->loop) - p->begin_ms < (uint64_t)d->cfg.schedule.every_s * 1000)
+    struct psd_plateau *p = &job->plateau;
+    if (p->n == 0 || psd_loop_now_ms(job->loop) - p->begin_ms < (uint64_t)job->cfg->schedule.every_s * 1000)
         return;
     double mean = p->sum / (double)p->n;
     p->sum = 0;
     p->n = 0;
-    observe(d, mean);
+    observe(job, mean);
 }
 
 /* Another change of the method goes first; it takes the drops with it. */
-static void put_in_force(struct psd *d)
+static void put_in_force(struct psd_job *job)
 {
-    struct psd_config next = d->cfg;
+    struct psd_config next = *job->cfg;
     struct ps_error err;
-    next.hyper.schedule.drops = psd_plateau_drops(d, schedule_of(d)->n_factors);
-    if (next.hyper.schedule.drops == schedule_of(d)->drops ||
-        d->method_change.phase != PSD_METHOD_CHANGE_NONE || d->state != PSD_STATE_READY)
+    next.hyper.schedule.drops = psd_plateau_drops(job, schedule_of(job)->n_factors);
+    if (next.hyper.schedule.drops == schedule_of(job)->drops ||
+        job->method_change.phase != PSD_METHOD_CHANGE_NONE || job->state != PSD_STATE_READY)
         return;
-    if (psd_method_change_begin(d, &next, &d->reload.recipe, &err) < 0)
+    if (psd_method_change_begin(job, &next, &job->reload.recipe, &err) < 0)
         ps_log(PS_LOG_WARN, "schedule.plateau", "the learning rate cannot drop yet: %s", err.text);
 }
 
-void psd_plateau_tick(struct psd *d)
+void psd_plateau_tick(struct psd_job *job)
 {
-    if (schedule_of(d)->kind != PS_SCHEDULE_PLATEAU) {
-        d->plateau = (struct psd_plateau){.best = NAN};
+    if (schedule_of(job)->kind != PS_SCHEDULE_PLATEAU) {
+        job->plateau = (struct psd_plateau){.best = NAN};
         return;
     }
-    if (watches(d, PSD_WATCH_TRAIN))
-        end_window(d);
-    put_in_force(d);
+    if (watches(job, PSD_WATCH_TRAIN))
+        end_window(job);
+    put_in_force(job);
 }

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct psd;
+struct psd_job;
 struct psd_evaluation;
 
 struct psd_plateau {
@@ -28,12 +28,12 @@ struct psd_plateau {
 bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, double threshold);
 
 /* A worker reported its loss; an evaluator reported; time has passed. */
-void psd_plateau_reported(struct psd *d, double loss);
-void psd_plateau_evaluated(struct psd *d, const struct psd_evaluation *e);
-void psd_plateau_tick(struct psd *d);
+void psd_plateau_reported(struct psd_job *job, double loss);
+void psd_plateau_evaluated(struct psd_job *job, const struct psd_evaluation *e);
+void psd_plateau_tick(struct psd_job *job);
 /* Goes on from what the checkpoint that is resumed says, before a center is made of it. */
-void psd_plateau_resume(struct psd *d);
+void psd_plateau_resume(struct psd_job *job);
 /* How many drops a configuration that is to be in force has. */
-uint32_t psd_plateau_drops(const struct psd *d, uint32_t n_factors);
+uint32_t psd_plateau_drops(const struct psd_job *job, uint32_t n_factors);
 
 #endif

@@ -5,7 +5,7 @@
  * its clock goes on, which its heartbeats tell between two exchanges, or when data of it comes. What counts
  * is the time for which it has been waited for without a step, so that a worker may compute, evaluate or save
  * for as long as it likes where nobody waits. Runs on the loop. */
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <stdio.h>
 
@@ -22,63 +22,63 @@ static bool takes_part(const struct psd_session *s)
 }
 
 /* lanes[i]: somebody's chunks wait there for others'. Whether there is any such lane. */
-static bool find_waiting(const struct psd *d, bool *lanes)
+static bool find_waiting(const struct psd_job *job, bool *lanes)
 {
     bool any = false;
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
+    for (uint32_t i = 0; i < job->lanes->n; i++) {
         lanes[i] = false;
-        for (uint32_t k = 0; k < d->sessions.n_workers_max && !lanes[i]; k++)
-            lanes[i] = takes_part(&d->sessions.slots[k]) && waits_in(d->lanes[i], k);
+        for (uint32_t k = 0; k < job->sessions->n_workers_max && !lanes[i]; k++)
+            lanes[i] = takes_part(&job->sessions->slots[k]) && waits_in(job->lanes->list[i], k);
         any = any || lanes[i];
     }
     return any;
 }
 
-static bool is_awaited(const struct psd *d, const struct psd_session *s, const bool *lanes)
+static bool is_awaited(const struct psd_job *job, const struct psd_session *s, const bool *lanes)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        if (lanes[i] && !waits_in(d->lanes[i], s->client))
+    for (uint32_t i = 0; i < job->lanes->n; i++)
+        if (lanes[i] && !waits_in(job->lanes->list[i], s->client))
             return true;
     return false;
 }
 
 /* Another number after each step. */
-static uint64_t steps_of(const struct psd *d, const struct psd_session *s)
+static uint64_t steps_of(const struct psd_job *job, const struct psd_session *s)
 {
     uint64_t sum = s->clock;
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        sum += atomic_load_explicit(&d->lanes[i]->clients[s->client].bytes_in, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n; i++)
+        sum += atomic_load_explicit(&job->lanes->list[i]->clients[s->client].bytes_in, memory_order_relaxed);
     return sum;
 }
 
-static void look_at(struct psd *d, struct psd_session *s, bool awaited, uint64_t now)
+static void look_at(struct psd_job *job, struct psd_session *s, bool awaited, uint64_t now)
 {
-    uint64_t steps = steps_of(d, s), limit_ms = (uint64_t)d->cfg.limits.step_s * 1000;
+    uint64_t steps = steps_of(job, s), limit_ms = (uint64_t)job->cfg->limits.step_s * 1000;
     char why[sizeof s->end];
     if (!awaited || !s->step.awaited || steps != s->step.seen)
         s->step = (struct psd_session_step){awaited, steps, now};
     if (limit_ms == 0 || now <= s->step.since_ms + limit_ms)
         return;
     snprintf(why, sizeof why, "no step for %.1f s while others waited for it (limits.step_s: %u)",
-             (double)(now - s->step.since_ms) / 1e3, d->cfg.limits.step_s);
-    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-    psd_job_end(d, s, PS__CODE__EVICTED, why);
+             (double)(now - s->step.since_ms) / 1e3, job->cfg->limits.step_s);
+    psd_send_error(job->sender, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(job, s, PS__CODE__EVICTED, why);
 }
 
-void psd_steps_check(struct psd *d)
+void psd_steps_check(struct psd_job *job)
 {
     bool lanes[PSD_MAX_LANES];
-    uint64_t now = psd_loop_now_ms(&d->loop);
-    bool any = d->center != NULL && d->center->admission->members && find_waiting(d, lanes);
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-        struct psd_session *s = &d->sessions.slots[i];
+    uint64_t now = psd_loop_now_ms(job->loop);
+    bool any = job->center != NULL && job->center->admission->members && find_waiting(job, lanes);
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
         if (takes_part(s))
-            look_at(d, s, any && is_awaited(d, s, lanes), now);
+            look_at(job, s, any && is_awaited(job, s, lanes), now);
     }
 }
 
-uint64_t psd_steps_awaited_ms(const struct psd *d, const struct psd_session *s)
+uint64_t psd_steps_awaited_ms(const struct psd_job *job, const struct psd_session *s)
 {
-    uint64_t now = psd_loop_now_ms(&d->loop);
+    uint64_t now = psd_loop_now_ms(job->loop);
     return takes_part(s) && s->step.awaited && now > s->step.since_ms ? now - s->step.since_ms : 0;
 }

@@ -1,4 +1,4 @@
-#include "server/psd.h"
+#include "server/job/job.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,53 +7,53 @@
 
 /* What is staged while it waits for others has its floats beside its body where either travels in a codec, or
  * where the body is not psd's alone and a round is made of it. */
-static bool stages_beside(const struct psd *d, const struct ps_transport *t)
+static bool stages_beside(const struct psd_job *job, const struct ps_transport *t)
 {
-    const struct ps_admission_info *a = ps_admission_find(d->cfg.admission);
+    const struct ps_admission_info *a = ps_admission_find(job->cfg->admission);
     return (a->members &&
-            (strcmp(d->cfg.codec.message, "raw") != 0 || strcmp(d->cfg.codec.answer, "raw") != 0)) ||
+            (strcmp(job->cfg->codec.message, "raw") != 0 || strcmp(job->cfg->codec.answer, "raw") != 0)) ||
            (a->merges && t->shares);
 }
 
-uint64_t psd_stats_window_bytes(const struct psd *d)
+uint64_t psd_stats_window_bytes(const struct psd_job *job)
 {
-    uint32_t chunk = d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats;
-    uint64_t lane_floats = d->center != NULL ? ps_shard_slice(&d->center->shard, 0).count : UINT64_MAX;
+    uint32_t chunk = job->center != NULL ? job->center->shard.chunk_floats : job->cfg->chunk_floats;
+    uint64_t lane_floats = job->center != NULL ? ps_shard_slice(&job->center->shard, 0).count : UINT64_MAX;
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
     uint64_t most_bytes = 0; /* a client is on one transport at a time */
-    for (uint32_t k = 0; k < d->transports.n; k++) {
-        const struct ps_transport *t = d->transports.row[k].transport;
-        uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(d, t) ? 2 : 1) + PS_FRAME_BYTES;
-        uint64_t bytes = (ps_transport_window(t, d->cfg.window_chunks) + t->spare) * place_bytes;
+    for (uint32_t k = 0; k < job->lanes->transports.n; k++) {
+        const struct ps_transport *t = job->lanes->transports.row[k].transport;
+        uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(job, t) ? 2 : 1) + PS_FRAME_BYTES;
+        uint64_t bytes = (ps_transport_window(t, job->cfg->window_chunks) + t->spare) * place_bytes;
         most_bytes = bytes > most_bytes ? bytes : most_bytes;
     }
-    return d->n_own * most_bytes;
+    return job->lanes->n_own * most_bytes;
 }
 
-bool psd_stats_norms(const struct psd *d, uint32_t client, double *distance, double *update)
+bool psd_stats_norms(const struct psd_job *job, uint32_t client, double *distance, double *update)
 {
     double squares = NAN, rate = 0;
-    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = 0; job->center != NULL && i < job->lanes->n; i++) {
+        const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
         double part = atomic_load_explicit(&c->last_squares, memory_order_relaxed);
-        if (isnan(part) || !psd_lane_serves(d->lanes[i], d->center, client))
+        if (isnan(part) || !psd_lane_serves(job->lanes->list[i], job->center, client))
             continue;
         squares = part + (isnan(squares) ? 0 : squares);
         rate = (double)atomic_load_explicit(&c->last_rate, memory_order_relaxed);
     }
-    bool tells = d->center != NULL && d->center->info->message == PS_MESSAGE_X;
+    bool tells = job->center != NULL && job->center->info->message == PS_MESSAGE_X;
     *distance = tells ? sqrt(squares) : NAN;
     *update = rate * sqrt(squares);
     return !isnan(squares);
 }
 
-uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq)
+uint32_t psd_stats_waiting(const struct psd_job *job, uint32_t client, uint64_t *seq)
 {
     uint32_t chunks = 0;
     *seq = 0;
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = 0; i < job->lanes->n; i++) {
+        const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
         uint64_t here = atomic_load_explicit(&c->waiting_seq, memory_order_relaxed);
         if (here < *seq)
             continue;
@@ -64,12 +64,12 @@ uint32_t psd_stats_waiting(const struct psd *d, uint32_t client, uint64_t *seq)
     return chunks;
 }
 
-double psd_stats_center_norm(const struct psd *d)
+double psd_stats_center_norm(const struct psd_job *job)
 {
     double squares = NAN;
-    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
-        double part = atomic_load_explicit(&d->lanes[i]->stats.center_squares, memory_order_relaxed);
-        if (!isnan(part) && d->center->whole_lanes)
+    for (uint32_t i = 0; job->center != NULL && i < job->lanes->n; i++) {
+        double part = atomic_load_explicit(&job->lanes->list[i]->stats.center_squares, memory_order_relaxed);
+        if (!isnan(part) && job->center->whole_lanes)
             return sqrt(part); /* each of them has seen all of it */
         if (!isnan(part))
             squares = part + (isnan(squares) ? 0 : squares);
@@ -77,11 +77,11 @@ double psd_stats_center_norm(const struct psd *d)
     return sqrt(squares);
 }
 
-void psd_stats_totals(const struct psd *d, struct psd_totals *t)
+void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
 {
     *t = (struct psd_totals){0};
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        struct psd_lane_stats *s = &d->lanes[i]->stats;
+    for (uint32_t i = 0; i < job->lanes->n; i++) {
+        struct psd_lane_stats *s = &job->lanes->list[i]->stats;
         t->chunks += s->chunks;
         t->replays += s->replays;
         t->pulled += s->pulled;
@@ -96,26 +96,26 @@ void psd_stats_totals(const struct psd *d, struct psd_totals *t)
         for (int k = 0; k < PSD_N_CODES; k++)
             t->rejected[k] += s->rejected[k];
     }
-    for (uint32_t i = 0; i < d->n_own; i++)
-        t->replay_bytes += psd_lane_replay_bytes(d->lanes[i]);
+    for (uint32_t i = 0; i < job->lanes->n_own; i++)
+        t->replay_bytes += psd_lane_replay_bytes(job->lanes->list[i]);
     for (int k = 0; k < PSD_N_CODES; k++) {
-        t->rejected[k] += d->rejected_control[k];
+        t->rejected[k] += job->sender->rejected[k];
         t->rejected_sum += t->rejected[k];
     }
-    for (uint32_t i = 0; i < d->n_own; i++) { /* each lane maps the same */
-        uint64_t lent = atomic_load_explicit(&d->lanes[i]->lent.bytes, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) { /* each lane maps the same */
+        uint64_t lent = atomic_load_explicit(&job->lanes->list[i]->lent.bytes, memory_order_relaxed);
         t->lent_bytes = lent > t->lent_bytes ? lent : t->lent_bytes;
     }
-    if (d->center != NULL) {
-        uint64_t n_bytes = d->center->own.count * sizeof(float);
+    if (job->center != NULL) {
+        uint64_t n_bytes = job->center->own.count * sizeof(float);
         t->center_bytes = n_bytes;
-        t->state_bytes = n_bytes * d->center->rule->n_state;
-        t->average_bytes = d->center->z != NULL ? n_bytes : 0;
+        t->state_bytes = n_bytes * job->center->rule->n_state;
+        t->average_bytes = job->center->z != NULL ? n_bytes : 0;
         t->snapshot_bytes = t->center_bytes + t->state_bytes + t->average_bytes;
-        t->state_bytes += n_bytes * d->center->n_seen; /* no checkpoint has it */
+        t->state_bytes += n_bytes * job->center->n_seen; /* no checkpoint has it */
     }
-    t->window_bytes = psd_stats_window_bytes(d) * (psd_sessions_count(&d->sessions, false) +
-                                                   (uint64_t)psd_sessions_count(&d->sessions, true));
+    t->window_bytes = psd_stats_window_bytes(job) * (psd_sessions_count(job->sessions, false) +
+                                                     (uint64_t)psd_sessions_count(job->sessions, true));
 }
 
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
@@ -124,13 +124,13 @@ uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
            t->replay_bytes + t->lent_bytes;
 }
 
-void psd_stats_limit_lent(struct psd *d)
+void psd_stats_limit_lent(struct psd_job *job)
 {
     struct psd_totals t;
-    psd_stats_totals(d, &t);
-    const double limit_bytes = d->cfg.limits.memory_gib * (double)(1u << 30);
+    psd_stats_totals(job, &t);
+    const double limit_bytes = job->cfg->limits.memory_gib * (double)(1u << 30);
     const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.lent_bytes);
     const uint64_t left = limit_bytes > own_bytes ? (uint64_t)(limit_bytes - own_bytes) : 0;
-    for (uint32_t i = 0; i < d->n_own; i++)
-        atomic_store_explicit(&d->lanes[i]->lent.max_bytes, left, memory_order_relaxed);
+    for (uint32_t i = 0; i < job->lanes->n_own; i++)
+        atomic_store_explicit(&job->lanes->list[i]->lent.max_bytes, left, memory_order_relaxed);
 }

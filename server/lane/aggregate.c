@@ -15,7 +15,7 @@
  * trimmed_mean: of each value the `trim` highest and the `trim` lowest are left out, and the others' mean is
  * taken, each worker counting alike (Yin, Chen, Ramchandran, Bartlett 2018, definition 2). Of n <= 2 trim
  * messages it is (n - 1) / 2 that are left out on each side: their median, or the mean of the middle two. */
-#include "server/lane/aggregate.h"
+#include "server/lane/rounds.h"
 
 #include "proto/log.h"
 
@@ -119,7 +119,7 @@ static size_t move_offsets(const struct party *p, float *center, float *scratch,
 }
 
 /* One block of values of one role: norms of the merged message are nobody's. */
-static size_t move_block(const struct party *p, struct psd_run r, struct psd_norms *norms)
+static size_t move_block(const struct party *p, struct psd_role_run r, struct psd_norms *norms)
 {
     enum psd_merge merge = p->lane->center->rule->merge;
     if (r.role == PS_ROLE_PARAM)
@@ -145,8 +145,8 @@ static size_t move_round(struct party *p, struct ps_range piece, uint64_t *at)
 {
     struct psd_norms norms = {0, 0};
     size_t n_bad = 0;
-    for (struct psd_run r = psd_lane_first_run(p->lane, piece, p->m[0]); r.n > 0;) {
-        struct psd_run block = r;
+    for (struct psd_role_run r = psd_lane_first_run(p->lane, piece, p->m[0]); r.n > 0;) {
+        struct psd_role_run block = r;
         block.n = r.n < BLOCK ? r.n : BLOCK;
         size_t more = move_block(p, block, &norms);
         if (n_bad == 0 && more > 0)
@@ -216,7 +216,7 @@ static double measure_piece(const struct party *p, struct ps_range piece, float 
 {
     double squares = 0;
     *n_params = 0;
-    for (struct psd_run r = psd_lane_first_run(p->lane, piece, m); r.n > 0;
+    for (struct psd_role_run r = psd_lane_first_run(p->lane, piece, m); r.n > 0;
          r = psd_lane_next_run(p->lane, piece, r))
         if (r.role == PS_ROLE_PARAM) {
             squares += p->move.vec->squares(r.m, r.n);

@@ -133,13 +133,13 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
 }
 
 /* Before the center moves. */
-void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r)
+void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_role_run *r)
 {
     if (r->z != NULL)
         lane->vec->follow(r->z, r->center, move->follow, r->n);
 }
 
-void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n)
+void psd_lane_skip(const struct psd_lane *lane, struct psd_role_run *r, size_t n)
 {
     r->at += n;
     r->center += n;
@@ -165,14 +165,14 @@ static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
 /* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
  * pass over memory. */
 static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                          struct psd_run r)
+                          struct psd_role_run r)
 {
     enum { BLOCK = 4096 };
     bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->owed;
     const struct psd_move own = at_rate(move, r.rate_ppm);
     size_t n_bad = 0;
     while (r.n > 0) {
-        struct psd_run block = r;
+        struct psd_role_run block = r;
         block.n = r.n < BLOCK ? r.n : BLOCK;
         norms->squares +=
             takes_x ? lane->vec->squared_distance(r.m, r.center, block.n) : lane->vec->squares(r.m, block.n);
@@ -187,7 +187,7 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
 /* Statistics follow the workers: like everything else where the worker keeps a part of its own x, else as a
  * running mean. */
 static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                           struct psd_run r)
+                           struct psd_role_run r)
 {
     (void)norms;
     psd_lane_average(lane, move, &r);
@@ -200,7 +200,7 @@ static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const
 }
 
 static size_t keep_frozen(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                          struct psd_run r)
+                          struct psd_role_run r)
 {
     (void)norms;
     (void)move;
@@ -209,10 +209,10 @@ static size_t keep_frozen(struct psd_lane *lane, struct psd_norms *norms, const 
 }
 
 size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                         struct psd_run r)
+                         struct psd_role_run r)
 {
     static size_t (*const movers[])(struct psd_lane * lane, struct psd_norms * norms,
-                                    const struct psd_move *move, struct psd_run r) = {
+                                    const struct psd_move *move, struct psd_role_run r) = {
         [PS_ROLE_PARAM] = move_params,
         [PS_ROLE_BUFFER] = move_buffers,
         [PS_ROLE_FROZEN] = keep_frozen,
@@ -220,45 +220,46 @@ size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const s
     return movers[r.role](lane, norms, move, r);
 }
 
-static struct psd_run run_of(const struct psd_lane *lane, const struct ps_segment *s, struct ps_range piece,
-                             float *m)
+static struct psd_role_run run_of(const struct psd_lane *lane, const struct ps_segment *s,
+                                  struct ps_range piece, float *m)
 {
     const struct psd_center *center = lane->center;
     struct ps_range part = ps_range_intersect(s->range, piece);
-    struct psd_run r = {.role = (uint8_t)s->role,
-                        .rate_ppm = s->rate_ppm,
-                        .at = part.begin,
-                        .center = center->x + part.begin,
-                        .m = m,
-                        .n = part.count};
+    struct psd_role_run r = {.role = (uint8_t)s->role,
+                             .rate_ppm = s->rate_ppm,
+                             .at = part.begin,
+                             .center = center->x + part.begin,
+                             .m = m,
+                             .n = part.count};
     for (uint32_t i = 0; i < center->rule->n_state; i++)
         r.state[i] = center->state[i] + part.begin;
     r.z = center->z != NULL ? center->z + part.begin : NULL;
     return r;
 }
 
-struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m)
+struct psd_role_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m)
 {
     return run_of(lane, ps_manifest_segment(lane->center->manifest, piece.begin), piece, m);
 }
 
-struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r)
+struct psd_role_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece,
+                                      struct psd_role_run r)
 {
     uint64_t at = r.at + r.n;
     if (at == piece.begin + piece.count)
-        return (struct psd_run){.n = 0};
+        return (struct psd_role_run){.n = 0};
     return run_of(lane, ps_manifest_segment(lane->center->manifest, at), piece, r.m + r.n);
 }
 
 /* The same with r.m the worker's own x, where it lies in memory that both have: both halves of the exchange
  * are made, the worker's as in client/rules/elastic.c. */
 static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                            struct psd_run r)
+                            struct psd_role_run r)
 {
     enum { BLOCK = 4096 };
     size_t n_bad = 0;
     while (r.n > 0 && r.role != PS_ROLE_FROZEN) {
-        struct psd_run block = r;
+        struct psd_role_run block = r;
         block.n = r.n < BLOCK ? r.n : BLOCK;
         if (r.role == PS_ROLE_PARAM) {
             norms->squares += lane->vec->squared_distance(r.m, r.center, block.n);
@@ -304,7 +305,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
     size_t n_bad = 0;
 
     psd_lane_before_move(lane, a->chunk);
-    for (struct psd_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
+    for (struct psd_role_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
         if (lane->center->n_seen > 0)
             r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;

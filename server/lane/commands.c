@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clock.h"
 #include "proto/log.h"
 
 static void notify_loop(struct psd_lane *lane, enum psd_lane_message_kind kind)
@@ -31,31 +32,13 @@ static void free_tables(struct psd_lane *lane)
     lane->scratch = NULL;
 }
 
-/* How often the rule has moved the values; chunks may be one apart while they are served. */
-static uint64_t moves_of(const struct psd_lane *lane)
-{
-    uint64_t moves = 0;
-    if (lane->center != NULL && lane->whole)
-        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
-    for (uint32_t k = 0; k < lane->n_chunks; k++)
-        moves = lane->moves[k] > moves ? lane->moves[k] : moves;
-    return moves;
-}
-
-/* The same for a checkpoint, from which psd_lane_moves_at has each chunk's. */
-uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
-{
-    bool in_fragments = lane->n_fragments > 0 && !lane->whole && !lane->center->admission->merges;
-    return in_fragments ? psd_lane_fragment_moves(lane) : moves_of(lane);
-}
-
 /* Also what the next method may need to know: how often the rule has moved these values. */
 static void release(struct psd_lane *lane)
 {
     while (psd_lane_copy_more(lane)) /* the snapshot keeps what it has begun with */
         ;
     psd_lane_keep_no_more(lane);
-    atomic_store_explicit(&lane->stats.moves, moves_of(lane), memory_order_relaxed);
+    atomic_store_explicit(&lane->stats.moves, psd_lane_moves(lane), memory_order_relaxed);
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = NULL;
     psd_rounds_destroy(lane);
@@ -165,6 +148,16 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         restore_whole(lane);
 }
 
+static void change_slice(struct psd_lane *lane, struct psd_center *center)
+{
+    uint64_t begin_ns = ps_now_ns();
+    if (center != NULL)
+        take_slice(lane, center);
+    else
+        release(lane);
+    psd_lane_note_stop(lane, begin_ns);
+}
+
 /* Who may attach as this client, and who no longer. */
 static void admit_to_roads(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
@@ -239,10 +232,7 @@ void psd_lane_take_notes(struct psd_lane *lane)
     while (psd_queue_take(lane->in, &msg)) {
         switch (msg.kind) {
         case PSD_COMMAND_SLICE:
-            if (msg.p != NULL)
-                take_slice(lane, msg.p);
-            else
-                release(lane);
+            change_slice(lane, msg.p);
             break;
         case PSD_COMMAND_ADMIT:
             admit(lane, &msg);

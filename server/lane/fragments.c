@@ -89,12 +89,28 @@ static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment 
     return 0;
 }
 
-uint64_t psd_lane_fragment_moves(const struct psd_lane *lane)
+static uint64_t fragment_moves(const struct psd_lane *lane)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < lane->n_fragments; i++)
         sum += lane->fragments[i].n_pieces > 0 ? moves_in(lane, &lane->fragments[i]) : 0;
     return sum;
+}
+
+uint64_t psd_lane_moves(const struct psd_lane *lane)
+{
+    uint64_t moves = 0;
+    if (lane->center != NULL && lane->whole)
+        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        moves = lane->moves[k] > moves ? lane->moves[k] : moves;
+    return moves;
+}
+
+uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
+{
+    bool in_fragments = lane->n_fragments > 0 && !lane->whole && !lane->center->admission->merges;
+    return in_fragments ? fragment_moves(lane) : psd_lane_moves(lane);
 }
 
 /* Of the exchanges one in so many moved the chunk. It is exact where one client is the only one. */

@@ -39,9 +39,11 @@ bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f);
 /* After a resume: in how many lanes the client's last exchange was to land, if it has landed whole here; else
  * 0. */
 uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c);
-/* How often exchanges of fragments have moved the slice; and from that, how often the rule has moved the
- * chunk (without fragments, and under rounds, the same). */
-uint64_t psd_lane_fragment_moves(const struct psd_lane *lane);
+/* How often the rule has moved the values; chunks may be one apart while they are served. And what of that a
+ * checkpoint says: with fragments the exchanges of them that have moved the slice. From that, how often the
+ * rule has moved the chunk (without fragments, and under rounds, the same). */
+uint64_t psd_lane_moves(const struct psd_lane *lane);
+uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
 uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves);
 /* Where the last fragment that moves begins: a round ends with it. */
 uint64_t psd_lane_closing(const struct psd_lane *lane);
@@ -95,7 +97,7 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 
 /* A run of values of one role within a piece; state[k] and z are aligned with center. */
-struct psd_run {
+struct psd_role_run {
     uint8_t role;      /* enum ps_role */
     uint32_t rate_ppm; /* of the learning rate */
     uint64_t at;       /* of its first value in the vector */
@@ -105,17 +107,19 @@ struct psd_run {
     size_t n;
 };
 /* z follows the center, before that moves. Part of psd_lane_move_run. */
-void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_run *r);
+void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_role_run *r);
 /* Goes n values on within the run. */
-void psd_lane_skip(const struct psd_lane *lane, struct psd_run *r, size_t n);
+void psd_lane_skip(const struct psd_lane *lane, struct psd_role_run *r, size_t n);
 /* Moves the run by its role, a block at a time, m holding message and then answer. Returns how many results
  * were not finite; none of those was stored. */
 size_t psd_lane_move_run(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
-                         struct psd_run r);
-/* for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane, piece, r))
+                         struct psd_role_run r);
+/* for (struct psd_role_run r = psd_lane_first_run(lane, piece, m); r.n > 0; r = psd_lane_next_run(lane,
+ * piece, r))
  */
-struct psd_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
-struct psd_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece, struct psd_run r);
+struct psd_role_run psd_lane_first_run(const struct psd_lane *lane, struct ps_range piece, float *m);
+struct psd_role_run psd_lane_next_run(const struct psd_lane *lane, struct ps_range piece,
+                                      struct psd_role_run r);
 
 /* Exchanges that landed but the client's own. */
 static inline int64_t psd_lane_others(const struct psd_lane *lane, uint32_t client)

@@ -46,12 +46,6 @@ void psd_shared_finish(struct psd_shared *s)
     free_tables(s);
 }
 
-bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client)
-{
-    return center->whole_lanes ? client % lane->shared->n_lanes == lane->index
-                               : ps_shard_slice(&center->shard, lane->index).count > 0;
-}
-
 static void queue_destroy(struct psd_queue *queue)
 {
     if (queue != NULL)
@@ -151,6 +145,19 @@ static bool rest(struct psd_lane *lane)
     return more;
 }
 
+/* A part of what the lane does beside its clients, when it has looked at their messages. */
+static bool go_on_beside(struct psd_lane *lane)
+{
+    lane->stop_ns = 0;
+    if (!lane->memory.due && lane->snap.to == NULL)
+        return false;
+    uint64_t begin_ns = ps_now_ns();
+    bool more = psd_lane_memory_go_on(lane);
+    more = psd_lane_copy_more(lane) || more;
+    psd_lane_note_stop(lane, begin_ns);
+    return more;
+}
+
 bool psd_lane_turn(struct psd_lane *lane)
 {
     bool more = false;
@@ -158,8 +165,7 @@ bool psd_lane_turn(struct psd_lane *lane)
     psd_lane_take_notes(lane);
     for (uint32_t i = lane->n_ports; i-- > 0;) /* the fastest first */
         more = serve(lane, &lane->ports[i]) || more;
-    more = psd_lane_memory_go_on(lane) || more;
-    return psd_lane_copy_more(lane) || more;
+    return go_on_beside(lane) || more;
 }
 
 /* Receives until nothing is there, so that waiting on the ports' descriptors is safe; looks at notes once a
@@ -176,8 +182,10 @@ static void *lane_thread(void *arg)
         fds[1 + i] =
             (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};
     while (!lane->stop)
-        if (!psd_lane_turn(lane) && !lane->stop && !rest(lane))
+        if (!psd_lane_turn(lane) && !lane->stop && !rest(lane)) {
             ps_poll(fds, 1 + lane->n_ports, IDLE_MS);
+            lane->stop_ns = 0;
+        }
     return NULL;
 }
 

@@ -16,6 +16,7 @@
 #include "server/lane/admission.h"
 #include "server/center/center.h"
 #include "server/lane/queue.h"
+#include "server/lane/shared.h"
 
 #define PSD_MAX_TRANSPORTS    4  /* the listener's own, and those that clients attach to */
 #define PSD_OBSERVERS         64 /* beside limits.clients */
@@ -34,90 +35,12 @@ struct psd_lane_stats {
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
     _Atomic uint64_t staleness_sum;
+    /* The longest time without a look at messages, because the lane copied for a snapshot, touched memory or
+     * made tables: since the last snapshot began, before the first one since the start. */
+    _Atomic uint64_t longest_stop_ns;
     /* Sum over the PARAM values that it serves, at the last exchange; NaN: none yet. */
     _Atomic double center_squares;
 };
-
-/* What all lanes and the loop share. */
-struct psd_shared {
-    _Atomic uint64_t version; /* exchanges that landed in every lane */
-    _Atomic float alpha;      /* follows the number of live workers; written by the loop */
-    _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
-    _Atomic uint32_t generation;
-    _Atomic uint64_t rounds; /* that lanes have been through, all together */
-    uint32_t n_slots;        /* limits.clients + PSD_OBSERVERS */
-    uint32_t n_lanes;        /* of this psd */
-    pthread_barrier_t
-        snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */
-    /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
-     * psd_lane_whole */
-    _Atomic uint64_t *lanes_done;
-    _Atomic uint64_t *exchanges; /* [n_slots]: the client's that landed in every lane they go to */
-    _Atomic uint64_t *clocks;    /* [n_slots]: the same without what sets values instead of moving them */
-    /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and that has landed
-     * in every lane that it goes to, or never will, since a lane has refused a chunk of it.
-     * psd_exchange_name; 0: none */
-    _Atomic uint64_t *begun, *whole;
-    /* [n_slots], of several servers: those that the exchange in `begun` goes to, as bits below the lower half
-     * of its name; see psd_exchange_parts. */
-    _Atomic uint64_t *parts;
-};
-
-/* Tells exchanges of one slot apart, over sessions: the incarnation, and of seq what is left, which is
- * enough: exchanges of one session that are compared are near each other. */
-static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
-{
-    return (uint64_t)incarnation << 32 | (uint32_t)seq;
-}
-
-static inline bool psd_exchange_is(uint64_t name, uint32_t incarnation, uint64_t seq)
-{
-    return name == psd_exchange_name(incarnation, seq);
-}
-
-static inline bool psd_exchange_is_of(uint64_t name, uint32_t incarnation)
-{
-    return name >> 32 == incarnation;
-}
-
-/* A session is later than those of lower incarnation. */
-static inline bool psd_exchange_is_later(uint64_t name, uint64_t than)
-{
-    return name >> 32 != than >> 32 ? name > than : (int32_t)((uint32_t)name - (uint32_t)than) > 0;
-}
-
-/* Makes it the client's newest of `begun` or `whole`; a lane may be behind with what another has remembered.
- * Whether it was not. Any thread. */
-static inline bool psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
-{
-    uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
-    while (psd_exchange_is_later(name, was))
-        if (atomic_compare_exchange_weak_explicit(newest, &was, name, memory_order_release,
-                                                  memory_order_relaxed))
-            return true;
-    return false;
-}
-
-/* Bits of the servers that the exchange of this name goes to, from its slot of shared->parts. Where a lane
- * has written there of another one meanwhile it is not known: all of them. */
-static inline uint32_t psd_exchange_parts(uint64_t kept, uint64_t name)
-{
-    return (uint32_t)(kept >> 32) == (uint32_t)name ? (uint32_t)kept : UINT32_MAX;
-}
-
-/* The seq in a name of this session, which is near another of its; near 0: its lower 32 bits. 0: the name is
- * of another session, or none. */
-static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation, uint64_t near_seq)
-{
-    int64_t behind = (int32_t)((uint32_t)near_seq - (uint32_t)name);
-    if (!psd_exchange_is_of(name, incarnation))
-        return 0;
-    return behind <= (int64_t)near_seq ? near_seq - (uint64_t)behind : (uint32_t)name;
-}
-
-/* -ENOMEM. */
-int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
-void psd_shared_finish(struct psd_shared *s);
 
 /* Sums over the PARAM values of an exchange: (x - center)^2 before the center moved, or g^2; and center^2. */
 struct psd_norms {
@@ -226,6 +149,7 @@ struct psd_lane {
         uint32_t vector; /* in the order of memory.c */
         uint64_t at;     /* bytes of its slice that are there */
     } memory;
+    uint64_t stop_ns;                     /* of such a stop, since it last looked at messages */
     float *scratch;                       /* one chunk: for bodies that are not worked on in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
     struct psd_replay_entry *snap_replay; /* [n_slots]: what the last snapshot saw */
@@ -251,8 +175,6 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
 /* Another server's, for what the loop keeps of it. */
 int psd_lane_create_remote(uint32_t index, struct psd_shared *shared, struct psd_lane **out,
                            struct ps_error *err);
-/* Whether data of this client comes to this lane. Any thread, with a center. */
-bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center, uint32_t client);
 /* Before psd_lane_start: one more transport, on which the lane listens at the URL. -errno with a sentence, as
  * port_open; -ENOSPC: it has PSD_MAX_TRANSPORTS. */
 int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transport, struct ps_hub *hub,
@@ -287,23 +209,24 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
 /* Then, when it has been counted: whoever sees it in shared->whole sees the version that it has made. */
 void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
 
-/* Whether the exchange was begun in some lane: then it is to be finished in all of them. Any thread. */
-static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,
-                                      uint64_t seq)
-{
-    return atomic_load_explicit(&s->begun[client], memory_order_acquire) ==
-           psd_exchange_name(incarnation, seq);
-}
-
 /* commands.c, lane's thread: notes from the loop. */
 void psd_lane_take_notes(struct psd_lane *lane);
-/* commands.c: how often the rule has moved the slice, for a checkpoint. */
-uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
 /* One turn of the lane's thread, which never waits: notes, a batch of messages, a part of a snapshot. Whether
  * there may be more. */
 bool psd_lane_turn(struct psd_lane *lane);
 /* request.c, lane's thread: serves a->message, just received. rc: what port_recv said of it. */
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc);
+
+/* snapshot.c, lane's thread. What it has done since begin_ns was not for clients. */
+void psd_lane_note_stop(struct psd_lane *lane, uint64_t begin_ns);
+
+/* Whether data of this client comes to this lane. Any thread, with a center. */
+static inline bool psd_lane_serves(const struct psd_lane *lane, const struct psd_center *center,
+                                   uint32_t client)
+{
+    return center->whole_lanes ? client % lane->shared->n_lanes == lane->index
+                               : ps_shard_slice(&center->shard, lane->index).count > 0;
+}
 
 static inline void psd_count(_Atomic uint64_t *counter, uint64_t more)
 {

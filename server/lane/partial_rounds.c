@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/lane/aggregate.h"
-
 bool psd_lane_partial_init(struct psd_rounds *r, uint32_t n_slots)
 {
     r->standing = calloc(n_slots, sizeof *r->standing);

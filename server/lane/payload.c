@@ -56,7 +56,7 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a)
 static void blank_frozen(const struct psd_lane *lane, const struct psd_arrival *a, float *floats)
 {
     struct ps_range piece = {a->frame.begin, a->frame.count};
-    for (struct psd_run r = psd_lane_first_run(lane, piece, floats); r.n > 0;
+    for (struct psd_role_run r = psd_lane_first_run(lane, piece, floats); r.n > 0;
          r = psd_lane_next_run(lane, piece, r))
         if (r.role == PS_ROLE_FROZEN)
             memset(r.m, 0, r.n * sizeof *r.m);

@@ -177,6 +177,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     struct ps_error err = {"a data message has two parts, header and body"};
     uint32_t code = 0;
 
+    lane->stop_ns = 0;
     a->frame = (struct ps_frame){0};
     a->room = NULL;
     psd_count(&lane->stats.bytes_in[a->port - lane->ports], a->message.body_bytes);

@@ -267,7 +267,7 @@ static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct ps_range piece = {a->frame.begin, a->frame.count};
     float *m = psd_lane_floats_of(lane, a);
-    for (struct psd_run r = psd_lane_first_run(lane, piece, m); r.n > 0;
+    for (struct psd_role_run r = psd_lane_first_run(lane, piece, m); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
         size_t bad = r.role == PS_ROLE_FROZEN ? r.n : lane->vec->first_nonfinite(r.m, r.n);
         if (bad < r.n) {

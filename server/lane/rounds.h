@@ -109,4 +109,8 @@ void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float
 /* Forgets a staged message that was consumed. */
 void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s);
 
+/* aggregate.c, for admissions whose rounds are one update each. Moves the chunk by the n > 0 messages that
+ * rounds->party has, in order of rank; each is answered and consumed, and the round is over for the chunk. */
+void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n);
+
 #endif

@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "proto/clock.h"
+
 enum { A_TURN = 131072 }; /* values copied between two batches, or one chunk of them */
 
 /* Its range of the center, of the rule's state and of the average. Returns how many values these were. */
@@ -45,10 +47,20 @@ static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
     return n;
 }
 
+void psd_lane_note_stop(struct psd_lane *lane, uint64_t begin_ns)
+{
+    lane->stop_ns += ps_now_ns() - begin_ns;
+    if (lane->stop_ns > atomic_load_explicit(&lane->stats.longest_stop_ns, memory_order_relaxed))
+        atomic_store_explicit(&lane->stats.longest_stop_ns, lane->stop_ns, memory_order_relaxed);
+}
+
 void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk)
 {
-    if (lane->snap.to != NULL && !lane->snap.keeps)
-        copy_chunk(lane, chunk);
+    if (lane->snap.to == NULL || lane->snap.keeps)
+        return;
+    uint64_t begin_ns = ps_now_ns();
+    copy_chunk(lane, chunk);
+    psd_lane_note_stop(lane, begin_ns);
 }
 
 bool psd_lane_copy_more(struct psd_lane *lane)
@@ -100,18 +112,21 @@ static void begin(struct psd_lane *lane, struct psd_snapshot *s, bool keeps)
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
 {
     assert(lane->snap.to == NULL);
+    uint64_t begin_ns = ps_now_ns();
+    lane->stop_ns = 0;
+    atomic_store_explicit(&lane->stats.longest_stop_ns, 0, memory_order_relaxed);
     s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
     s->lane_moves[lane->index] = psd_lane_moves_to_save(lane);
     if (lane->whole) {
         copy_together(lane, s);
-        return;
+    } else {
+        copy_replay(lane);
+        if (lane->n_chunks == 0)
+            say_snapped(lane, false);
+        else
+            begin(lane, s, false);
     }
-    copy_replay(lane);
-    if (lane->n_chunks == 0) {
-        say_snapped(lane, false);
-        return;
-    }
-    begin(lane, s, false);
+    psd_lane_note_stop(lane, begin_ns);
 }
 
 void psd_lane_keep(struct psd_lane *lane, struct psd_snapshot *s, uint32_t client, uint32_t incarnation)

@@ -7,8 +7,9 @@
 #include <sys/random.h>
 
 #include "proto/log.h"
+#include "server/config/config.h"
 #include "server/config/endpoint.h"
-#include "server/psd.h"
+#include "server/lane/lanes.h"
 
 static bool is_attached(const struct ps_transport *t)
 {
@@ -24,16 +25,17 @@ static int add(struct psd_transports *r, const struct ps_transport *t, uint32_t 
     return 0;
 }
 
-int psd_transports_open(struct psd *d, uint32_t io_threads, struct ps_error *err)
+int psd_transports_open(struct psd_transports *r, const struct psd_config *cfg, bool curve,
+                        uint32_t io_threads, struct ps_error *err)
 {
     size_t n;
     const struct ps_transport *const *rows = ps_transport_rows(&n);
-    bool all = strcmp(d->cfg.transport, "auto") == 0;
-    int rc = add(&d->transports, ps_transport_of_url(d->cfg.listen), io_threads, err);
+    bool all = strcmp(cfg->transport, "auto") == 0;
+    int rc = add(r, ps_transport_of_url(cfg->listen), io_threads, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (is_attached(rows[i]) &&
-            ((all && !(rows[i]->exposed && d->auth.curve)) || strcmp(d->cfg.transport, rows[i]->name) == 0))
-            rc = add(&d->transports, rows[i], io_threads, err);
+            ((all && !(rows[i]->exposed && curve)) || strcmp(cfg->transport, rows[i]->name) == 0))
+            rc = add(r, rows[i], io_threads, err);
     return rc;
 }
 
@@ -46,30 +48,29 @@ static void forget(struct psd_transports *r, uint32_t k)
 }
 
 /* shm's sockets lie in the state directory, which nobody else may enter. */
-static void lane_url(const struct psd *d, const struct ps_transport *t, uint32_t index, char *url,
-                     size_t size)
+static void lane_url(const struct psd_config *cfg, const char *control_url, const struct ps_transport *t,
+                     uint32_t index, char *url, size_t size)
 {
     char control[400];
-    char *real = strcmp(t->name, "shm") == 0 ? realpath(d->cfg.state_dir, NULL) : NULL;
+    char *real = strcmp(t->name, "shm") == 0 ? realpath(cfg->state_dir, NULL) : NULL;
     if (real != NULL)
         snprintf(control, sizeof control, "shm://%.300s/lane", real);
     else
-        snprintf(control, sizeof control, "%s", d->control.url);
+        snprintf(control, sizeof control, "%s", control_url);
     free(real);
     t->lane_url(control, index, url, size);
 }
 
-int psd_transports_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index,
-                             struct ps_transport_limits limits, struct ps_error *err)
+int psd_transports_open_lane(struct psd_transports *r, const struct psd_config *cfg, const char *control_url,
+                             struct psd_lane *lane, uint32_t index, struct ps_transport_limits limits,
+                             struct ps_error *err)
 {
     char url[400], bound[320];
-    struct psd_transports *r = &d->transports;
-    limits.clients = d->sessions.n_slots;
     for (uint32_t k = 0; k < r->n; k++) {
-        lane_url(d, r->row[k].transport, index, url, sizeof url);
-        limits.window_chunks = ps_transport_window(r->row[k].transport, d->cfg.window_chunks);
+        lane_url(cfg, control_url, r->row[k].transport, index, url, sizeof url);
+        limits.window_chunks = ps_transport_window(r->row[k].transport, cfg->window_chunks);
         int rc = psd_lane_add_port(lane, r->row[k].transport, r->row[k].hub, url, &limits, err);
-        if (rc < 0 && (k == 0 || index > 0 || strcmp(d->cfg.transport, "auto") != 0))
+        if (rc < 0 && (k == 0 || index > 0 || strcmp(cfg->transport, "auto") != 0))
             return rc;
         if (rc < 0) {
             ps_log(rc == -ENODEV ? PS_LOG_DEBUG : PS_LOG_INFO, "start.road", "no road %s: %s",
@@ -78,74 +79,76 @@ int psd_transports_open_lane(struct psd *d, struct psd_lane *lane, uint32_t inde
             continue;
         }
         snprintf(bound, sizeof bound, "%s", lane->ports[k].url);
-        psd_endpoint_advertised(bound, d->cfg.advertise, lane->ports[k].url, sizeof lane->ports[k].url);
+        psd_endpoint_advertised(bound, cfg->advertise, lane->ports[k].url, sizeof lane->ports[k].url);
     }
     return 0;
 }
 
-void psd_transports_close(struct psd *d)
+void psd_transports_close(struct psd_transports *r)
 {
-    while (d->transports.n > 0)
-        forget(&d->transports, d->transports.n - 1);
+    while (r->n > 0)
+        forget(r, r->n - 1);
 }
 
-void psd_transports_new_pass(struct psd_session *s)
+bool psd_transports_new_pass(unsigned char pass[PS_PASS_TOKEN_BYTES])
 {
     /* Without randomness nobody can know the pass, and everybody uses the listener's transport. */
-    s->may_attach = getrandom(s->pass, sizeof s->pass, GRND_NONBLOCK) == sizeof s->pass;
+    return getrandom(pass, PS_PASS_TOKEN_BYTES, GRND_NONBLOCK) == PS_PASS_TOKEN_BYTES;
 }
 
 /* Another server may lack a transport that the head has. */
-static bool leads_to_all(const struct psd *d, uint32_t k, const uint32_t *lanes, uint32_t n_lanes)
+static bool leads_to_all(const struct psd_lanes *lanes, uint32_t k, const uint32_t *used, uint32_t n_lanes)
 {
     for (uint32_t i = 0; i < n_lanes; i++)
-        if (d->lanes[lanes[i]]->ports[k].url[0] == 0)
+        if (lanes->list[used[i]]->ports[k].url[0] == 0)
             return false;
     return true;
 }
 
-static void tell_one(const struct psd *d, uint32_t k, const uint32_t *lanes, uint32_t n_lanes,
-                     struct psd_transports_told *told, uint32_t n)
+static void tell_one(const struct psd_lanes *lanes, uint32_t window_chunks, uint32_t k, const uint32_t *used,
+                     uint32_t n_lanes, struct psd_transports_told *told, uint32_t n)
 {
-    const struct ps_transport *t = d->transports.row[k].transport;
+    const struct ps_transport *t = lanes->transports.row[k].transport;
     Ps__Road *road = told->list[n] = &told->road[n];
     ps__road__init(road);
     road->transport = (char *)(uintptr_t)t->name;
     for (uint32_t i = 0; i < n_lanes; i++)
-        told->lanes[n][i] = d->lanes[lanes[i]]->ports[k].url;
+        told->lanes[n][i] = lanes->list[used[i]]->ports[k].url;
     road->lanes = told->lanes[n];
     road->n_lanes = n_lanes;
-    road->window_chunks = ps_transport_window(t, d->cfg.window_chunks);
+    road->window_chunks = ps_transport_window(t, window_chunks);
 }
 
-uint32_t psd_transports_find(const struct psd *d, const char *transport)
+uint32_t psd_transports_find(const struct psd_transports *r, const char *transport)
 {
     uint32_t k = 0;
-    while (k < d->transports.n && strcmp(d->transports.row[k].transport->name, transport) != 0)
+    while (k < r->n && strcmp(r->row[k].transport->name, transport) != 0)
         k++;
     return k;
 }
 
-uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *told, Ps__Road **list[static 1])
+uint32_t psd_transports_list(const struct psd_lanes *lanes, uint32_t window_chunks,
+                             struct psd_transports_told *told, Ps__Road **list[static 1])
 {
     uint32_t own[PSD_MAX_LANES], n = 0;
-    for (uint32_t i = 0; i < d->n_own; i++)
+    for (uint32_t i = 0; i < lanes->n_own; i++)
         own[i] = i;
-    for (uint32_t k = 1; k < d->transports.n; k++)
-        tell_one(d, k, own, d->n_own, told, n++);
+    for (uint32_t k = 1; k < lanes->transports.n; k++)
+        tell_one(lanes, window_chunks, k, own, lanes->n_own, told, n++);
     *list = told->list;
     return n;
 }
 
-void psd_transports_publish(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
-                            uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w)
+void psd_transports_publish(const struct psd_lanes *lanes, uint32_t window_chunks, const unsigned char *pass,
+                            const uint32_t *used, uint32_t n_lanes, struct psd_transports_told *told,
+                            Ps__Welcome *w)
 {
     uint32_t n = 0;
-    for (uint32_t k = 1; k < d->transports.n && s->may_attach; k++)
-        if (leads_to_all(d, k, lanes, n_lanes))
-            tell_one(d, k, lanes, n_lanes, told, n++);
+    for (uint32_t k = 1; k < lanes->transports.n && pass != NULL; k++)
+        if (leads_to_all(lanes, k, used, n_lanes))
+            tell_one(lanes, window_chunks, k, used, n_lanes, told, n++);
     w->roads = told->list;
     w->n_roads = n;
-    w->pass.data = (uint8_t *)(uintptr_t)s->pass;
-    w->pass.len = n > 0 ? sizeof s->pass : 0;
+    w->pass.data = (uint8_t *)(uintptr_t)pass;
+    w->pass.len = n > 0 ? PS_PASS_TOKEN_BYTES : 0;
 }

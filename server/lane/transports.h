@@ -8,9 +8,8 @@
 #include "ps.pb-c.h"
 #include "server/lane/lane.h"
 
-struct psd;
 struct psd_config;
-struct psd_session;
+struct psd_lanes;
 
 struct psd_transports {
     struct {
@@ -20,31 +19,37 @@ struct psd_transports {
     uint32_t n;
 };
 
-/* The hubs. -errno with a sentence. */
-int psd_transports_open(struct psd *d, uint32_t io_threads, struct ps_error *err);
-/* The lane's ports; limits.clients is filled in. The first lane decides which transports there are: under
- * `transport: auto` one that cannot be opened is left out, with a line in the log. -errno with a sentence. */
-int psd_transports_open_lane(struct psd *d, struct psd_lane *lane, uint32_t index,
-                             struct ps_transport_limits limits, struct ps_error *err);
+/* The hubs. curve: peers have keys, which a transport that is exposed does not ask for. -errno with a
+ * sentence.
+ */
+int psd_transports_open(struct psd_transports *r, const struct psd_config *cfg, bool curve,
+                        uint32_t io_threads, struct ps_error *err);
+/* The lane's ports; limits.window_chunks is filled in. The first lane decides which transports there are:
+ * under `transport: auto` one that cannot be opened is left out, with a line in the log. -errno with a
+ * sentence. */
+int psd_transports_open_lane(struct psd_transports *r, const struct psd_config *cfg, const char *control_url,
+                             struct psd_lane *lane, uint32_t index, struct ps_transport_limits limits,
+                             struct ps_error *err);
 /* Once no lane is left. */
-void psd_transports_close(struct psd *d);
+void psd_transports_close(struct psd_transports *r);
 
-/* A new session's pass: a fresh token. */
-void psd_transports_new_pass(struct psd_session *s);
+/* A fresh token for a new session. False: there is no randomness, and it may not attach. */
+bool psd_transports_new_pass(unsigned char pass[PS_PASS_TOKEN_BYTES]);
 
 /* Storage for what a Welcome says of the transports that clients attach to. */
 struct psd_transports_told {
     Ps__Road road[PSD_MAX_TRANSPORTS], *list[PSD_MAX_TRANSPORTS];
     char *lanes[PSD_MAX_TRANSPORTS][PSD_MAX_LANES];
 };
-/* lanes: the indices of the n_lanes lanes that the client uses. Of several servers, those transports that all
- * have. */
-void psd_transports_publish(const struct psd *d, const struct psd_session *s, const uint32_t *lanes,
-                            uint32_t n_lanes, struct psd_transports_told *told, Ps__Welcome *w);
+/* used: the indices of the n_lanes lanes that the client uses. Of several servers, those transports that all
+ * have. pass: of the client's session; NULL: it may not attach. */
+void psd_transports_publish(const struct psd_lanes *lanes, uint32_t window_chunks, const unsigned char *pass,
+                            const uint32_t *used, uint32_t n_lanes, struct psd_transports_told *told,
+                            Ps__Welcome *w);
 /* The transports to this psd's own lanes but the listener's, for the head: as many as are returned. */
-uint32_t psd_transports_list(const struct psd *d, struct psd_transports_told *told,
-                             Ps__Road **list[static 1]);
-/* The index of the transport over the transport; d->transports.n: there is none. */
-uint32_t psd_transports_find(const struct psd *d, const char *transport);
+uint32_t psd_transports_list(const struct psd_lanes *lanes, uint32_t window_chunks,
+                             struct psd_transports_told *told, Ps__Road **list[static 1]);
+/* The index of the transport of this name; r->n: there is none. */
+uint32_t psd_transports_find(const struct psd_transports *r, const char *transport);
 
 #endif

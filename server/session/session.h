@@ -98,6 +98,7 @@ struct psd_sessions {
     struct psd_session *slots; /* [n_slots]: workers first, by rank, then observers */
     uint32_t n_workers_max, n_slots;
     uint32_t incarnation; /* the highest given out */
+    uint64_t job;         /* theirs, over all runs of psd; 0 at a follower: not known yet */
 };
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients);

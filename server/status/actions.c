@@ -1,6 +1,6 @@
 /* What the status socket does when it is asked to. Where there are several servers, most of it is the head's.
  */
-#include "server/psd.h"
+#include "server/status/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,28 +9,28 @@
 #include "server/status/json.h"
 
 /* False: this is not the head, and says where that is. */
-static bool is_heads(const struct psd *d, struct psd_http_answer *answer)
+static bool is_heads(const struct psd_status *status, struct psd_http_answer *answer)
 {
-    if (psd_is_head(d))
+    if (psd_is_head(status->cfg))
         return true;
-    psd_answer_json(
-        answer, 409,
-        json_pack("{s:o}", "error",
-                  json_sprintf("this is server %u of %u: ask server 0, the head at %s", d->cfg.servers.index,
-                               d->cfg.servers.count, d->follower.head_url)));
+    psd_answer_json(answer, 409,
+                    json_pack("{s:o}", "error",
+                              json_sprintf("this is server %u of %u: ask server 0, the head at %s",
+                                           status->cfg->servers.index, status->cfg->servers.count,
+                                           status->cluster->follower.head_url)));
     return false;
 }
 
 void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
+    struct psd_status *status = arg;
     struct ps_error err;
     (void)query;
-    if (!is_heads(d, answer))
+    if (!is_heads(status, answer))
         return;
     const uint64_t version =
-        psd_version(d); /* before the start: lanes go on, and nobody may wait for what is newer */
-    if (psd_checkpointer_start(d, &err) < 0)
+        psd_version(status->lanes); /* before the start: lanes go on, and nobody may wait for what is newer */
+    if (psd_checkpointer_start(status->job, &err) < 0)
         psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
     else
         psd_answer_json(answer, 202,
@@ -38,27 +38,29 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
 }
 
 /* How a change of the configuration went. */
-static void answer_change(const struct psd *d, const char *what, int rc, const struct ps_error *err,
-                          struct psd_http_answer *answer)
+static void answer_change(const struct psd_status *status, const char *what, int rc,
+                          const struct ps_error *err, struct psd_http_answer *answer)
 {
     char list[PSD_SETTINGS_BYTES + 400];
-    bool changes = d->method_change.phase != PSD_METHOD_CHANGE_NONE;
+    bool changes = status->job->method_change.phase != PSD_METHOD_CHANGE_NONE;
     if (rc < 0) {
         psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err->text)));
         return;
     }
-    psd_settings_list(psd_settings_now(d), list, sizeof list);
+    psd_settings_list(psd_settings_now(status->job), list, sizeof list);
     psd_answer_json(answer, 202,
                     json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
-                              changes ? d->method_change.next.method : d->cfg.method, "generation",
-                              (json_int_t)d->shared.generation + (changes && d->method_change.method),
+                              changes ? status->job->method_change.next.method : status->cfg->method,
+                              "generation",
+                              (json_int_t)status->lanes->shared.generation +
+                                  (changes && status->job->method_change.method),
                               "set_above_file", psd_json_text(list)));
 }
 
 void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct ps_error err;
-    int rc = psd_reload(arg, &err);
+    int rc = psd_reload(((struct psd_status *)arg)->job, &err);
     (void)query;
     answer_change(arg, "reload", rc, &err, answer);
 }
@@ -69,7 +71,7 @@ void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_set(arg, query != NULL ? query : "", &err);
+    int rc = psd_set(((struct psd_status *)arg)->job, query != NULL ? query : "", &err);
     answer_change(arg, "set", rc, &err, answer);
 }
 
@@ -79,7 +81,7 @@ void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_unset(arg, query != NULL ? query : "", &err);
+    int rc = psd_unset(((struct psd_status *)arg)->job, query != NULL ? query : "", &err);
     answer_change(arg, "unset", rc, &err, answer);
 }
 
@@ -93,7 +95,7 @@ void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer
                         json_pack("{s:s}", "error", "wait: allowed is end, as in POST /drain?wait=end"));
         return;
     }
-    psd_job_drain(arg, "drain was asked for on the status socket");
+    psd_job_drain(((struct psd_status *)arg)->job, "drain was asked for on the status socket");
     answer->held = query != NULL;
     if (!answer->held)
         psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
@@ -108,25 +110,30 @@ void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
 }
 
 /* Why this is no good end of the job, or "". */
-static const char *trouble_of(const struct psd *d)
+static const char *trouble_of(const struct psd_status *status)
 {
-    return d->end.text[0] != 0 ? d->end.text
-           : d->again.due      ? "psd begins again with the other servers: the job has not ended"
-           : d->exit_code != 0 ? "psd ends before the job does: its log says why"
-                               : "";
+    return status->job->end.text[0] != 0 ? status->job->end.text
+           : status->cluster->again.due  ? "psd begins again with the other servers: the job has not ended"
+           : status->job->exit_code != 0 ? "psd ends before the job does: its log says why"
+                                         : "";
 }
 
-void psd_tell_end(struct psd *d)
+void psd_tell_end(struct psd_status *status)
 {
-    const struct psd_checkpointer *v = &d->checkpointer;
-    const char *trouble = trouble_of(d);
+    const struct psd_checkpointer *v = &status->job->checkpointer;
+    const char *trouble = trouble_of(status);
     bool well = trouble[0] == 0;
     json_t *o =
-        well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version", (json_int_t)psd_version(d),
-                         "checkpoint", psd_json_text(v->last_path), "reason", psd_json_text(d->drain_reason))
+        well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version",
+                         (json_int_t)psd_version(status->lanes), "checkpoint", psd_json_text(v->last_path),
+                         "reason", psd_json_text(status->job->drain_reason))
              : json_pack("{s:s}", "error", trouble);
     char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-    psd_http_release(d->http, well ? 200 : d->again.due ? 503 : 500, body != NULL ? body : "{}");
+    psd_http_release(status->http,
+                     well                         ? 200
+                     : status->cluster->again.due ? 503
+                                                  : 500,
+                     body != NULL ? body : "{}");
     free(body);
     json_decref(o);
 }
@@ -134,10 +141,10 @@ void psd_tell_end(struct psd *d)
 /* arg: a worker's rank, or the client number of an observer (/workers has both). */
 void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
+    struct psd_status *status = arg;
     uint32_t client = 0;
     char found[64], why[160];
-    if (!is_heads(d, answer))
+    if (!is_heads(status, answer))
         return;
     snprintf(found, sizeof found, "%s", query != NULL ? query : "");
     size_t n = strlen(found);
@@ -152,7 +159,7 @@ void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer
         return;
     }
     client = (uint32_t)strtoul(found, NULL, 10);
-    struct psd_session *s = client < d->sessions.n_slots ? &d->sessions.slots[client] : NULL;
+    struct psd_session *s = client < status->sessions->n_slots ? &status->sessions->slots[client] : NULL;
     if (s == NULL || s->state == PSD_SESSION_VACANT) {
         psd_answer_json(
             answer, 404,
@@ -168,9 +175,9 @@ void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer
                  client);
     json_t *o = json_pack("{s:I, s:s, s:I, s:o}", "evicted", (json_int_t)client, "name", s->name,
                           "incarnation", (json_int_t)s->incarnation, "barred", psd_json_text(s->identity));
-    psd_auth_bar(d, s);
-    psd_control_error(d, s, PS__CODE__EVICTED, true, why);
-    psd_job_end(d, s, PS__CODE__EVICTED, "evicted by an operator");
+    psd_auth_bar(status->auth, s);
+    psd_send_error(status->sender, s, PS__CODE__EVICTED, true, why);
+    psd_job_end(status->job, s, PS__CODE__EVICTED, "evicted by an operator");
     psd_answer_json(answer, 200, o);
 }
 
@@ -179,7 +186,7 @@ void psd_post_allow(void *arg, const char *query, struct psd_http_answer *answer
     const char *name = query != NULL && ps_curve_is_name(query) ? query : "";
     if (!is_heads(arg, answer))
         return;
-    if (psd_auth_allow(arg, name))
+    if (psd_auth_allow(((struct psd_status *)arg)->auth, name))
         psd_answer_json(answer, 200, json_pack("{s:s}", "allowed", name));
     else
         psd_answer_json(

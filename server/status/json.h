@@ -5,19 +5,19 @@
 #include <jansson.h>
 
 #include "server/config/json.h"
-#include "server/psd.h"
+#include "server/status/status.h"
 
 /* status.c: takes o; NULL: there was no memory for it. */
 void psd_answer_json(struct psd_http_answer *answer, int status, json_t *o);
 
 /* training.c: what the workers say that they train, and how far they are. */
-json_t *psd_training_json(const struct psd *d);
+json_t *psd_training_json(const struct psd_status *status);
 /* Steps that the client has taken in its session, by what lanes and its heartbeats tell. */
-uint64_t psd_training_clock(const struct psd *d, const struct psd_session *s);
+uint64_t psd_training_clock(const struct psd_status *status, const struct psd_session *s);
 /* The learning rate at a worker's next step, NaN: an observer's; and at that of the worker that is, or was,
  * farthest. */
-double psd_training_rate_of(const struct psd *d, const struct psd_session *s);
-double psd_training_rate(const struct psd *d);
+double psd_training_rate_of(const struct psd_status *status, const struct psd_session *s);
+double psd_training_rate(const struct psd_status *status);
 
 /* actions.c */
 void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer);

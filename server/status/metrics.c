@@ -1,5 +1,5 @@
 /* GET /metrics: Prometheus' text format, its naming rules. */
-#include "server/psd.h"
+#include "server/status/status.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -40,7 +40,7 @@ static void staleness(FILE *f, const struct psd_totals *t)
 
 enum { N_STATES = PSD_SESSION_ACTIVE + 1 };
 
-static void workers(FILE *f, const struct psd *d)
+static void workers(FILE *f, const struct psd_status *status)
 {
     static const struct {
         const char *name;
@@ -55,11 +55,11 @@ static void workers(FILE *f, const struct psd *d)
                  {"psd_observers", "Observers' sessions, such as an evaluator's, by state."}};
     for (int kind = 0; kind < 2; kind++) {
         uint32_t n[N_STATES] = {0}, silent = 0;
-        for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-            const struct psd_session *s = &d->sessions.slots[i];
+        for (uint32_t i = 0; i < status->sessions->n_slots; i++) {
+            const struct psd_session *s = &status->sessions->slots[i];
             if (s->observer != (kind == 1) || s->state == PSD_SESSION_VACANT)
                 continue;
-            if (psd_job_is_silent(d, s))
+            if (psd_job_is_silent(status->job, s))
                 silent++;
             else
                 n[s->state]++;
@@ -80,7 +80,7 @@ static void gauge(FILE *f, const char *name, const char *help, double value)
 }
 
 /* One gauge of each live worker; no sample where it is not known. */
-static void norms(FILE *f, const struct psd *d)
+static void norms(FILE *f, const struct psd_status *status)
 {
     static const char *const names[] = {"psd_worker_distance", "psd_worker_update_norm"};
     static const char *const helps[] = {"How far a worker's vector was from the center at its last exchange.",
@@ -88,10 +88,10 @@ static void norms(FILE *f, const struct psd *d)
     double norm[2];
     for (int k = 0; k < 2; k++) {
         head(f, names[k], "gauge", helps[k]);
-        for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-            if (d->sessions.slots[i].state != PSD_SESSION_ACTIVE)
+        for (uint32_t i = 0; i < status->sessions->n_workers_max; i++) {
+            if (status->sessions->slots[i].state != PSD_SESSION_ACTIVE)
                 continue;
-            psd_stats_norms(d, i, &norm[0], &norm[1]);
+            psd_stats_norms(status->job, i, &norm[0], &norm[1]);
             if (isfinite(norm[k]))
                 fprintf(f, "%s{rank=\"%u\"} %.9g\n", names[k], i, norm[k]);
         }
@@ -105,21 +105,22 @@ static void one(FILE *f, const char *name, const char *type, const char *help, c
     fprintf(f, "%s%s %" PRIu64 "\n", name, labels, value);
 }
 
-static void by_road(FILE *f, const struct psd *d, const char *name, const char *help, const uint64_t *bytes)
+static void by_road(FILE *f, const struct psd_status *status, const char *name, const char *help,
+                    const uint64_t *bytes)
 {
     head(f, name, "counter", help);
-    for (uint32_t k = 0; k < d->transports.n; k++)
-        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name, d->transports.row[k].transport->name,
-                bytes[k]);
+    for (uint32_t k = 0; k < status->lanes->transports.n; k++)
+        fprintf(f, "%s{transport=\"%s\"} %" PRIu64 "\n", name,
+                status->lanes->transports.row[k].transport->name, bytes[k]);
 }
 
-static void swaps(FILE *f, const struct psd *d)
+static void swaps(FILE *f, const struct psd_status *status)
 {
-    const struct psd_reload *r = &d->reload;
+    const struct psd_reloader *r = &status->job->reload;
     one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
-        atomic_load_explicit(&d->shared.generation, memory_order_relaxed));
+        atomic_load_explicit(&status->lanes->shared.generation, memory_order_relaxed));
     one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",
-        d->method_change.n_changes);
+        status->job->method_change.n_changes);
     head(f, "psd_reloads_total", "counter",
          "Times that the configuration was read again, by what came of it.");
     fprintf(f,
@@ -129,7 +130,19 @@ static void swaps(FILE *f, const struct psd *d)
             r->n_applied, r->n_unchanged, r->n_refused);
 }
 
-char *psd_metrics_text(struct psd *d)
+static void stops(FILE *f, const struct psd_status *status)
+{
+    head(f, "psd_lane_longest_stop_seconds", "gauge",
+         "The longest time that a lane looked at no message, because it copied for a checkpoint, made memory "
+         "present or made tables: since the last checkpoint began; before the first, since psd started.");
+    for (uint32_t i = 0; i < status->lanes->n_own; i++) {
+        const struct psd_lane_stats *s = &status->lanes->list[i]->stats;
+        fprintf(f, "psd_lane_longest_stop_seconds{lane=\"%u\"} %.9g\n", status->lanes->list[i]->index,
+                1e-9 * (double)atomic_load_explicit(&s->longest_stop_ns, memory_order_relaxed));
+    }
+}
+
+char *psd_metrics_text(struct psd_status *status)
 {
     char *text = NULL, labels[96];
     size_t size;
@@ -137,46 +150,48 @@ char *psd_metrics_text(struct psd *d)
     FILE *f = open_memstream(&text, &size);
     if (f == NULL)
         return NULL;
-    psd_stats_totals(d, &t);
+    psd_stats_totals(status->job, &t);
     head(f, "psd_build_info", "gauge", "Version and vector kernels of this psd.");
     fprintf(f, "psd_build_info{version=\"%s\",kernels=\"%s\"} 1\n", PSD_VERSION, ps_vec_best()->name);
-    snprintf(labels, sizeof labels, "{rule=\"%s\"}", d->cfg.rule);
+    snprintf(labels, sizeof labels, "{rule=\"%s\"}", status->cfg->rule);
     one(f, "psd_updates_applied_total", "counter", "Exchanges applied by every lane.", labels,
-        psd_version(d) - d->resumed_version);
-    one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "", psd_version(d));
-    struct psd_lost lost = psd_loss_told(d);
+        psd_version(status->lanes) - status->job->resumed_version);
+    one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "",
+        psd_version(status->lanes));
+    struct psd_lost lost = psd_loss_told(status->job);
     gauge(f, "psd_lost_updates",
           "Updates that were lost when this psd was resumed from a checkpoint, at most; NaN: not known.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
     one(f, "psd_lost_updates_least", "gauge", "The same, at least.", "", lost.least);
-    psd_cluster_metrics(f, d);
-    swaps(f, d);
+    psd_cluster_metrics(f, status->cluster);
+    swaps(f, status);
     rejected(f, &t);
     one(f, "psd_updates_dropped_total", "counter",
         "Exchanges that came too late for their round (admissions backup and quorum).", "",
-        d->partial_rounds.dropped);
+        status->job->partial_rounds.dropped);
     one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
     one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
     staleness(f, &t);
-    by_road(f, d, "psd_received_bytes_total", "Payload received.", t.bytes_in);
-    by_road(f, d, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
-    workers(f, d);
+    by_road(f, status, "psd_received_bytes_total", "Payload received.", t.bytes_in);
+    by_road(f, status, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
+    workers(f, status);
     one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
-        d->checkpointer.failures);
+        status->job->checkpointer.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
-        "When the last checkpoint was taken; 0: none yet.", "", d->checkpointer.last_unix_s);
+        "When the last checkpoint was taken; 0: none yet.", "", status->job->checkpointer.last_unix_s);
+    stops(f, status);
     one(f, "psd_log_lines_dropped_total", "counter",
         "Lines of the log that nobody read in time, or that could not be written.", "",
         ps_log_counts().dropped);
     gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
-          d->evaluation.accuracy);
-    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", d->evaluation.loss);
+          status->job->evaluation.accuracy);
+    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", status->job->evaluation.loss);
     gauge(f, "psd_best_test_accuracy", "Accuracy of the center that is kept as the best.",
-          d->checkpointer.best.accuracy);
-    gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(d));
-    norms(f, d);
+          status->job->checkpointer.best.accuracy);
+    gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(status->job));
+    norms(f, status);
     one(f, "psd_nonfinite_seen", "gauge", "1: somebody had a value that is not finite; /status says who.", "",
-        d->nonfinite.seen);
+        status->job->nonfinite.seen);
     fclose(f);
     return text;
 }

@@ -1,5 +1,5 @@
 /* What the status socket answers. */
-#include "server/psd.h"
+#include "server/status/status.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static uint64_t resident_bytes(void)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
+static json_t *memory_json(const struct psd_status *status, const struct psd_totals *t)
 {
     uint64_t total = psd_stats_memory_bytes(t);
     json_t *o = json_object();
@@ -60,18 +60,19 @@ static json_t *memory_json(const struct psd *d, const struct psd_totals *t)
     json_object_set_new(o, "replay_bytes", integer(t->replay_bytes));
     json_object_set_new(o, "lent_bytes", integer(t->lent_bytes));
     json_object_set_new(o, "total_bytes", integer(total));
-    json_object_set_new(o, "limit_bytes", integer((uint64_t)(d->cfg.limits.memory_gib * (double)(1u << 30))));
+    json_object_set_new(o, "limit_bytes",
+                        integer((uint64_t)(status->cfg->limits.memory_gib * (double)(1u << 30))));
     json_object_set_new(o, "rss_bytes", integer(resident_bytes()));
     return o;
 }
 
-static json_t *checkpoint_json(const struct psd *d)
+static json_t *checkpoint_json(const struct psd_status *status)
 {
-    const struct psd_checkpointer *v = &d->checkpointer;
+    const struct psd_checkpointer *v = &status->job->checkpointer;
     struct ps_error others = {""};
     bool any = v->last_path[0] != 0;
     if (v->last_error[0] == 0)
-        psd_cluster_check_saved(d, &others);
+        psd_cluster_check_saved(status->cluster, &others);
     json_t *o = json_object();
     json_object_set_new(o, "directory", json_string(v->directory));
     json_object_set_new(o, "set_aside", psd_json_text(v->aside.path));
@@ -82,7 +83,7 @@ static json_t *checkpoint_json(const struct psd *d)
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error[0] != 0 ? v->last_error : others.text));
     json_object_set_new(o, "failures", integer(v->failures));
-    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_cluster_has_saved(d)));
+    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_cluster_has_saved(status->cluster)));
     json_object_set_new(
         o, "best",
         isnan(v->best.accuracy)
@@ -94,14 +95,17 @@ static json_t *checkpoint_json(const struct psd *d)
 }
 
 /* The conditions, 0 and NaN as null, and the one that was met. */
-static json_t *stop_json(const struct psd *d)
+static json_t *stop_json(const struct psd_status *status)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "accuracy", psd_json_number(d->cfg.stop.accuracy));
-    json_object_set_new(o, "updates", d->cfg.stop.updates > 0 ? integer(d->cfg.stop.updates) : json_null());
-    json_object_set_new(o, "seconds", d->cfg.stop.seconds > 0 ? integer(d->cfg.stop.seconds) : json_null());
-    json_object_set_new(o, "nonfinite", json_boolean(d->cfg.stop.nonfinite));
-    json_object_set_new(o, "met", d->stop_met != NULL ? json_string(d->stop_met) : json_null());
+    json_object_set_new(o, "accuracy", psd_json_number(status->cfg->stop.accuracy));
+    json_object_set_new(o, "updates",
+                        status->cfg->stop.updates > 0 ? integer(status->cfg->stop.updates) : json_null());
+    json_object_set_new(o, "seconds",
+                        status->cfg->stop.seconds > 0 ? integer(status->cfg->stop.seconds) : json_null());
+    json_object_set_new(o, "nonfinite", json_boolean(status->cfg->stop.nonfinite));
+    json_object_set_new(o, "met",
+                        status->job->stop_met != NULL ? json_string(status->job->stop_met) : json_null());
     return o;
 }
 
@@ -122,58 +126,60 @@ static json_t *nonfinite_json(const struct psd_nonfinite *f)
     return o;
 }
 
-static json_t *center_json(const struct psd *d, const struct psd_totals *t)
+static json_t *center_json(const struct psd_status *status, const struct psd_totals *t)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "version", integer(psd_version(d)));
-    json_object_set_new(o, "updates_applied", integer(psd_version(d) - d->resumed_version));
+    json_object_set_new(o, "version", integer(psd_version(status->lanes)));
+    json_object_set_new(o, "updates_applied",
+                        integer(psd_version(status->lanes) - status->job->resumed_version));
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
-    json_object_set_new(o, "updates_dropped", integer(d->partial_rounds.dropped));
+    json_object_set_new(o, "updates_dropped", integer(status->job->partial_rounds.dropped));
     json_object_set_new(o, "replays", integer(t->replays));
-    struct psd_lost lost = psd_loss_told(d);
+    struct psd_lost lost = psd_loss_told(status->job);
     json_object_set_new(o, "lost_updates", lost.kind != PSD_LOSS_UNKNOWN ? integer(lost.most) : json_null());
     json_object_set_new(o, "lost_updates_least", integer(lost.least));
     json_object_set_new(o, "lost_updates_are", json_string(psd_loss_kind_name(lost.kind)));
-    json_object_set_new(o, "resumed_from", psd_json_text(d->resumed_from));
+    json_object_set_new(o, "resumed_from", psd_json_text(status->job->resumed_from));
     json_object_set_new(o, "resumed_version",
-                        d->resumed_from[0] != 0 ? integer(d->resumed_version) : json_null());
+                        status->job->resumed_from[0] != 0 ? integer(status->job->resumed_version)
+                                                          : json_null());
     return o;
 }
 
 /* null: the head has not told yet. */
-static json_t *job_json(const struct psd *d)
+static json_t *job_json(const struct psd_status *status)
 {
     char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)d->job);
-    return d->job != 0 ? json_string(text) : json_null();
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)status->sessions->job);
+    return status->sessions->job != 0 ? json_string(text) : json_null();
 }
 
-static json_t *model_json(const struct psd *d)
+static json_t *model_json(const struct psd_status *status)
 {
     char hash[20];
-    if (d->center == NULL)
+    if (status->job->center == NULL)
         return json_null();
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->center->manifest->hash);
-    return json_pack("{s:I, s:I, s:s}", "floats", (json_int_t)d->center->manifest->n_floats, "tensors",
-                     (json_int_t)d->center->manifest->n_tensors, "manifest", hash);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)status->job->center->manifest->hash);
+    return json_pack("{s:I, s:I, s:s}", "floats", (json_int_t)status->job->center->manifest->n_floats,
+                     "tensors", (json_int_t)status->job->center->manifest->n_tensors, "manifest", hash);
 }
 
-static json_t *parameters_json(const struct psd *d)
+static json_t *parameters_json(const struct psd_status *status)
 {
-    char *text = psd_config_json(&d->cfg);
+    char *text = psd_config_json(status->cfg);
     json_t *config = text != NULL ? json_loads(text, 0, NULL) : NULL;
     json_t *o = json_copy(json_object_get(config, "parameters"));
     if (o == NULL)
         o = json_object();
-    json_object_set_new(o, "alpha_now", psd_json_number((double)d->shared.alpha));
-    json_object_set_new(o, "learning_rate_now", psd_json_number(psd_training_rate(d)));
+    json_object_set_new(o, "alpha_now", psd_json_number((double)status->lanes->shared.alpha));
+    json_object_set_new(o, "learning_rate_now", psd_json_number(psd_training_rate(status)));
     json_decref(config);
     free(text);
     return o;
 }
 
 /* What became of reloads, and of the method that the last one asked for; what is set above the file. */
-static json_t *reload_json(const struct psd *d)
+static json_t *reload_json(const struct psd_status *status)
 {
     char list[PSD_SETTINGS_BYTES + 400];
     static const char *const phases[] = {[PSD_METHOD_CHANGE_NONE] = "done",
@@ -181,16 +187,17 @@ static json_t *reload_json(const struct psd *d)
                                          [PSD_METHOD_CHANGE_ASKING] = "asking",
                                          [PSD_METHOD_CHANGE_CLOSING] = "closing",
                                          [PSD_METHOD_CHANGE_EMPTYING] = "changing"};
-    const struct psd_reload *r = &d->reload;
+    const struct psd_reloader *r = &status->job->reload;
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:s}", "applied", (json_int_t)r->n_applied, "unchanged",
                           (json_int_t)r->n_unchanged, "refused", (json_int_t)r->n_refused, "swaps",
-                          (json_int_t)d->method_change.n_changes, "swap", phases[d->method_change.phase]);
+                          (json_int_t)status->job->method_change.n_changes, "swap",
+                          phases[status->job->method_change.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->recipe.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
-    json_object_set_new(
-        o, "set_recorded",
-        json_boolean(d->method_change.phase == PSD_METHOD_CHANGE_NONE && psd_journal_has(d, r->recorded)));
+    json_object_set_new(o, "set_recorded",
+                        json_boolean(status->job->method_change.phase == PSD_METHOD_CHANGE_NONE &&
+                                     psd_journal_has(status->job, r->recorded)));
     return o;
 }
 
@@ -214,11 +221,11 @@ struct road_seen {
 };
 
 /* The transport that a client's data came on, as lanes have seen it; false: nothing has come. */
-static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
+static bool road_of(const struct psd_status *status, uint32_t client, struct road_seen *out)
 {
     *out = (struct road_seen){.in = 0};
-    for (uint32_t i = 0; i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
+    for (uint32_t i = 0; i < status->lanes->n; i++) {
+        const struct psd_lane_client *c = &status->lanes->list[i]->clients[client];
         out->in += c->bytes_in;
         out->out += c->bytes_out;
         out->road = c->bytes_in + c->bytes_out > 0 ? c->port : out->road;
@@ -227,77 +234,81 @@ static bool road_of(const struct psd *d, uint32_t client, struct road_seen *out)
 }
 
 /* How many of those who are here send their data on each transport. */
-static json_t *roads_json(const struct psd *d)
+static json_t *roads_json(const struct psd_status *status)
 {
     json_t *o = json_object();
     struct road_seen seen;
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        if (d->sessions.slots[i].state == PSD_SESSION_VACANT || !road_of(d, i, &seen))
+    for (uint32_t i = 0; i < status->sessions->n_slots; i++) {
+        if (status->sessions->slots[i].state == PSD_SESSION_VACANT || !road_of(status, i, &seen))
             continue;
-        const char *name = d->transports.row[seen.road].transport->name;
+        const char *name = status->lanes->transports.row[seen.road].transport->name;
         json_object_set_new(o, name, integer((uint64_t)json_integer_value(json_object_get(o, name)) + 1));
     }
     return o;
 }
 
 /* Active are those whose heart beats; who is silent is neither active nor an observer. */
-static json_t *workers_json(const struct psd *d)
+static json_t *workers_json(const struct psd_status *status)
 {
-    uint32_t silent = psd_job_count_silent(d, false), blind = psd_job_count_silent(d, true);
-    return json_pack(
-        "{s:I, s:I, s:I, s:I}", "active", (json_int_t)(psd_sessions_count(&d->sessions, false) - silent),
-        "silent", (json_int_t)silent, "observers",
-        (json_int_t)(psd_sessions_count(&d->sessions, true) - blind), "silent_observers", (json_int_t)blind);
+    uint32_t silent = psd_job_count_silent(status->job, false),
+             blind = psd_job_count_silent(status->job, true);
+    return json_pack("{s:I, s:I, s:I, s:I}", "active",
+                     (json_int_t)(psd_sessions_count(status->sessions, false) - silent), "silent",
+                     (json_int_t)silent, "observers",
+                     (json_int_t)(psd_sessions_count(status->sessions, true) - blind), "silent_observers",
+                     (json_int_t)blind);
 }
 
-static json_t *status_json(struct psd *d)
+static json_t *status_json(struct psd_status *status)
 {
     struct psd_totals t;
     char url[320];
-    psd_stats_totals(d, &t);
-    psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
+    psd_stats_totals(status->job, &t);
+    psd_endpoint_advertised(status->control->url, status->cfg->advertise, url, sizeof url);
     json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:f}", "name", "psd", "version", PSD_VERSION, "pid",
-                          (int)getpid(), "state", state_names[d->state], "uptime_s",
-                          (double)(psd_loop_now_ms(&d->loop) - d->started_ms) / 1e3);
+                          (int)getpid(), "state", state_names[status->job->state], "uptime_s",
+                          (double)(psd_loop_now_ms(status->loop) - status->job->started_ms) / 1e3);
     json_object_set_new(o, "method",
-                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", d->cfg.method, "rule", d->cfg.rule,
-                                  "admission", d->cfg.admission, "optimizer", d->cfg.optimizer, "averaging",
-                                  d->cfg.averaging));
-    json_object_set_new(o, "parameters", parameters_json(d));
-    json_object_set_new(o, "job", job_json(d));
-    json_object_set_new(o, "generation", integer(d->shared.generation));
-    json_object_set_new(o, "reload", reload_json(d));
+                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", status->cfg->method, "rule",
+                                  status->cfg->rule, "admission", status->cfg->admission, "optimizer",
+                                  status->cfg->optimizer, "averaging", status->cfg->averaging));
+    json_object_set_new(o, "parameters", parameters_json(status));
+    json_object_set_new(o, "job", job_json(status));
+    json_object_set_new(o, "generation", integer(status->lanes->shared.generation));
+    json_object_set_new(o, "reload", reload_json(status));
     json_object_set_new(o, "listen", json_string(url));
-    json_object_set_new(o, "http", psd_json_text(psd_http_address(d->http)));
-    json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(d->http)));
-    json_object_set_new(o, "auth", json_string(psd_auth_name(d)));
-    json_object_set_new(o, "encrypted", json_boolean(d->auth.curve));
-    json_object_set_new(o, "barred", barred_json(&d->auth));
-    json_object_set_new(o, "transport", json_string(d->transports.row[0].transport->name));
-    json_object_set_new(o, "roads", roads_json(d));
-    json_object_set_new(o, "lanes", integer(d->n_lanes));
+    json_object_set_new(o, "http", psd_json_text(psd_http_address(status->http)));
+    json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(status->http)));
+    json_object_set_new(o, "auth", json_string(psd_auth_name(status->auth)));
+    json_object_set_new(o, "encrypted", json_boolean(status->auth->curve));
+    json_object_set_new(o, "barred", barred_json(status->auth));
+    json_object_set_new(o, "transport", json_string(status->lanes->transports.row[0].transport->name));
+    json_object_set_new(o, "roads", roads_json(status));
+    json_object_set_new(o, "lanes", integer(status->lanes->n));
     json_object_set_new(o, "chunk_floats",
-                        integer(d->center != NULL ? d->center->shard.chunk_floats : d->cfg.chunk_floats));
-    json_object_set_new(o, "window_chunks", integer(d->cfg.window_chunks));
-    json_object_set_new(o, "model", model_json(d));
-    json_object_set_new(o, "center", center_json(d, &t));
-    json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(d)));
-    json_object_set_new(o, "training", psd_training_json(d));
-    json_object_set_new(o, "workers", workers_json(d));
+                        integer(status->job->center != NULL ? status->job->center->shard.chunk_floats
+                                                            : status->cfg->chunk_floats));
+    json_object_set_new(o, "window_chunks", integer(status->cfg->window_chunks));
+    json_object_set_new(o, "model", model_json(status));
+    json_object_set_new(o, "center", center_json(status, &t));
+    json_object_set_new(o, "center_norm", psd_json_number(psd_stats_center_norm(status->job)));
+    json_object_set_new(o, "training", psd_training_json(status));
+    json_object_set_new(o, "workers", workers_json(status));
     json_t *evaluation = json_object();
-    json_object_set_new(evaluation, "test_accuracy", psd_json_number(d->evaluation.accuracy));
-    json_object_set_new(evaluation, "test_loss", psd_json_number(d->evaluation.loss));
+    json_object_set_new(evaluation, "test_accuracy", psd_json_number(status->job->evaluation.accuracy));
+    json_object_set_new(evaluation, "test_loss", psd_json_number(status->job->evaluation.loss));
     json_object_set_new(evaluation, "center_version",
-                        isfinite(d->evaluation.loss) ? integer(d->evaluation.version) : json_null());
+                        isfinite(status->job->evaluation.loss) ? integer(status->job->evaluation.version)
+                                                               : json_null());
     json_object_set_new(o, "evaluation", evaluation);
-    json_object_set_new(o, "servers", psd_cluster_json(d));
-    json_object_set_new(o, "memory", memory_json(d, &t));
-    json_object_set_new(o, "checkpoint", checkpoint_json(d));
-    json_object_set_new(o, "stop", stop_json(d));
+    json_object_set_new(o, "servers", psd_cluster_json(status->cluster));
+    json_object_set_new(o, "memory", memory_json(status, &t));
+    json_object_set_new(o, "checkpoint", checkpoint_json(status));
+    json_object_set_new(o, "stop", stop_json(status));
     json_object_set_new(o, "log", log_json());
-    json_object_set_new(o, "history_lines_lost", integer(d->history.dropped));
-    json_object_set_new(o, "drain_reason", psd_json_text(d->drain_reason));
-    json_object_set_new(o, "nonfinite", nonfinite_json(&d->nonfinite));
+    json_object_set_new(o, "history_lines_lost", integer(status->job->history.dropped));
+    json_object_set_new(o, "drain_reason", psd_json_text(status->job->drain_reason));
+    json_object_set_new(o, "nonfinite", nonfinite_json(&status->job->nonfinite));
     return o;
 }
 
@@ -307,49 +318,50 @@ static void get_status(void *arg, const char *query, struct psd_http_answer *ans
     psd_answer_json(answer, 200, status_json(arg));
 }
 
-static uint64_t staleness_of(const struct psd *d, uint32_t client)
+static uint64_t staleness_of(const struct psd_status *status, uint32_t client)
 {
     uint64_t staleness = 0;
-    for (uint32_t i = 0; d->center != NULL && i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[client];
-        if (psd_lane_serves(d->lanes[i], d->center, client) && c->staleness > staleness)
+    for (uint32_t i = 0; status->job->center != NULL && i < status->lanes->n; i++) {
+        const struct psd_lane_client *c = &status->lanes->list[i]->clients[client];
+        if (psd_lane_serves(status->lanes->list[i], status->job->center, client) && c->staleness > staleness)
             staleness = c->staleness;
     }
     return staleness;
 }
 
-static const char *state_of(const struct psd *d, const struct psd_session *s)
+static const char *state_of(const struct psd_status *status, const struct psd_session *s)
 {
     uint64_t seq;
     if (s->state == PSD_SESSION_VACANT)
         return "ended";
-    if (psd_job_is_silent(d, s))
+    if (psd_job_is_silent(status->job, s))
         return "silent";
-    if (psd_steps_awaited_ms(d, s) >
-        500ull * (d->cfg.limits.step_s > 0 ? d->cfg.limits.step_s : d->cfg.limits.silence_s))
+    if (psd_steps_awaited_ms(status->job, s) >
+        500ull *
+            (status->cfg->limits.step_s > 0 ? status->cfg->limits.step_s : status->cfg->limits.silence_s))
         return "stalled";
-    bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(d, s->client, &seq) > 0;
+    bool waits = s->state == PSD_SESSION_ACTIVE && psd_stats_waiting(status->job, s->client, &seq) > 0;
     return waits ? "waits" : session_names[s->state];
 }
 
 /* What its data came on, and why it is not a better transport, as it said. */
-static void add_road(json_t *o, const struct psd *d, const struct psd_session *s)
+static void add_road(json_t *o, const struct psd_status *status, const struct psd_session *s)
 {
     struct road_seen seen;
-    bool any = road_of(d, s->client, &seen);
-    json_object_set_new(o, "road",
-                        any ? json_string(d->transports.row[seen.road].transport->name) : json_null());
+    bool any = road_of(status, s->client, &seen);
+    json_object_set_new(
+        o, "road", any ? json_string(status->lanes->transports.row[seen.road].transport->name) : json_null());
     json_object_set_new(o, "road_why", psd_json_text(s->road_why));
     json_object_set_new(o, "received_bytes", integer(seen.in));
     json_object_set_new(o, "sent_bytes", integer(seen.out));
 }
 
-static json_t *worker_json(const struct psd *d, const struct psd_session *s)
+static json_t *worker_json(const struct psd_status *status, const struct psd_session *s)
 {
-    uint64_t now_ms = psd_loop_now_ms(&d->loop);
+    uint64_t now_ms = psd_loop_now_ms(status->loop);
     uint64_t silent_ms = now_ms > s->last_heard_ms ? now_ms - s->last_heard_ms : 0;
     double distance, update;
-    psd_stats_norms(d, s->client, &distance, &update);
+    psd_stats_norms(status->job, s->client, &distance, &update);
     json_t *o = json_object();
     json_object_set_new(o, "client", integer(s->client));
     json_object_set_new(o, "rank", s->observer ? json_null() : integer(s->client));
@@ -360,17 +372,18 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
     json_object_set_new(o, "net", psd_json_text(s->net));
     json_object_set_new(o, "data", psd_json_text(s->data));
     json_object_set_new(o, "incarnation", integer(s->incarnation));
-    json_object_set_new(o, "state", json_string(state_of(d, s)));
+    json_object_set_new(o, "state", json_string(state_of(status, s)));
     json_object_set_new(o, "address", json_string(s->address));
-    json_object_set_new(o, "clock", integer(psd_training_clock(d, s)));
+    json_object_set_new(o, "clock", integer(psd_training_clock(status, s)));
     json_object_set_new(o, "steps", s->steps > 0 ? integer(s->steps) : json_null());
-    json_object_set_new(o, "learning_rate", psd_json_number(psd_training_rate_of(d, s)));
+    json_object_set_new(o, "learning_rate", psd_json_number(psd_training_rate_of(status, s)));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));
-    json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(d, s) / 1e3));
-    json_object_set_new(o, "exchanges",
-                        integer(atomic_load_explicit(&d->shared.exchanges[s->client], memory_order_relaxed)));
-    json_object_set_new(o, "dropped", integer(psd_partial_rounds_dropped(d, s->client)));
-    json_object_set_new(o, "staleness", integer(staleness_of(d, s->client)));
+    json_object_set_new(o, "awaited_s", json_real((double)psd_steps_awaited_ms(status->job, s) / 1e3));
+    json_object_set_new(
+        o, "exchanges",
+        integer(atomic_load_explicit(&status->lanes->shared.exchanges[s->client], memory_order_relaxed)));
+    json_object_set_new(o, "dropped", integer(psd_partial_rounds_dropped(status->job, s->client)));
+    json_object_set_new(o, "staleness", integer(staleness_of(status, s->client)));
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
     json_object_set_new(o, "samples_per_s", psd_json_number(s->metrics.samples_per_second));
@@ -380,39 +393,39 @@ static json_t *worker_json(const struct psd *d, const struct psd_session *s)
                         s->observer || s->tempo.period == 0 ? json_null() : integer(s->tempo.period));
     json_object_set_new(o, "distance", psd_json_number(distance));
     json_object_set_new(o, "update_norm", psd_json_number(update));
-    add_road(o, d, s);
+    add_road(o, status, s);
     return o;
 }
 
-static json_t *ended_json(const struct psd *d, const struct psd_session *s)
+static json_t *ended_json(const struct psd_status *status, const struct psd_session *s)
 {
-    json_t *o = worker_json(d, s);
+    json_t *o = worker_json(status, s);
     json_object_set_new(o, "end", json_string(s->end));
-    json_object_set_new(o, "ended_s", json_real((double)(psd_loop_now_ms(&d->loop) - s->ended_ms) / 1e3));
+    json_object_set_new(o, "ended_s", json_real((double)(psd_loop_now_ms(status->loop) - s->ended_ms) / 1e3));
     return o;
 }
 
 /* `workers` live; `ended` are the last sessions of slots that nobody has taken since. */
 static void get_workers(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
+    struct psd_status *status = arg;
     json_t *live = json_array(), *ended = json_array();
     (void)query;
-    for (uint32_t i = 0; i < d->sessions.n_slots; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
+    for (uint32_t i = 0; i < status->sessions->n_slots; i++) {
+        const struct psd_session *s = &status->sessions->slots[i];
         if (s->state != PSD_SESSION_VACANT)
-            json_array_append_new(live, worker_json(d, s));
+            json_array_append_new(live, worker_json(status, s));
         else if (s->end[0] != 0)
-            json_array_append_new(ended, ended_json(d, s));
+            json_array_append_new(ended, ended_json(status, s));
     }
     psd_answer_json(answer, 200, json_pack("{s:o, s:o}", "workers", live, "ended", ended));
 }
 
 static void get_config(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
+    struct psd_status *status = arg;
     (void)query;
-    answer->body = psd_config_json(&d->cfg);
+    answer->body = psd_config_json(status->cfg);
     answer->status = answer->body != NULL ? 200 : 500;
     answer->content_type = "application/json";
     answer->len_bytes = answer->body != NULL ? strlen(answer->body) : 0;
@@ -436,7 +449,7 @@ static bool parse_since(const char *query, double *t)
 /* Records after ?since=T, oldest first: who asks again passes the t of the last one it has. */
 static void get_history(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    const struct psd_history *h = &((const struct psd *)arg)->history;
+    const struct psd_history *h = &((const struct psd_status *)arg)->job->history;
     size_t first = h->n;
     double since;
 
@@ -474,11 +487,12 @@ static void get_healthz(void *arg, const char *query, struct psd_http_answer *an
 
 static void get_readyz(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct psd *d = arg;
-    bool takes_workers = d->state < PSD_STATE_DRAINING;
+    struct psd_status *status = arg;
+    bool takes_workers = status->job->state < PSD_STATE_DRAINING;
     (void)query;
-    psd_answer_json(answer, takes_workers ? 200 : 503,
-                    json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[d->state]));
+    psd_answer_json(
+        answer, takes_workers ? 200 : 503,
+        json_pack("{s:b, s:s}", "ready", takes_workers, "state", state_names[status->job->state]));
 }
 
 const struct psd_http_route psd_routes[] = {

@@ -7,22 +7,23 @@
 
 enum { MOST_NAMES = 8 };
 
-uint64_t psd_training_clock(const struct psd *d, const struct psd_session *s)
+uint64_t psd_training_clock(const struct psd_status *status, const struct psd_session *s)
 {
     uint64_t clock = s->clock;
     bool admitted = s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_VACANT;
-    for (uint32_t i = 0; admitted && d->center != NULL && i < d->n_lanes; i++) {
-        const struct psd_lane_client *c = &d->lanes[i]->clients[s->client];
-        if (psd_lane_serves(d->lanes[i], d->center, s->client) && c->clock > clock)
+    for (uint32_t i = 0; admitted && status->job->center != NULL && i < status->lanes->n; i++) {
+        const struct psd_lane_client *c = &status->lanes->list[i]->clients[s->client];
+        if (psd_lane_serves(status->lanes->list[i], status->job->center, s->client) && c->clock > clock)
             clock = c->clock;
     }
     return clock;
 }
 
-double psd_training_rate_of(const struct psd *d, const struct psd_session *s)
+double psd_training_rate_of(const struct psd_status *status, const struct psd_session *s)
 {
-    const struct ps_hyper *h = &d->cfg.hyper;
-    return s->observer ? NAN : ps_schedule_rate(&h->schedule, h->learning_rate, psd_training_clock(d, s));
+    const struct ps_hyper *h = &status->cfg->hyper;
+    return s->observer ? NAN
+                       : ps_schedule_rate(&h->schedule, h->learning_rate, psd_training_clock(status, s));
 }
 
 static bool has_been(const struct psd_session *s)
@@ -30,13 +31,13 @@ static bool has_been(const struct psd_session *s)
     return s->state != PSD_SESSION_VACANT || s->end[0] != 0;
 }
 
-double psd_training_rate(const struct psd *d)
+double psd_training_rate(const struct psd_status *status)
 {
-    const struct ps_hyper *h = &d->cfg.hyper;
+    const struct ps_hyper *h = &status->cfg->hyper;
     uint64_t farthest = 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
-        uint64_t clock = has_been(s) ? psd_training_clock(d, s) : 0;
+    for (uint32_t i = 0; i < status->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &status->sessions->slots[i];
+        uint64_t clock = has_been(s) ? psd_training_clock(status, s) : 0;
         farthest = clock > farthest ? clock : farthest;
     }
     return ps_schedule_rate(&h->schedule, h->learning_rate, farthest);
@@ -55,17 +56,17 @@ static void add_name(json_t *list, const char *name)
 
 /* Steps of workers that say how many they mean to take: those of the job, and of each other place the last
  * that was there, so that who has done its part and left has done it still. null: nobody says. */
-json_t *psd_training_json(const struct psd *d)
+json_t *psd_training_json(const struct psd_status *status)
 {
     json_t *nets = json_array(), *data = json_array();
     uint64_t done = 0, wanted = 0;
-    for (uint32_t i = 0; i < d->sessions.n_workers_max; i++) {
-        const struct psd_session *s = &d->sessions.slots[i];
+    for (uint32_t i = 0; i < status->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &status->sessions->slots[i];
         if (!has_been(s))
             continue;
         add_name(nets, s->net);
         add_name(data, s->data);
-        uint64_t clock = psd_training_clock(d, s);
+        uint64_t clock = psd_training_clock(status, s);
         done += clock < s->steps ? clock : s->steps;
         wanted += s->steps;
     }

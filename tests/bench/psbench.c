@@ -6,6 +6,7 @@
 #include "nets/net.h"
 #include "proto/malloc_settings.h"
 #include "tests/bench/allreduce/allreduce.h"
+#include "tests/bench/center/center.h"
 #include "tests/bench/clients/clients.h"
 #include "tests/bench/data/data.h"
 #include "tests/bench/codec/codec.h"
@@ -23,6 +24,7 @@ struct command {
 static const struct command commands[] = {
     {"exchange", bench_exchange, bench_exchange_help},
     {"clients", bench_clients, bench_clients_help},
+    {"center", bench_center, bench_center_help},
     {"codec", bench_codec, bench_codec_help},
     {"net", bench_net, bench_net_help},
     {"data", bench_data, bench_data_help},

@@ -1,7 +1,11 @@
 /* The optimizers' table: complete, and each step against its equation in double precision. */
 #include <math.h>
 
-#include "client/internal.h"
+#include "client/optimizers/optimizers.h"
+#include "client/psclient.h"
+#include "client/session/errors.h"
+#include "proto/model/method.h"
+#include "ps.pb-c.h"
 #include "tests/support/unit.h"
 
 enum { N = 300 };
@@ -90,7 +94,8 @@ START_TEST(steps_follow_their_equations)
         memcpy(v_0, v, sizeof v);
         for (int i = 0; i < N; i++)
             g[i] = dice_float(&dice);
-        o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, eta, delta);
+        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N}, eta,
+                delta);
         for (int i = 0; i < N; i++) {
             double want_at = (double)at_0[i], want_x = (double)x_0[i], want_v = (double)v_0[i];
             references[_i].step(&want_at, &want_x, &want_v, (double)g[i], (double)eta, (double)delta);
@@ -115,8 +120,9 @@ START_TEST(without_momentum_they_are_sgd)
     for (int step = 0; step < 5; step++) {
         for (int i = 0; i < N; i++)
             g[i] = dice_float(&dice);
-        o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0);
-        sgd->step(ps_vec_best(), &(struct psc_point){.at = plain, .g = g, .n = N}, 0.1f, 0);
+        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N},
+                0.1f, 0);
+        sgd->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = plain, .g = g, .n = N}, 0.1f, 0);
         ck_assert_mem_eq(at, plain, sizeof at);
     }
 }
@@ -129,7 +135,7 @@ START_TEST(looking_ahead_is_what_the_step_does)
     for (const struct ps_optimizer_info *info = ps_optimizers; info->name != NULL; info++) {
         const struct psc_optimizer *o = psc_optimizer_find(info->name);
         float at[N], x[N], v[N] = {0}, g[N], again[N];
-        ck_assert((o->lookahead != NULL) == ((o->keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0));
+        ck_assert((o->lookahead != NULL) == o->keeps_x);
         ck_assert((o->step == NULL) == info->callers);
         if (o->lookahead == NULL)
             continue;
@@ -137,8 +143,10 @@ START_TEST(looking_ahead_is_what_the_step_does)
             at[i] = x[i] = dice_float(&dice);
             g[i] = dice_float(&dice);
         }
-        o->step(ps_vec_best(), &(struct psc_point){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0.7f);
-        o->lookahead(ps_vec_best(), &(struct psc_point){.at = again, .x = x, .v = v, .n = N}, 0.7f);
+        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N},
+                0.1f, 0.7f);
+        o->lookahead(ps_vec_best(), &(struct psc_optimizer_vectors){.at = again, .x = x, .v = v, .n = N},
+                     0.7f);
         ck_assert_mem_eq(at, again, sizeof at);
     }
 }

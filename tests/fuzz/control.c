@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/internal.h"
+#include "client/session/welcome.h"
 #include "proto/model/manifest.h"
 #include "proto/wire/control.h"
 #include "server/control/rendezvous.h"
@@ -154,14 +154,14 @@ static void check_to_client(const uint8_t *bytes, size_t len)
 {
     Ps__ToClient *m = ps_control_unpack_to_client(bytes, len);
     struct ps_error err = {""};
-    struct psc_welcome road;
+    struct psc_welcome welcome;
     if (m == NULL)
         return;
     check_packing(&m->base);
-    if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME && psc_welcome_take(&road, m->welcome, &err) == 0)
-        promise(road.n_lanes >= 1 && road.n_lanes <= PS_MAX_LANES &&
-                road.transport_offers[road.n_transport_offers - 1].window_chunks >= 1 &&
-                road.hyper.period >= 1 && road.hyper.schedule.step_steps >= 1);
+    if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME && psc_welcome_take(&welcome, m->welcome, &err) == 0)
+        promise(welcome.n_lanes >= 1 && welcome.n_lanes <= PS_MAX_LANES &&
+                welcome.transport_offers[welcome.n_transport_offers - 1].window_chunks >= 1 &&
+                welcome.hyper.period >= 1 && welcome.hyper.schedule.step_steps >= 1);
     ps_control_free_to_client(m);
 }
 

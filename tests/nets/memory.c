@@ -285,7 +285,7 @@ START_TEST(a_net_takes_what_was_planned)
             struct cnn_net *net;
             ck_assert_int_eq(cnn_net_create(&opt, &net, NULL), 0);
             ck_assert_int_eq(cnn_net_plan_memory(&opt, &planned, NULL), 0);
-            cnn_net_memory(net, &made);
+            cnn_net_memory_used(net, &made);
             cnn_net_destroy(net);
             ck_assert_uint_eq(planned.values, made.values);
             ck_assert_msg(fabs((double)total_of(&planned) / (double)total_of(&made) - 1) <= 0.1,

@@ -39,7 +39,8 @@ static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
     FIELD(psc_metrics, test_loss),      FIELD(psc_metrics, test_accuracy),
-    FIELD(psc_metrics, center_version), FIELD(psc_metrics, vector)};
+    FIELD(psc_metrics, center_version), FIELD(psc_metrics, vector),
+    FIELD(psc_metrics, steps)};
 static const struct field psc_info_fields[] = {
     FIELD(psc_info, size),           FIELD(psc_info, n_floats),       FIELD(psc_info, center_version),
     FIELD(psc_info, exchanges),      FIELD(psc_info, retries),        FIELD(psc_info, reconnects),
@@ -47,7 +48,7 @@ static const struct field psc_info_fields[] = {
     FIELD(psc_info, update_seconds), FIELD(psc_info, learning_rate),  FIELD(psc_info, alpha),
     FIELD(psc_info, period),         FIELD(psc_info, generation),     FIELD(psc_info, method),
     FIELD(psc_info, optimizer),      FIELD(psc_info, transport),      FIELD(psc_info, save_version),
-    FIELD(psc_info, averaging)};
+    FIELD(psc_info, averaging),      FIELD(psc_info, workers)};
 static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, size),       FIELD(psc_ring_options, members),
     FIELD(psc_ring_options, rank),       FIELD(psc_ring_options, rendezvous),

@@ -121,11 +121,11 @@ void crew_start(struct crew_worker *w, const struct crew_task *task)
     _exit(0);
 }
 
-static bool wait_for(const struct crew_worker *w, const _Atomic bool *flag, uint64_t exchanges,
-                     double seconds)
+static bool wait_for(const struct crew_worker *w, const _Atomic bool *flag, const _Atomic uint64_t *count,
+                     uint64_t least, double seconds)
 {
     double deadline = test_now_s() + test_slow_s(seconds);
-    while (!(flag != NULL ? *flag : w->page->exchanges >= exchanges)) {
+    while (!(flag != NULL ? *flag : *count >= least)) {
         if (w->page->ended || test_now_s() > deadline)
             return false;
         test_nap_s(POLL_S);
@@ -135,17 +135,22 @@ static bool wait_for(const struct crew_worker *w, const _Atomic bool *flag, uint
 
 bool crew_joined(const struct crew_worker *w, double seconds)
 {
-    return wait_for(w, &w->page->joined, 0, seconds);
+    return wait_for(w, &w->page->joined, NULL, 0, seconds);
 }
 
 bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double seconds)
 {
-    return wait_for(w, NULL, exchanges, seconds);
+    return wait_for(w, NULL, &w->page->exchanges, exchanges, seconds);
+}
+
+bool crew_has_drained(const struct crew_worker *w, uint64_t exchanges, double seconds)
+{
+    return wait_for(w, NULL, &w->page->drained, exchanges, seconds);
 }
 
 bool crew_ended(const struct crew_worker *w, double seconds)
 {
-    return wait_for(w, &w->page->ended, 0, seconds);
+    return wait_for(w, &w->page->ended, NULL, 0, seconds);
 }
 
 bool crew_stop(struct crew_worker *w, double seconds)
@@ -165,7 +170,7 @@ void crew_hold_at(struct crew_worker *w, uint64_t exchanges)
 
 bool crew_is_held(const struct crew_worker *w, double seconds)
 {
-    return wait_for(w, &w->page->is_held, 0, seconds);
+    return wait_for(w, &w->page->is_held, NULL, 0, seconds);
 }
 
 void crew_signal(const struct crew_worker *w, int signal_number)

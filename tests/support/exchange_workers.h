@@ -32,7 +32,7 @@ struct crew_page {
     _Atomic uint64_t held_at;   /* it begins no exchange after so many */
     _Atomic bool is_held;       /* it stands there: no exchange of its is under way */
     int rank, rc;               /* rc: of the last call */
-    uint64_t drained;           /* exchanges that returned PSC_DRAINED and took effect */
+    _Atomic uint64_t drained;   /* exchanges that returned PSC_DRAINED and took effect */
     struct psc_info info;
     char error[600];  /* psc_error after the last call */
     char said[4096];  /* what the log callback was told, a line each */
@@ -50,6 +50,8 @@ void crew_start(struct crew_worker *w, const struct crew_task *task);
  * ended first. */
 bool crew_joined(const struct crew_worker *w, double seconds);
 bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double seconds);
+/* The same of exchanges that returned PSC_DRAINED. */
+bool crew_has_drained(const struct crew_worker *w, uint64_t exchanges, double seconds);
 /* Waits for the worker's own end; false after `seconds`. */
 bool crew_ended(const struct crew_worker *w, double seconds);
 /* Tells it to stop, waits, and reaps it. False when it did not end within `seconds` and was killed. */

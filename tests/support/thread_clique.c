@@ -106,12 +106,12 @@ static void destroy(void *state)
         free(c);
 }
 
-static const struct psc_clique_kind circle_kind = {.size = sizeof(struct psc_clique_kind),
-                                                   .name = "circle",
-                                                   .any_thread = true,
-                                                   .run = run,
-                                                   .give_up = give_up,
-                                                   .destroy = destroy};
+static const struct psc_clique_ops circle_kind = {.size = sizeof(struct psc_clique_ops),
+                                                  .name = "circle",
+                                                  .any_thread = true,
+                                                  .run = run,
+                                                  .give_up = give_up,
+                                                  .destroy = destroy};
 
 int circle_open(int members, struct psc_clique **out)
 {

@@ -102,6 +102,23 @@ grep -q '"center_version":80' "$dir/cliques/mpi-sgd_members_2-seed1/history.json
 compare mpi-sgd:members=3 --out "$dir/none" && wrong "cliques of 3 of 2 workers"
 grep -q 'members: "3"; allowed: 1 to 2' "$dir/log" || wrong "members=3: $(<"$dir/log")"
 
+# An epoch is a pass of all workers together, of as many images as the files have, for the script and for psworker: 2 passes
+# of 2048 by two workers with batches of 256 are 8 steps of each.
+python3 "$root/tests/system/examples_data.py" "$dir/images" 2048 512 || wrong "no images"
+"$root/scripts/compare" sync-sgd --net linear --data "mnist:$dir/images" --workers 2 --batch 256 --epochs 2 --every 0.2 \
+    --out "$dir/epochs" >"$dir/table" 2>"$dir/log" || wrong "exit $?: $(<"$dir/log")"
+"$PSD_BUILD/server/psd" --method sync-sgd --set workers=2 --state-dir "$dir/state" --endpoint-file "$dir/endpoint" 2>"$dir/log" &
+for rank in 0 1; do
+    "$PSD_BUILD/nets/worker/psworker" --server "@$dir/endpoint" --net linear --data "mnist:$dir/images" --rank "$rank" \
+        --batch 256 --epochs 2 --json >"$dir/psworker-$rank.out" 2>&1 &
+    worker_pids[rank]=$!
+done
+wait "${worker_pids[@]}"
+"$PSD_BUILD/server/ctl/psctl" --socket "$dir/state/psd.sock" drain >"$dir/log" 2>&1 || wrong "no drain: $(<"$dir/log")"
+for out in "$dir"/epochs/sync-sgd-seed1/worker-[01].log "$dir"/psworker-[01].out; do
+    grep -q '"event":"finished".*"step":8,' "$out" || wrong "$out has not 8 steps: $(tail -n 2 "$out")"
+done
+
 # 80 steps of 30 ms are 2.4 s at least; of the last worker, whose steps are twice as long, 4.8 s.
 compare async-sgd sgd --step-ms 30 --slow 2 --out "$dir/slow" || wrong "exit $?: $(<"$dir/log")"
 wall() { # ROW WORKER

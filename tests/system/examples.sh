@@ -249,7 +249,9 @@ install_it() {
     printf '#!/bin/sh\necho "# seen" >>"$1"\n' >"$folder/stubs/vi" # whoever edits, saves and ends
     chmod +x "$folder/stubs/vi"
     export PATH=$folder/stubs:${psrun%/psrun}:/usr/bin:/bin:/usr/sbin:/sbin
-    export PKG_CONFIG_PATH=${pc%/*} PKG_CONFIG_SYSROOT_DIR=$folder/root LD_LIBRARY_PATH=$lib TERM=xterm
+    sed -i "s|^prefix=|&$folder/root|" "$pc" # as if meson had had this prefix
+    export PKG_CONFIG_PATH=${pc%/*} TERM=xterm
+    unset LD_LIBRARY_PATH
 }
 
 main() {

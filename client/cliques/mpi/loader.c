@@ -1,4 +1,4 @@
-/* loader.c: libpsclique-mpi, loaded when somebody asks for it: this library does not depend on MPI. */
+/* loader.c: loads libpsclique-mpi when a program asks for it, so that this library does not depend on MPI. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ void psc_mpi_options_init(struct psc_mpi_options *opt, size_t size)
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
 
-/* The library beside this one, else wherever the loader looks. RTLD_GLOBAL: OpenMPI loads plugins that look
- * for its symbols. It is never unloaded: MPI cannot be started again. */
+/* Looks beside this library first, then wherever the loader does. RTLD_GLOBAL: OpenMPI loads plugins that
+ * look for its symbols. The library is never unloaded, because MPI cannot be started again. */
 static void *load(void)
 {
     char path[1024];
@@ -91,7 +91,7 @@ void psc_mpi_world_close(struct psc_mpi_world *w)
 {
     if (w == NULL)
         return;
-    /* What failed while it was opened failed everywhere: all may end MPI together. */
+    /* An open that failed here failed at all processes, so all may end MPI together. */
     bool whole = w->clique == NULL || psc_clique_wait(w->clique, 0) == PSC_OK;
     psc_clique_close(w->clique);
     if (w->started && whole)

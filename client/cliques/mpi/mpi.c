@@ -15,10 +15,10 @@
 #include "client/cliques/mpi/watchdog.h"
 #include "proto/clock.h"
 
-/* A piece's floats; as many bytes of a broadcast. Far below INT_MAX, large enough for full speed. */
+/* Floats in a piece; bytes in a piece of a broadcast. Far below INT_MAX, and large enough for full speed. */
 #define PIECE ((size_t)1 << 24)
 
-enum { CLOSING = PSC_BARRIER + 1 }; /* as a collective: the member has closed the clique */
+enum { CLOSING = PSC_BARRIER + 1 }; /* stands for a collective: the member has closed the clique */
 enum { W_KIND, W_COUNT, W_ROOT, W_NUMBER, N_WORDS };
 enum { NAP_US = 200 };
 
@@ -27,9 +27,9 @@ struct mpi {
     int rank, members;
     struct psc_mpi_options opt;
     struct psc_watchdog *dog;
-    uint64_t number; /* of the collective under way, from 1 */
+    uint64_t number; /* number of the current collective, from 1 */
     bool broken;
-    int64_t both[2 * N_WORDS], most[2 * N_WORDS]; /* what is compared, and comes of it */
+    int64_t both[2 * N_WORDS], most[2 * N_WORDS]; /* the values that are compared, and the result */
 };
 
 static const char *const kind_names[] = {"allreduce", "reduce", "broadcast", "barrier", "close"};
@@ -62,7 +62,7 @@ static void describe(const int64_t *words, char *text, size_t size)
                  words[W_KIND] == PSC_REDUCE ? "floats" : "bytes", words[W_ROOT]);
 }
 
-/* All members know that they disagree, and say what each does. */
+/* The members disagree, and all of them know it: exchanges what each was about to do, for the sentence. */
 static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_error *err)
 {
     int64_t *all = malloc((size_t)s->members * N_WORDS * sizeof *all);
@@ -93,7 +93,7 @@ static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_
     return rc;
 }
 
-/* What is compared; `both` and `most` are MPI's from then until the request has ended. */
+/* Fills the values to compare; `both` and `most` belong to MPI until the request has ended. */
 static void spread(struct mpi *s, const int64_t *words)
 {
     for (int i = 0; i < N_WORDS; i++) {
@@ -167,14 +167,14 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
-/* MPI cannot be called off. What is under way ends, or the watchdog ends it. */
+/* A call into MPI cannot be cancelled: it ends by itself, or the watchdog ends the process. */
 static void give_up(void *state)
 {
     (void)state;
 }
 
-/* Says to those who go on that this one does not, and waits for those who close as well, no longer than
- * timeout_ms. False: they were silent, and what they were to answer stays MPI's. */
+/* Tells members that continue that this one does not, and waits for members that close as well, for at most
+ * timeout_ms. False: they were silent, and the buffers still belong to MPI. */
 /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): it knows MPI_Wait and not MPI_Test */
 static bool say_goodbye(struct mpi *s)
 {
@@ -213,13 +213,13 @@ static void destroy(void *state)
         free(s);
 }
 
-static const struct psc_clique_kind psc_clique_mpi = {.size = sizeof(struct psc_clique_kind),
-                                                      .name = "mpi",
-                                                      .raw_only = true,
-                                                      .any_thread = true,
-                                                      .run = run,
-                                                      .give_up = give_up,
-                                                      .destroy = destroy};
+static const struct psc_clique_ops psc_clique_mpi = {.size = sizeof(struct psc_clique_ops),
+                                                     .name = "mpi",
+                                                     .raw_only = true,
+                                                     .any_thread = true,
+                                                     .run = run,
+                                                     .give_up = give_up,
+                                                     .destroy = destroy};
 
 static int allocate(const struct psc_mpi_options *opt, MPI_Comm comm, struct mpi **out, struct ps_error *err)
 {

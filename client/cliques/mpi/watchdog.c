@@ -29,7 +29,7 @@ static void end_process(const char *sentence)
     _exit(PSC_MPI_EXIT_SILENT);
 }
 
-/* With the lock held, which is let go meanwhile. */
+/* With the lock held; releases it while waiting. */
 static void report_silence(struct psc_watchdog *w)
 {
     char sentence[400];
@@ -44,8 +44,8 @@ static void report_silence(struct psc_watchdog *w)
     pthread_mutex_lock(&w->lock);
 }
 
-/* Looks a few times in a timeout. What lies between two looks counts as two of them at most: a process that
- * was itself stopped has heard nobody, and the others are not to blame. */
+/* Checks a few times per timeout. The time between two checks counts as at most two intervals: if this
+ * process itself was stopped, the others are not to blame. */
 static void *watch(void *arg)
 {
     struct psc_watchdog *w = arg;

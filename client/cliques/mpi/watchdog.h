@@ -1,4 +1,4 @@
-/* watchdog.h: a thread that looks whether a call into MPI has been waiting for too long. */
+/* watchdog.h: a thread that checks whether a call into MPI has waited for too long. */
 #ifndef PSC_CLIQUES_MPI_WATCHDOG_H
 #define PSC_CLIQUES_MPI_WATCHDOG_H
 
@@ -8,7 +8,7 @@ struct psc_watchdog;
 
 /* who: names the process in the sentence, copied. */
 int psc_watchdog_create(const struct psc_mpi_options *opt, const char *who, struct psc_watchdog **out);
-/* A wait begins, or goes on after a sign of life. what: the call, told when nothing comes. No allocation. */
+/* A wait begins, or there was progress. fmt: names the call, for the error. Does not allocate. */
 void psc_watchdog_wait(struct psc_watchdog *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void psc_watchdog_rest(struct psc_watchdog *w); /* nothing is waited for */
 void psc_watchdog_destroy(struct psc_watchdog *w);

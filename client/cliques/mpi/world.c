@@ -1,4 +1,4 @@
-/* world.c: cliques of the processes that mpirun started, for programs that do not know MPI. */
+/* world.c: cliques of the processes that mpirun started, for programs that do not use MPI themselves. */
 #include <string.h>
 
 #include "client/cliques/mpi/mpi.h"
@@ -21,7 +21,7 @@ static int start(bool *started, struct ps_error *err)
     return PSC_OK;
 }
 
-/* Whether every process wants cliques of so many, and there are processes for whole ones. */
+/* Checks that all processes ask for cliques of the same size, and that it divides their number. */
 static int check_members(uint32_t members, int size, struct ps_error *err)
 {
     int64_t both[2] = {members, -(int64_t)members}, most[2] = {0, 0};
@@ -75,7 +75,7 @@ static int open_world(const struct psc_mpi_options *opt, uint32_t members, struc
     return rc;
 }
 
-/* What ends MPI waits for everybody: a bounded time, as any call does. */
+/* Ending MPI waits for all processes, for a bounded time. */
 static void end_world(const struct psc_mpi_options *opt)
 {
     struct psc_watchdog *dog = NULL;

@@ -18,10 +18,11 @@
 #include "client/cliques/rendezvous/leader.h"
 #include "client/cliques/socket.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
 static const double nap_s = 0.02; /* before the file is read again */
 static const double look_s = 0.2; /* between two looks at the file while somebody is to answer */
-static const double call_s = 2.0; /* an address that does not take a connection for so long is stale */
+static const double call_s = 2.0; /* an address that does not accept a connection within this time is stale */
 
 enum { MAX_PATH = 900 };
 
@@ -33,12 +34,12 @@ struct note {
 struct post {
     struct psc_meeting *m;
     char path[MAX_PATH + PSC_NAME_BYTES + 2], temp[MAX_PATH + PSC_NAME_BYTES + 24];
-    uint64_t nonce; /* of this member's own notes */
+    uint64_t nonce; /* of the notes that this member writes */
 };
 
 static const char note_format[] = "psd-ring %016" PRIx64 " %s\n";
 
-/* False: there is no file, or it is no note. */
+/* False: there is no file, or it is not a note. */
 static bool read_note(const char *path, struct note *out)
 {
     char text[64 + PSC_ADDRESS_BYTES], again[sizeof text];
@@ -71,8 +72,8 @@ static int write_temp(const struct post *p, struct ps_error *err)
     return rc;
 }
 
-/* Puts this member's note into its place: over the stale one, or only where there is none. 0 also when
- * somebody else was first. */
+/* Writes this member's note: over the stale one, or only if there is no file. 0 also when another member was
+ * first. */
 static int post_note(const struct post *p, bool over, struct ps_error *err)
 {
     int rc = write_temp(p, err);
@@ -90,7 +91,7 @@ static bool is_own(const struct post *p)
     return read_note(p->path, &n) && n.nonce == p->nonce;
 }
 
-/* A file that vanished is made again; one that another has replaced is that one's. */
+/* Recreates a file that vanished. A file that another member has replaced belongs to that one. */
 static bool still_leads(void *arg)
 {
     const struct post *p = arg;
@@ -107,8 +108,8 @@ static int lead(struct post *p, struct ps_error *err)
     return rc;
 }
 
-/* The next reply of whoever is at fd, before `until_s`, watching whether the note still is the one that led
- * there. -ESTALE: nobody who knows us is there; -EAGAIN: look again; -ETIMEDOUT. */
+/* Reads the next reply from fd, before `until_s`, and checks meanwhile that the note which led there is still
+ * the same. -ESTALE: nobody there knows us; -EAGAIN: look again; -ETIMEDOUT. */
 static int await_reply(const struct post *p, int fd, const struct note *at, double until_s,
                        struct psc_reply *out, struct ps_error *err)
 {
@@ -132,7 +133,8 @@ static int await_reply(const struct post *p, int fd, const struct note *at, doub
     }
 }
 
-/* First that this is the leader, soon; then, when all have come or the deadline is there, what it decided. */
+/* The leader replies twice: at once, that it is the leader; and when all have come or the deadline has
+ * passed, its decision. */
 static int await_verdict(const struct post *p, int fd, const struct note *at, double call,
                          struct psc_reply *out, struct ps_error *err)
 {
@@ -189,13 +191,14 @@ static int nap(const struct psc_meeting *m)
     return ps_poll(&stop, 1, (int)(nap_s * 1e3)) > 0 ? -ECANCELED : 0;
 }
 
-/* One try to join whoever leads, or to lead. -EAGAIN and -ESTALE: another is due. */
+/* One attempt to join the leader, or to lead. -EAGAIN and -ESTALE: try again. */
 static int try_once(struct post *p, struct ps_error *err)
 {
     struct note at, now;
     int rc;
     if (!read_note(p->path, &at)) {
-        bool broken = access(p->path, F_OK) == 0; /* no note of ours: an accident, or a crash of long ago */
+        /* Not a note of ours: another program's, or the remains of an old crash. */
+        bool broken = access(p->path, F_OK) == 0;
         rc = post_note(p, broken, err);
     } else {
         if (at.nonce != p->nonce && (rc = join(p, &at, err)) != -ESTALE)
@@ -209,7 +212,7 @@ static int try_once(struct post *p, struct ps_error *err)
 
 static int meet(struct psc_meeting *m, struct ps_error *err)
 {
-    struct post p = {.m = m, .nonce = psc_draw()};
+    struct post p = {.m = m, .nonce = ps_random_u64()};
     int rc;
     if (strlen(m->place) > MAX_PATH)
         return ps_fail(err, -EINVAL, "rendezvous file:%.60s... is longer than %d bytes", m->place, MAX_PATH);

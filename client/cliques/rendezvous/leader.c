@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/cliques/rendezvous/pending_peers.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 
-static const double look_s = 0.2;  /* between two looks at the guests and at whether it still leads */
-static const double grace_s = 1.0; /* for the others to come and hear it, once members disagree */
+static const double look_s = 0.2;  /* between two checks of the connections and of who leads */
+static const double grace_s = 1.0; /* once members disagree: time for the others to come and hear it */
 
 /* guests[0] is the leader itself, without a connection. */
 struct leader {
@@ -26,15 +26,6 @@ struct leader {
     struct ps_error verdict; /* "": none so far */
     struct psc_pending_peers pending;
 };
-
-uint64_t psc_draw(void)
-{
-    uint64_t draw = 0;
-    while (draw == 0)
-        if (getrandom(&draw, sizeof draw, 0) != sizeof draw)
-            draw = (uint64_t)getpid() << 32 ^ (uint64_t)(ps_now_s() * 1e9);
-    return draw;
-}
 
 void psc_hello_fill(struct psc_hello *h, uint8_t kind, const struct psc_meeting *m)
 {
@@ -91,7 +82,7 @@ static void admit(struct leader *l, int fd, const struct psc_hello *h)
     }
     for (uint32_t i = 0; i < l->n && l->verdict.text[0] == 0; i++)
         compare(l, &l->guests[i].hello, h);
-    if (l->n == l->m->members) { /* more came than there are members, or they disagree on how many */
+    if (l->n == l->m->members) { /* more members came than expected, or they disagree on the number */
         psc_turn_away(fd, PSC_REPLY_REFUSED, l->verdict.text[0] != 0 ? l->verdict.text : "all have come");
         return;
     }
@@ -100,7 +91,7 @@ static void admit(struct leader *l, int fd, const struct psc_hello *h)
     l->guests[l->n++] = (struct guest){fd, *h};
 }
 
-/* Who has gone away while it waited has not come. */
+/* A member that has disconnected while it waited does not count. */
 static void drop_gone(struct leader *l)
 {
     char byte;
@@ -120,8 +111,8 @@ static void tell_all(struct leader *l, uint8_t kind, const char *text)
     l->n = 1;
 }
 
-/* Whoever did not ask for a rank gets the lowest that is free, in the order in which they came. by_rank:
- * [members], the guest's index, or members where nobody has come. */
+/* Members that asked for no rank get the lowest free ones, in the order in which they came. by_rank:
+ * [members], the index in guests, or `members` if nobody has that rank. */
 static void give_ranks(struct leader *l, uint32_t *by_rank)
 {
     uint32_t members = l->m->members, free_rank = 0;
@@ -153,12 +144,12 @@ static void name_missing(struct leader *l, const uint32_t *by_rank)
             at >= sizeof list - 16 ? ", ..." : "");
 }
 
-/* A member that cannot be told is found missing when the ring is closed. */
+/* A member that cannot be told will be missing when the ring is closed. */
 static void welcome_all(struct leader *l, const uint32_t *by_rank)
 {
     struct psc_meeting *m = l->m;
     unsigned char bytes[PSC_REPLY_BYTES];
-    uint64_t job = psc_draw();
+    uint64_t job = ps_random_u64();
     for (uint32_t r = 0; r < m->members; r++) {
         struct guest *g = &l->guests[by_rank[r]];
         struct psc_reply reply = {.kind = PSC_REPLY_WELCOME, .rank = (int32_t)r, .job = job};
@@ -176,15 +167,15 @@ static void welcome_all(struct leader *l, const uint32_t *by_rank)
     l->n = 1;
 }
 
-/* The leader ends a little before those who came with it, so that they hear who is missing. */
+/* The leader's deadline is a little earlier than that of the others, so that they hear who is missing. */
 static double end_of(const struct psc_meeting *m)
 {
     double early = m->timeout_ms * 1e-4;
     return m->deadline_s - (early < grace_s ? early : grace_s);
 }
 
-/* Until all have come (0), the deadline, or nobody follows any more (-ESTALE). Once members disagree, for a
- * grace time, whoever has come: also those who come later than the last that was awaited are to hear it. */
+/* Gathers members until all have come (0), the deadline has passed, or this is no longer the leader
+ * (-ESTALE). Once members disagree, it continues for a grace time, so that late members hear of it, too. */
 static int gather(struct leader *l, bool (*still_leads)(void *arg), void *arg)
 {
     double deadline = end_of(l->m);
@@ -239,7 +230,7 @@ int psc_meeting_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(
     psc_hello_fill(&l.guests[0].hello, PSC_HELLO_JOIN, m);
     psc_pending_peers_init(&l.pending, m->listen_fd, m->stop_fd);
     int rc = gather(&l, still_leads, arg);
-    /* gather returned early with somebody gone again: that one is missing, and named. */
+    /* gather returned early and a member has left since: it is missing, and named */
     if (rc == 0)
         rc = conclude(&l, err);
     else

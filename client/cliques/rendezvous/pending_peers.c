@@ -51,7 +51,7 @@ static void let_in(struct psc_pending_peers *p)
     }
 }
 
-/* 0: the hello is whole and the guest gone from the porch. */
+/* 0: the hello is complete, and the peer is no longer pending. */
 static int hear(struct psc_pending_peers *p, size_t i, int *fd, struct psc_hello *hello)
 {
     struct ps_error err;
@@ -83,7 +83,7 @@ int psc_pending_peers_wait(struct psc_pending_peers *p, double deadline_s, int *
         for (size_t i = p->n; i > 0; i--)
             if (hear(p, i - 1, fd, hello) == 0)
                 return 0;
-        int ms = psc_ms_until(deadline_s, 1000); /* a second at most: guests are dropped in time */
+        int ms = psc_ms_until(deadline_s, 1000); /* at most a second, so that peers are dropped in time */
         if (ms == 0)
             return -EAGAIN;
         polls[0] = (struct pollfd){.fd = p->stop_fd, .events = POLLIN};

@@ -1,5 +1,5 @@
-/* pending_peers.h: who has connected but not been let in: connections whose hello is still on its way, at
- * most so many, each for so long. Strangers wait here without holding anybody up. */
+/* pending_peers.h: accepted connections with an incomplete hello: a limited number, each for a limited time.
+ * They never block other peers. */
 #ifndef PSC_CLIQUES_RENDEZVOUS_PENDING_PEERS_H
 #define PSC_CLIQUES_RENDEZVOUS_PENDING_PEERS_H
 
@@ -19,13 +19,13 @@ struct psc_pending_peers {
 };
 
 void psc_pending_peers_init(struct psc_pending_peers *p, int listen_fd, int stop_fd);
-/* Waits for a whole hello until the deadline, at most. 0: *fd is the caller's. -EAGAIN: none came in time;
- * -ECANCELED: stop_fd; other -errno. Who sends none, or one that cannot be parsed, is told why and dropped.
- */
+/* Waits for a complete hello, at most until the deadline. 0: *fd is the caller's. -EAGAIN: none arrived in
+ * time; -ECANCELED: stop_fd; other -errno. A peer that sends none, or one that cannot be parsed, is told why
+ * and dropped. */
 int psc_pending_peers_wait(struct psc_pending_peers *p, double deadline_s, int *fd, struct psc_hello *hello);
 void psc_pending_peers_finish(struct psc_pending_peers *p);
 
-/* Sends the reply and closes; a peer that does not read it misses it. */
+/* Sends the reply and closes. A peer that does not read it misses it. */
 void psc_turn_away(int fd, uint8_t kind, const char *text);
 
 #endif

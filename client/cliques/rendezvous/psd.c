@@ -1,5 +1,5 @@
-/* Members meet through psd's control socket: each says Meet until psd answers Met, which names all to all, or
- * why not. Nobody gets a session by it, and psd keeps nothing once they have met. */
+/* Rendezvous through psd's control socket: each member sends Meet until psd answers Met, with the addresses
+ * of all, or the reason why not. Nobody gets a session, and psd forgets the rendezvous afterwards. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,14 @@
 
 #include "client/cliques/rendezvous/leader.h"
 #include "client/cliques/socket.h"
-#include "client/internal.h"
+#include "client/psclient.h"
 #include "proto/clock.h"
+#include "proto/random.h"
 #include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 
-static const double say_s = 1.0;    /* between two Meets: psd forgets who is silent for five */
-static const double margin_s = 0.5; /* psd gives up first, at most so much: it knows who is missing */
+static const double say_s = 1.0; /* between two Meets: psd forgets members that are silent for five seconds */
+static const double margin_s = 0.5; /* psd's deadline is earlier, at most by this: it knows who is missing */
 enum { LOOK_MS = 100, LEAVE_LINGER_MS = 200 };
 
 struct call {
@@ -24,11 +26,11 @@ struct call {
     struct psc_control_socket line;
     uint64_t token, nonce;
     double said_s;           /* 0: not yet */
-    struct ps_error trouble; /* why psd could not be asked, or "" */
+    struct ps_error trouble; /* why psd could not be reached, or "" */
 };
 
-/* A socket to where psd is now: "@FILE" may say another place after a restart. Failures that may pass are
- * left in `trouble`. */
+/* Opens a socket to psd's current address: after a restart "@FILE" may have another. Failures that may pass
+ * are left in `trouble`. */
 static int connect_there(struct call *c, struct ps_error *err)
 {
     struct psc_server_address place;
@@ -71,11 +73,11 @@ static void say_meet(struct call *c, bool leave)
     meet.segment_bytes = m->segment_bytes;
     to.what_case = PS__TO_SERVER__WHAT_MEET;
     to.meet = &meet;
-    ps_control_send(c->line.socket, &to.base); /* what does not go is said again */
+    ps_control_send(c->line.socket, &to.base); /* a Meet that is lost is sent again */
     c->said_s = ps_now_s();
 }
 
-/* Whether psd's answer is one for this member: psd's bytes, too, are only bytes. */
+/* Validates psd's answer, and checks that it is for this member. */
 static bool is_whole(const struct call *c, const Ps__Met *met)
 {
     const struct psc_meeting *m = c->m;
@@ -89,7 +91,7 @@ static bool is_whole(const struct call *c, const Ps__Met *met)
     return own->nonce == c->nonce && strcmp(own->address, m->address) == 0;
 }
 
-/* The job's number is made of what every member has drawn: who was not told it cannot know it. */
+/* The job's number is a hash of random numbers from every member: only members know it. */
 static int take_met(struct call *c, const Ps__Met *met, struct ps_error *err)
 {
     struct psc_meeting *m = c->m;
@@ -128,7 +130,7 @@ static int hear(struct call *c, struct ps_error *err)
     return rc;
 }
 
-/* Waits a little for an answer, or for the word to stop. */
+/* Waits briefly for an answer, or for stop_fd. */
 static int look(struct call *c, struct ps_error *err)
 {
     zmq_pollitem_t items[] = {{.fd = c->m->stop_fd, .events = ZMQ_POLLIN},
@@ -165,8 +167,8 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
     static const struct psc_proof none = {.server_key = ""};
     struct call c = {.m = m,
                      .proof = m->proof != NULL ? m->proof : &none,
-                     .token = psc_draw(),
-                     .nonce = psc_draw(),
+                     .token = ps_random_u64(),
+                     .nonce = ps_random_u64(),
                      .context = zmq_ctx_new()};
     int rc;
 

@@ -6,33 +6,33 @@
 #include "client/session/control_socket.h"
 
 struct psc_meeting {
-    /* What this member brings. */
+    /* Input: */
     const char *place; /* the rendezvous behind its scheme and ':' */
     const char *name;  /* of the clique, under PSC_NAME_BYTES long */
     uint32_t members, links, segment_bytes;
     uint32_t timeout_ms;
     double deadline_s; /* by ps_now_s */
     int32_t rank;      /* wanted; -1: the lowest that is free */
-    int listen_fd;     /* where it listens, and how the others reach that; its own until meet returns */
+    int listen_fd;     /* its listening socket and the address of that; owned by meet until it returns */
     const struct psc_proof *proof; /* to a psd; NULL: none */
     int stop_fd;                   /* becomes readable when the wait is to end */
     char address[PSC_ADDRESS_BYTES];
-    /* What it takes away, written on success only. */
+    /* Output, written on success only: */
     int32_t own_rank;
-    uint64_t job;                 /* drawn for this meeting: nobody else knows it */
+    uint64_t job;                 /* random: only the members know it */
     char next[PSC_ADDRESS_BYTES]; /* of rank (own_rank + 1) % members */
 };
 
 struct psc_rendezvous {
     const char *scheme; /* "file" */
-    /* Returns when every member has come, or at the deadline. All members agree on members, links and
-     * segment_bytes, and have different ranks, where it returns 0; else -EPROTO with a sentence that names
-     * both sides, at every member. -ETIMEDOUT names the ranks that are missing. -EACCES: psd does not let
-     * this key in. Other -errno. */
+    /* Returns when all members have come, or at the deadline. 0: all members agree on members, links and
+     * segment_bytes, and have different ranks. -EPROTO: they disagree; every member gets a sentence that
+     * names both sides. -ETIMEDOUT names the ranks that are missing. -EACCES: psd refuses this key. Other
+     * -errno. */
     int (*meet)(struct psc_meeting *m, struct ps_error *err);
 };
 
-/* The row of "SCHEME:PLACE"; *place is behind the colon. NULL with a sentence that lists the schemes. */
+/* The row for "SCHEME:PLACE"; *place points behind the colon. NULL with a sentence that lists the schemes. */
 const struct psc_rendezvous *psc_rendezvous_find(const char *text, const char **place, struct ps_error *err);
 
 extern const struct psc_rendezvous psc_rendezvous_file, psc_rendezvous_psd;

@@ -1,7 +1,7 @@
-/* What goes wrong in a ring, and how everybody hears of it: whoever notices first says so to both neighbours,
- * and each of them says it on, so that it runs round both ways and gets past a place where one way is
- * clogged. The way back carries nothing else and is always free. By the beat it gets past members that
- * compute; over the links it comes before their end, which would say less. */
+/* How errors spread in a ring: the member that notices one first tells both neighbours, and errors are
+ * forwarded in both directions, so that they get past a place where one direction is clogged. The backward
+ * direction of a link carries nothing else and is always free. The beat carries the error past members that
+ * compute; over the links it arrives before the connection ends, which alone would say less. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
-static const double news_s = 0.3; /* for telling; a neighbour that cannot hear for so long is on its own */
+static const double news_s = 0.3; /* for sending the error; slower neighbours are skipped */
 
 const char *psc_call_name(uint8_t kind)
 {
@@ -23,7 +23,7 @@ const char *psc_call_name(uint8_t kind)
     return kind < sizeof names / sizeof *names ? names[kind] : "unknown call";
 }
 
-/* The rest of a segment that is half sent, so that what follows is a head. */
+/* Sends the rest of an incomplete segment, so that what follows is a head. */
 static void finish_segment(struct psc_ring_link *l, double deadline)
 {
     const struct psc_flow *f = &l->out;
@@ -51,8 +51,7 @@ static void send_error(struct psc_ring *r)
     for (uint32_t i = 0; i < r->links; i++) {
         finish_segment(&r->link[i], deadline);
         psc_send_all(r->link[i].next, news, sizeof news, deadline, -1);
-        shutdown(r->link[i].next,
-                 SHUT_WR); /* also where that was cut short: it ends there, and nobody waits */
+        shutdown(r->link[i].next, SHUT_WR); /* also if it was incomplete: the connection ends there */
     }
 }
 
@@ -69,7 +68,7 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
     return PSC_ECLIQUE;
 }
 
-/* The sentence behind a NEWS head, of which `got` bytes are there already, becomes this call's error. */
+/* The sentence after a NEWS head, of which `got` bytes have arrived, becomes the error of this call. */
 static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_t n)
 {
     unsigned char text[PSC_NEWS_BYTES] = {0};
@@ -77,7 +76,7 @@ static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_
         n = sizeof text;
     if (n > 0)
         memcpy(text, got, n);
-    psc_recv_all(fd, text + n, sizeof text - n, ps_now_s() + news_s, -1); /* a part says more than nothing */
+    psc_recv_all(fd, text + n, sizeof text - n, ps_now_s() + news_s, -1); /* or a part of it */
     psc_news_clean(text, r->err);
     send_error(r);
     return PSC_ECLIQUE;
@@ -99,14 +98,14 @@ int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
                                  psc_ring_next(r));
         return take_news(r, l->next, NULL, 0);
     }
-    if (psc_flow_ended(&l->out)) { /* it may have had all and gone */
+    if (psc_flow_ended(&l->out)) { /* it may have received everything and left */
         l->next_quiet = true;
         return 0;
     }
     return psc_ring_lost(r, psc_ring_next(r), rc);
 }
 
-/* News that have come the way back. */
+/* Reads news from the next member, against the direction of segments. */
 static bool has_heard(struct psc_ring *r, int *rc)
 {
     unsigned char bytes[PSC_HEAD_BYTES];

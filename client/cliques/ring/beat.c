@@ -12,7 +12,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 
-enum { BEATS = 4 }; /* in the shorter timeout_ms of the two */
+enum { BEATS = 4 }; /* beats in the shorter timeout_ms of the two */
 
 void psc_beat_init(struct psc_beat *b)
 {
@@ -23,7 +23,7 @@ void psc_beat_init(struct psc_beat *b)
     pthread_mutex_init(&b->lock, NULL);
 }
 
-/* The first sentence stays. False: there was one. */
+/* Keeps the first sentence. False: there was one. */
 static bool keep_news(struct psc_beat *b, const struct ps_error *news)
 {
     pthread_mutex_lock(&b->lock);
@@ -77,7 +77,7 @@ bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direc
     return b->runs && recv(b->peer[direction].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
-/* What is to be said next, where all before has left. */
+/* Fills the next message, once the one before has been sent. */
 static void load(struct psc_beat *b, struct psc_beat_peer *p)
 {
     uint64_t now = ps_now_ns();
@@ -103,8 +103,8 @@ static void load(struct psc_beat *b, struct psc_beat_peer *p)
     }
 }
 
-/* As much as leaves at once. A peer that stands still is not waited for: the rest of a beat leaves when it
- * goes on, and beats that were due meanwhile are left out. */
+/* Sends as much as the socket takes. It does not wait for a peer that is stopped: the rest of a beat is sent
+ * when the peer reads again, and beats that were due meanwhile are left out. */
 static void speak(struct psc_beat *b, struct psc_beat_peer *p)
 {
     while (!p->ended) {
@@ -131,7 +131,7 @@ static void break_clique(struct psc_beat *b, const struct ps_error *news)
     eventfd_write(b->news_fd, 1);
 }
 
-/* What has come is whole. -EPROTO: it is none of what comes here. */
+/* A complete message has arrived. -EPROTO: it is not valid here. */
 static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_error *why)
 {
     struct psc_head h;
@@ -149,7 +149,7 @@ static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_e
     } else {
         p->timeout_ms = (uint32_t)h.n;
         atomic_store_explicit(&p->away_ms, h.seq, memory_order_relaxed);
-        if (p->due_ns > ps_now_ns() + h.n * 1000000 / BEATS) /* it bears less than was thought */
+        if (p->due_ns > ps_now_ns() + h.n * 1000000 / BEATS) /* it tolerates less silence than assumed */
             p->due_ns = ps_now_ns();
     }
     p->got = 0;
@@ -166,7 +166,7 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
             return;
         if (k < 0 && errno == EINTR)
             continue;
-        if (k <= 0) { /* the links say what that means */
+        if (k <= 0) { /* the links report what that means */
             p->ended = true;
             return;
         }
@@ -181,7 +181,7 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
     }
 }
 
-/* Until the next beat is due, or something comes, or can leave that could not. */
+/* Waits until the next beat is due, or a socket is ready. */
 static void rest(struct psc_beat *b)
 {
     uint64_t now = ps_now_ns(), due_ns = UINT64_MAX;
@@ -205,7 +205,7 @@ static void *beat(void *arg)
     struct psc_beat *b = arg;
     bool last;
     do {
-        last = b->stop; /* what was told before it still leaves */
+        last = b->stop; /* what was told before is still sent */
         for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
             hear(b, &b->peer[i]);
         for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)

@@ -20,15 +20,15 @@
 
 enum psc_beat_direction { PSC_BEAT_NEXT, PSC_BEAT_PREV, PSC_BEAT_DIRECTIONS };
 
-/* A neighbour. What has no comment is the thread's. */
+/* A neighbour. Members without a comment belong to the thread. */
 struct psc_beat_peer {
-    int fd; /* who opens and closes the ring owns it */
+    int fd; /* owned by whoever opens and closes the ring */
     uint32_t rank;
-    _Atomic uint64_t heard_ns; /* when bytes last came from it */
+    _Atomic uint64_t heard_ns; /* when its last bytes arrived */
     _Atomic uint64_t away_ms;  /* as its last beat said */
-    uint32_t timeout_ms;       /* how long a silence it bears */
+    uint32_t timeout_ms;       /* the longest silence that it tolerates */
     uint64_t due_ns;           /* the next beat */
-    bool ended, told;          /* its connection has; it knows what broke the clique */
+    bool ended, told;          /* its connection has ended; it knows what broke the clique */
     unsigned char in[PSC_HEAD_BYTES + PSC_NEWS_BYTES], out[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     size_t got, len, sent;
 };
@@ -38,10 +38,10 @@ struct psc_beat {
     uint32_t rank, timeout_ms;
     struct psc_beat_peer peer[PSC_BEAT_DIRECTIONS];
     int wake_fd; /* eventfd, to the thread */
-    int news_fd; /* eventfd of the ring's, written once a neighbour has said what broke the clique */
+    int news_fd; /* eventfd of the ring, written when a neighbour has reported what broke the clique */
     bool runs;
     pthread_t thread;
-    /* When this member's calls were last seen to go on; whether one of them waits for a neighbour. */
+    /* When this member's calls last made progress, and whether one of them waits for a neighbour. */
     _Atomic uint64_t here_ns;
     _Atomic bool waits;
     _Atomic bool stop, has_news;
@@ -52,25 +52,25 @@ struct psc_beat {
 
 /* No descriptors yet. */
 void psc_beat_init(struct psc_beat *b);
-/* The peers are connected. PSC_ESYSTEM with a sentence. */
+/* Starts the thread; the peers are connected. PSC_ESYSTEM with a sentence. */
 int psc_beat_start(struct psc_beat *b, struct ps_error *err);
-/* Ends the thread, when what was told has left as far as it can. Once more is fine. */
+/* Ends the thread, after sending what can be sent. May be called again. */
 void psc_beat_stop(struct psc_beat *b);
-/* After that. The peers' connections stay open. */
+/* Frees the rest, after the stop. The peers' connections stay open. */
 void psc_beat_finish(struct psc_beat *b);
 
-/* What follows is for any thread. When the neighbour was last heard, in ps_now_s; 0: never. */
+/* The functions below are for any thread. When the neighbour was last heard, as of ps_now_s; 0: never. */
 double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_direction direction);
-/* How long it has been away from the ring's calls, computing or hung, as it last said. 0 while it waits in
- * one: somebody else keeps it. */
+/* How long the neighbour has been away from the ring's calls, computing or hanging, by its last beat. 0 while
+ * it waits in a call: then another member keeps it. */
 uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_direction direction);
-/* This member's calls go on; from here one of them waits, or waits no longer. */
+/* This member's call made progress; it begins to wait; it waits no longer. */
 void psc_beat_be_here(struct psc_beat *b, bool waits);
-/* Something of it has come that the thread has not read yet: this process stood still itself. */
+/* Bytes of it have arrived that the thread has not read yet: this process itself was stopped. */
 bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction);
-/* What broke the clique goes to both neighbours, and no beat after it. The first sentence stays. */
+/* Sends what broke the clique to both neighbours, and no beat after it. The first sentence counts. */
 void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news);
-/* The sentence, where there is one. */
+/* The sentence, if there is one. */
 void psc_beat_take_news(struct psc_beat *b, struct ps_error *out);
 
 #endif

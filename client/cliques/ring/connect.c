@@ -1,6 +1,6 @@
-/* Connects a ring: each member calls the next one, once for each link and once for the beat, and lets the
- * previous one in. Who
- * calls must know the job's number, which only those have who met, and agree on everything. */
+/* Connects a ring: each member connects to the next one, once for each link and once for the beat, and
+ * accepts the previous one. A caller must know the job's number, which only the members of the rendezvous
+ * know, and agree on all settings. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static int *next_end(struct psc_ring *r, uint32_t i)
     return i < r->links ? &r->link[i].next : &r->beat.peer[PSC_BEAT_NEXT].fd;
 }
 
-/* Where what came with this hello belongs. */
+/* The slot for the connection of this hello. */
 static int *prev_end(struct psc_ring *r, const struct psc_hello *h)
 {
     return h->kind == PSC_HELLO_LINK ? &r->link[h->link].prev : &r->beat.peer[PSC_BEAT_PREV].fd;
@@ -53,7 +53,7 @@ static int call_next(struct psc_ring *r, const char *next, double deadline_s, st
     return PSC_OK;
 }
 
-/* What is wrong with a hello, in a sentence; "": nothing. */
+/* Why the hello is refused, in a sentence; "": it is accepted. */
 static void classify(struct psc_ring *r, const struct psc_hello *h, struct ps_error *why)
 {
     why->text[0] = 0;
@@ -86,14 +86,14 @@ static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, do
         classify(r, &h, &why);
         if (why.text[0] != 0) {
             psc_turn_away(fd, h.nonce == r->job ? PSC_REPLY_REFUSED : PSC_REPLY_AGAIN, why.text);
-            if (h.kind != PSC_HELLO_JOIN && h.nonce == r->job) /* one of us, and not as we are */
+            if (h.kind != PSC_HELLO_JOIN && h.nonce == r->job) /* a member, but with other settings */
                 return ps_fail(err, PSC_ECLIQUE, "clique %s: %s", r->name, why.text);
             continue;
         }
         *prev_end(r, &h) = fd;
         come++;
         psc_reply_pack(&(struct psc_reply){.kind = PSC_REPLY_WELCOME, .rank = h.rank}, bytes);
-        psc_send_all(fd, bytes, sizeof bytes, deadline_s, r->stop_fd); /* if not, the first call says so */
+        psc_send_all(fd, bytes, sizeof bytes, deadline_s, r->stop_fd); /* the first call reports it */
     }
     return PSC_OK;
 }
@@ -116,8 +116,7 @@ static int hear_welcome(struct psc_ring *r, double deadline_s, struct ps_error *
     return PSC_OK;
 }
 
-/* A path that ends without a word, as that of a link which a firewall has forgotten: the beat does not take
- * it, and would go on. */
+/* Keepalive, for a connection that a firewall has forgotten: the beat uses another one and would continue. */
 static void watch_paths(const struct psc_ring *r)
 {
     for (uint32_t i = 0; i < r->links; i++) {

@@ -1,6 +1,6 @@
-/* Runs one collective: both directions of every link as far as they go, then a poll until one of them can go
- * on. A neighbour that is waited for is borne as long as its bytes move or its beat is heard, and it comes to
- * the call within step_ms. */
+/* Runs one collective: moves both directions of every link as far as possible, then polls until one of them
+ * is ready. The wait for a neighbour continues as long as its bytes move or its beat is heard, and it comes
+ * to the call within step_ms. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
-/* First who gives up, or the beat's news; then of each link the next member and the previous one. */
+/* First give_up or the beat's news; then the next and the previous member of each link. */
 enum { STOP, LINKS };
 
 struct waits {
@@ -33,7 +33,7 @@ static void list_waits(struct psc_ring *r, struct waits *w)
     }
 }
 
-/* When the neighbour's silence is too long. */
+/* The time at which the neighbour's silence is too long. */
 static double end_s(const struct psc_ring *r, enum psc_beat_direction direction)
 {
     double heard_s = psc_beat_heard_s(&r->beat, direction);
@@ -45,9 +45,9 @@ static uint32_t rank_of(const struct psc_ring *r, enum psc_beat_direction direct
     return direction == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r);
 }
 
-/* A neighbour whose process runs, and which does not come: it computes, or hangs. What it said last is looked
- * at, so that a process that stood still itself blames nobody for what it has not heard. A neighbour that
- * waits in a call is not away. *until_s: when to look again. */
+/* A neighbour that is alive but does not come to the call: it computes, or hangs. Its last beat is read
+ * first, so that a process that was itself stopped blames nobody. A neighbour that waits in a call is not
+ * away. *until_s: when to check again. */
 static int check_step(struct psc_ring *r, enum psc_beat_direction direction, double now, double *until_s)
 {
     double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, direction) * 1e-3;
@@ -62,7 +62,7 @@ static int check_step(struct psc_ring *r, enum psc_beat_direction direction, dou
     return 0;
 }
 
-/* Nothing can come or go now. *until_s: when the first silence is too long. */
+/* Nothing can be sent or received now. *until_s: when the first silence is too long. */
 static int grow_impatient(struct psc_ring *r, const struct waits *w, double *until_s)
 {
     double now = ps_now_s();
@@ -140,11 +140,11 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     r->begun_s = ps_now_s();
     psc_beat_be_here(&r->beat, false);
     int rc = psc_flow_begin(r, op);
-    if (rc != PSC_OK) { /* the others would wait for a member whose beat goes on */
+    if (rc != PSC_OK) { /* the others would wait for this member, whose beat continues */
         psc_ring_fail(r, "rank %u: %s", r->rank, err->text);
         return rc;
     }
-    /* A silence begins with the call at the earliest. */
+    /* Silence counts from the begin of the call. */
     r->moved[PSC_BEAT_NEXT] = r->moved[PSC_BEAT_PREV] = true;
     while (rc >= 0 && !ended)
         if ((rc = move(r, &ended)) == 0 && !ended)

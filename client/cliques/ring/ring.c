@@ -12,7 +12,7 @@
 #include "client/session/errors.h"
 #include "proto/clock.h"
 
-static const double farewell_s = 0.2; /* for the others to read what broke a clique before it is closed */
+static const double farewell_s = 0.2; /* for the others to read what broke the clique */
 
 enum { MIN_SEGMENT = 4096, MAX_SEGMENT = 4 << 20 };
 
@@ -38,7 +38,7 @@ static int number(const char *what, uint32_t v, uint32_t min, uint32_t max, stru
                : ps_fail(err, PSC_EINVAL, "ring: %s is %u; allowed are %u to %u", what, v, min, max);
 }
 
-/* It becomes a part of a file's name. */
+/* The name becomes part of a file name. */
 static int check_name(const char *name, struct ps_error *err)
 {
     size_t len = strlen(name);
@@ -112,12 +112,12 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
-static const struct psc_clique_kind psc_clique_ring = {.size = sizeof(struct psc_clique_kind),
-                                                       .name = "ring",
-                                                       .any_thread = true,
-                                                       .run = run,
-                                                       .give_up = give_up,
-                                                       .destroy = destroy};
+static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
+                                                      .name = "ring",
+                                                      .any_thread = true,
+                                                      .run = run,
+                                                      .give_up = give_up,
+                                                      .destroy = destroy};
 
 static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_error *err)
 {
@@ -162,7 +162,7 @@ static int start_beat(struct psc_ring *r, struct ps_error *err)
     return psc_beat_start(b, err);
 }
 
-/* Finds the others and connects to them. */
+/* Finds the other members and connects to the neighbours. */
 static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct ps_error *err)
 {
     struct psc_meeting m = {.name = r->name,
@@ -201,7 +201,7 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
     explicit_bzero(&proof, sizeof proof);
     if (rc == PSC_OK)
         rc = start_beat(r, err);
-    /* Once round: nobody returns before all are connected. */
+    /* A barrier: no member returns before all are connected. */
     return rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
 }
 

@@ -46,12 +46,12 @@ struct psc_flow {
 
 struct psc_ring_link {
     int next, prev;
-    bool next_quiet; /* the next member has left, and need not be heard in this call */
+    bool next_quiet; /* the next member has left, and is not waited for in this call */
     struct psc_span part;
     struct psc_flow out, in;
     unsigned char arrived[PSC_HEAD_BYTES]; /* the head that came */
     unsigned char *bounce, *staging;       /* a segment each */
-    unsigned char *store;                  /* encoded blocks on their way round: two for each hop */
+    unsigned char *store;                  /* encoded blocks that are forwarded: two for each hop */
     size_t store_bytes, slot_bytes;
 };
 
@@ -59,21 +59,21 @@ struct psc_ring {
     char name[PSC_NAME_BYTES];
     uint32_t members, rank, links, segment_bytes, timeout_ms, step_ms;
     uint64_t job;
-    int stop_fd; /* an eventfd: give_up, or news that the beat has brought */
+    int stop_fd; /* an eventfd: give_up, or news from the beat */
     bool broken;
     struct psc_ring_link link[PSC_MAX_LINKS];
     struct psc_beat beat;
 
-    /* Of the collective that runs. */
+    /* Of the current collective. */
     const struct psc_collective *op;
     uint64_t seq;
     double begun_s;
-    uint32_t active; /* links that carry something */
+    uint32_t active; /* links that carry a part of it */
     size_t unit_bytes, segment_units;
     bool plain; /* values travel as they lie in memory */
     struct psc_schedule schedule;
-    /* Bytes have gone to the next member, come from the previous one, since the last wait; when they did, as
-     * a wait noted it. So what moves reads no clock. */
+    /* Whether bytes were sent to the next member, or received from the previous one, since the last wait, and
+     * when, as of the last wait: moving bytes reads no clock. */
     bool moved[PSC_BEAT_DIRECTIONS];
     double moved_s[PSC_BEAT_DIRECTIONS];
     struct ps_error *err;
@@ -93,16 +93,16 @@ static inline uint32_t psc_ring_prev(const struct psc_ring *r)
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
                   struct ps_error *err);
 
-/* One collective: struct psc_clique_kind's run. */
+/* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
 
-/* Cuts the vector for the collective and sets the flows to their beginnings; PSC_ENOMEM. */
+/* Divides the vector for the collective and resets the flows; PSC_ENOMEM. */
 int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op);
-/* Moves what can be moved now of one segment. Positive: something; 0: nothing now; negative: the call has
- * failed and all have been told. */
+/* Moves what is possible of one segment. Positive: some bytes; 0: none now; negative: the call has failed,
+ * and all were told. */
 int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l);
 int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l);
-/* Whether the direction waits for its socket, rather than for the other direction. */
+/* Whether the direction waits for its socket, not for the other direction. */
 bool psc_flow_wants_out(struct psc_ring *r, struct psc_ring_link *l);
 bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l);
 static inline bool psc_flow_ended(const struct psc_flow *f)
@@ -111,15 +111,15 @@ static inline bool psc_flow_ended(const struct psc_flow *f)
 }
 const char *psc_call_name(uint8_t kind);
 
-/* The call has failed: writes the sentence, with this member's rank and call behind it, and tells the others.
- * PSC_ECLIQUE. */
+/* Fails the call: completes the sentence with this member's rank and call, and tells the others. PSC_ECLIQUE.
+ */
 int psc_ring_fail(struct psc_ring *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same for a connection to member `rank` that ended with -errno `rc`: what the others have said of it
- * comes first. */
+/* The same for a connection to member `rank` that ended with -errno `rc`: an error that the others have
+ * reported takes precedence. */
 int psc_ring_lost(struct psc_ring *r, uint32_t rank, int rc);
-/* A head that is not the segment's that was due: news or a disagreement. PSC_ECLIQUE. */
+/* Handles a head that is not that of the expected segment: news, or a disagreement. PSC_ECLIQUE. */
 int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l);
-/* The next member's connection is readable: only news come from there. */
+/* The next member's connection is readable: only news arrive there. */
 int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l);
 /* The beat has brought news. PSC_ECLIQUE. */
 int psc_ring_take_beat_news(struct psc_ring *r);

@@ -1,4 +1,4 @@
-/* Which segment comes when, and its way from and to the sockets. */
+/* The order of segments, and their moves from and to the sockets. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 
 #include "client/cliques/ring/ring.h"
 
-/* Blocks begin at whole cache lines; stripes of all blocks together stay in a cache. */
+/* Blocks begin at cache lines; the blocks of one stripe fit into a cache. */
 enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20 };
 
-/* The k-th of `parts` parts of `count` units: the last ones may be shorter, or empty. */
+/* The k-th of `parts` parts of `count` units: the last ones may be shorter or empty. */
 static struct psc_span cut(struct psc_span whole, uint32_t k, uint32_t parts)
 {
     size_t each = (whole.count + parts - 1) / parts;
@@ -19,13 +19,13 @@ static struct psc_span cut(struct psc_span whole, uint32_t k, uint32_t parts)
     return (struct psc_span){whole.begin + begin, left < each ? left : each};
 }
 
-/* The stripe of which a flow has its hop at its time. */
+/* The stripe that the flow is at. */
 static uint32_t stripe_of(const struct psc_flow *f)
 {
     return f->time - f->hop;
 }
 
-/* Its block at a hop, a segment at most; an empty one still is sent: every hop tells that its sender has come
+/* The block at a hop, one segment at most. Empty ones are sent, too: every hop shows that its sender has come
  * so far. */
 static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_link *l, uint32_t stripe,
                                 uint32_t hop)
@@ -53,7 +53,8 @@ static unsigned char *bytes_at(const struct psc_ring *r, struct psc_span s)
     return (unsigned char *)r->op->data + s.begin * r->unit_bytes;
 }
 
-/* Where the encoded segment lies that came at `hop` and leaves at the next: those of two stripes may wait. */
+/* The place of the encoded segment that arrives at `hop` and is sent at the next: two stripes may be waiting.
+ */
 static unsigned char *slot_at(const struct psc_ring *r, const struct psc_ring_link *l, uint32_t stripe,
                               uint32_t hop)
 {
@@ -68,9 +69,8 @@ static bool is_stored(const struct psc_ring *r, uint32_t in_hop)
 static struct psc_schedule schedule_of(const struct psc_ring *r, const struct psc_collective *op)
 {
     uint32_t p = r->members, root = (uint32_t)op->root;
-    uint32_t behind_root = (r->rank + p - root) % p; /* hops from the root to here */
-    uint32_t behind_first =
-        (r->rank + 2 * p - root - 1) % p; /* from the member behind it, which begins a sum */
+    uint32_t behind_root = (r->rank + p - root) % p;          /* hops from the root to here */
+    uint32_t behind_first = (r->rank + 2 * p - root - 1) % p; /* the member after the root begins the sum */
     bool first = behind_first == 0, last = behind_first == p - 1;
     switch (op->kind) {
     case PSC_ALLREDUCE:
@@ -82,12 +82,12 @@ static struct psc_schedule schedule_of(const struct psc_ring *r, const struct ps
         return (struct psc_schedule){
             1,           1, behind_root, behind_root + (behind_root < p - 1), behind_root - (behind_root > 0),
             behind_root, 0};
-    default: /* whoever has heard all p - 1 hops knows that all have come */
+    default: /* after p - 1 hops all have come */
         return (struct psc_schedule){1, 1, 0, p - 1, 0, p - 1, 0};
     }
 }
 
-/* A codec's blocks on their way round are kept encoded; nothing is asked for once it has been big enough. */
+/* Room for encoded blocks that are forwarded; it only grows. */
 static int make_store(struct psc_ring *r, struct psc_ring_link *l)
 {
     uint32_t first = r->schedule.adopt_from;
@@ -104,7 +104,7 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
                             : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes on their way round", need);
 }
 
-/* In units; of floats a number of a codec's blocks. */
+/* In units; for floats a multiple of the codec's block. */
 static size_t segment_of(const struct psc_ring *r, const struct psc_collective *op)
 {
     size_t most = STRIPE_BYTES / r->schedule.blocks,
@@ -130,7 +130,7 @@ int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
     r->plain = bytes || op->codec == NULL || op->codec->in_place;
     *s = schedule_of(r, op);
     r->segment_units = segment_of(r, op);
-    size_t segments = op->n / r->segment_units; /* a link for less than a segment only costs its latency */
+    size_t segments = op->n / r->segment_units; /* another link for less than a segment only adds latency */
     r->active = segments < 1 ? 1 : segments < r->links ? (uint32_t)segments : r->links;
     size_t stripe = s->blocks * r->segment_units, part = cut((struct psc_span){0, op->n}, 0, r->active).count;
     s->stripes = part == 0 ? 1 : (uint32_t)((part + stripe - 1) / stripe);
@@ -165,7 +165,7 @@ static void load(struct psc_ring *r, struct psc_flow *f, struct psc_span block)
                   f->head);
 }
 
-/* From one segment to the next: by time, then by hop, as far as there is such a stripe. */
+/* Goes to the next segment: by time, then by hop, as long as there is such a stripe. */
 static void advance(const struct psc_ring *r, struct psc_flow *f, uint32_t begin, uint32_t end)
 {
     f->loaded = false;
@@ -179,14 +179,14 @@ static void advance(const struct psc_ring *r, struct psc_flow *f, uint32_t begin
     } while (f->time < f->hop || stripe_of(f) >= r->schedule.stripes);
 }
 
-/* Whether flow f has got over this segment. */
+/* Whether flow f is past this segment. */
 static bool is_past(const struct psc_flow *f, uint32_t stripe, uint32_t hop)
 {
     uint32_t time = stripe + hop;
     return psc_flow_ended(f) || f->time > time || (f->time == time && f->hop > hop);
 }
 
-/* What is sent at hop h has come at hop h - 1, or is the member's own. */
+/* The block sent at hop h was received at hop h - 1, or is the member's own. */
 static bool may_send(const struct psc_ring *r, const struct psc_ring_link *l)
 {
     const struct psc_flow *f = &l->out;
@@ -194,7 +194,7 @@ static bool may_send(const struct psc_ring *r, const struct psc_ring_link *l)
     return own || is_past(&l->in, stripe_of(f), f->hop - 1);
 }
 
-/* A slot is free when what lay there two stripes before has left. */
+/* A slot is free when the block of two stripes before has been sent. */
 static bool may_receive(const struct psc_ring *r, const struct psc_ring_link *l)
 {
     const struct psc_flow *f = &l->in;
@@ -224,7 +224,7 @@ static void load_out(struct psc_ring *r, struct psc_ring_link *l)
     } else {
         f->payload = l->staging;
         r->op->codec->encode(f->payload, floats_at(r, f->span), f->span.count);
-        if (f->hop == r->schedule.adopt_from) /* the final values: those that all the others will decode */
+        if (f->hop == r->schedule.adopt_from) /* the final values, as all others will decode them */
             r->op->codec->decode(floats_at(r, f->span), f->payload, f->span.count);
     }
 }
@@ -239,7 +239,7 @@ static void load_in(struct psc_ring *r, struct psc_ring_link *l)
         f->payload = is_stored(r, f->hop) ? slot_at(r, l, stripe_of(f), f->hop) : l->bounce;
 }
 
-/* What is left of head and payload. */
+/* The rest of head and payload. */
 static int vectors_of(const struct psc_flow *f, unsigned char *head, struct iovec *v)
 {
     size_t in_payload = f->done > PSC_HEAD_BYTES ? f->done - PSC_HEAD_BYTES : 0;

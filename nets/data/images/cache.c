@@ -18,7 +18,7 @@
 
 static const char magic[8] = {'p', 's', 'd', 'i', 'm', 'g', '0', '1'};
 
-/* Where the numbers of the header lie; the last is the sum of all before it. */
+/* Offsets of the header's numbers; the last is the checksum of all before it. */
 enum { SIDE_AT = 8, TRAIN_AT = 16, TEST_AT = 24, KEY_AT = 32, LEN_AT = 40, INDEX_SUM_AT = 48, SUM_AT = 56 };
 
 enum { UNSEEN, GOOD, DAMAGED };
@@ -110,7 +110,7 @@ int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_w
     return 0;
 }
 
-/* Its sum is looked at once; two threads may both do so. */
+/* The checksum is computed once; two threads may both do it. */
 static uint8_t look(struct cnn_cache *c, uint64_t i, const struct row *r)
 {
     uint8_t state = __atomic_load_n(&c->seen[i], __ATOMIC_RELAXED);
@@ -171,7 +171,7 @@ void cnn_cache_close(struct cnn_cache *c)
     free(c);
 }
 
-/* A file that is there, mapped and checked. -ENOENT: none is. */
+/* Opens an existing file, mapped and checked. -ENOENT: there is none. */
 static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_cache **out,
                struct ps_error *err)
 {
@@ -204,7 +204,7 @@ static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_c
     return 0;
 }
 
-/* Only what can be made anew is. */
+/* Only files that can be made again are replaced. */
 static bool is_to_be_made(int rc)
 {
     return rc == -ENOENT || rc == -ESTALE || rc == -EBADMSG;
@@ -216,7 +216,7 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     char new[PATH_MAX];
     uint32_t n_left_out = 0;
     double begin = ps_now_s();
-    snprintf(new, sizeof new, "%s.new", path); /* its room was checked for FILE.lock */
+    snprintf(new, sizeof new, "%s.new", path); /* the room for FILE.lock was checked */
     int fd = open(new, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be made: %s", new, strerror(errno));
@@ -236,7 +236,7 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     return rc;
 }
 
-/* Under the lock: another process may have made it meanwhile. */
+/* Checked again under the lock: another process may have made it meanwhile. */
 static int make(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish, uint32_t threads,
                 struct cnn_cache **out, struct ps_error *err)
 {

@@ -1,4 +1,4 @@
-/* Makes a cache: threads decode images and write them behind each other as they come. */
+/* Makes a cache: threads decode images and append them as they finish. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +14,7 @@ struct writer {
     uint32_t side;
     pthread_mutex_t lock;
     /* Under lock. */
-    uint64_t next, n; /* the image to begin, of how many */
+    uint64_t next, n; /* the next image to begin, and the number of images */
     uint64_t end;     /* of the pixels written */
     uint32_t n_left_out;
     uint8_t *index; /* of each image, when it is done */
@@ -48,7 +48,7 @@ static void give_up(struct writer *w, int rc, const struct ps_error *why)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* One image: its pixels behind those that are there, its row in the index. */
+/* Appends one image's pixels and fills its row of the index. */
 static int store(struct writer *w, uint64_t i, const struct cnn_picture *p, struct ps_error *why)
 {
     size_t bytes = 3 * (size_t)p->width * p->height;
@@ -71,7 +71,7 @@ static int do_image(struct writer *w, struct cnn_images_scratch *s, uint64_t i, 
         return store(w, i, &picture, why);
     if (rc == -ENOMEM)
         return rc;
-    pthread_mutex_lock(&w->lock); /* its row stays zeros; who asks for it reads the file and hears why */
+    pthread_mutex_lock(&w->lock); /* its row stays 0 */
     w->n_left_out++;
     pthread_mutex_unlock(&w->lock);
     return 0;
@@ -80,7 +80,7 @@ static int do_image(struct writer *w, struct cnn_images_scratch *s, uint64_t i, 
 static void *decode_thread(void *arg)
 {
     struct writer *w = arg;
-    struct cnn_images_scratch *s = cnn_images_scratch();
+    struct cnn_images_scratch *s = cnn_images_scratch_create();
     struct ps_error why = {"no memory for a decoder"};
     if (s == NULL)
         give_up(w, -ENOMEM, &why);
@@ -94,12 +94,11 @@ static void *decode_thread(void *arg)
         if (rc != 0)
             give_up(w, rc, &why);
     }
-    cnn_images_drop_scratch(s);
+    cnn_images_scratch_destroy(s);
     return NULL;
 }
 
-/* Signals are the program's own: none is delivered to these threads. One that cannot be started is done
- * without, as long as there is another. */
+/* Blocks signals in these threads. A thread that cannot be started is left out, as long as there is one. */
 static int run_threads(struct writer *w, uint32_t threads)
 {
     pthread_t ids[CNN_MAX_DATA_THREADS];
@@ -135,7 +134,7 @@ int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish 
         return ps_fail(err, -ENOMEM, "no memory for an index of %llu images", (unsigned long long)n);
     pthread_mutex_init(&w.lock, NULL);
     int rc = run_threads(&w, threads > 0 ? threads : 1);
-    if (rc == 0 && ftruncate(fd, (off_t)w.end) != 0) /* where nothing could be read it ends with its index */
+    if (rc == 0 && ftruncate(fd, (off_t)w.end) != 0) /* or only its index */
         rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
     cnn_cache_pack_header(wish, w.end, cnn_cache_sum(w.index, index_bytes), header);
     if (rc == 0)

@@ -1,6 +1,6 @@
-/* decode.h: from the bytes of a JPEG or PNG file to pixels. Private to data/images.
+/* decode.h: decodes JPEG and PNG files to pixels. Private to data/images.
  *
- * A file's bytes are hostile: what they say of themselves is checked before anything is allocated for it. */
+ * A file is hostile: its sizes are checked before anything is allocated. */
 #ifndef CNN_IMAGES_DECODE_H
 #define CNN_IMAGES_DECODE_H
 
@@ -14,7 +14,7 @@ enum {
     CNN_PICTURE_SCALES = 8,       /* an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size */
 };
 
-/* A picture in memory, wherever it came from: [height][width][3]. */
+/* A picture in memory: [height][width][3]. */
 struct cnn_picture {
     const uint8_t *rgb;
     uint32_t width, height;
@@ -22,7 +22,7 @@ struct cnn_picture {
 
 struct cnn_jpeg;
 
-/* Of one thread; zeroed at first. */
+/* For one thread; zero-initialised. */
 struct cnn_decoder {
     struct cnn_jpeg *jpeg; /* NULL before the first JPEG */
     uint8_t *rgb;          /* the last picture */
@@ -65,7 +65,7 @@ int cnn_picture_size(const struct cnn_picture_format *f, struct cnn_decoder *d, 
 
 /* Makes room for so many bytes in rgb. -ENOMEM with a sentence. */
 int cnn_decoder_reserve(struct cnn_decoder *d, size_t bytes, struct ps_error *err);
-/* The picture at half its size, each pixel the mean of four. */
+/* Halves the picture's size; each pixel is the mean of four. */
 void cnn_decoder_halve(struct cnn_decoder *d);
 
 #endif

@@ -14,8 +14,8 @@ enum { MAX_DEPTH = 4 };
 
 struct walk {
     struct cnn_list *list;
-    char path[PATH_MAX]; /* of the folder or file that it is at */
-    size_t root;         /* how much of it is not part of the names */
+    char path[PATH_MAX]; /* path of the current folder or file */
+    size_t root;         /* length of the part before the names */
     struct ps_error *err;
 };
 
@@ -25,7 +25,7 @@ static int walk_folder(struct walk *w, int depth);
 static int visit(struct walk *w, int depth, uint32_t *n_seen)
 {
     struct stat st;
-    if (stat(w->path, &st) != 0) /* a link to nowhere, or removed meanwhile: as if it was not there */
+    if (stat(w->path, &st) != 0) /* a dangling link, or removed meanwhile: ignored */
         return 0;
     if (S_ISDIR(st.st_mode)) {
         (*n_seen)++;
@@ -50,7 +50,7 @@ static int walk_folder(struct walk *w, int depth)
     if (dir == NULL)
         return ps_fail(w->err, -errno, "%.200s: cannot be opened: %s", w->path, strerror(errno));
     for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.') /* itself, its parent, what is hidden */
+        if (e->d_name[0] == '.') /* ".", ".." and hidden files */
             continue;
         int room = (int)(sizeof w->path - len);
         if (snprintf(w->path + len, (size_t)room, "/%s", e->d_name) >= room)

@@ -28,7 +28,7 @@ void cnn_images_close(struct cnn_images *set)
     free(set);
 }
 
-/* Shards keep the order of their members, so that reading on is reading in order. */
+/* Shards keep the order of their members, so that the set is read sequentially. */
 static int open_list(struct cnn_images *set, struct ps_error *err)
 {
     int rc = cnn_images_add_shards(set, err);
@@ -123,12 +123,12 @@ static int images_check(const void *self, uint32_t height, uint32_t width, struc
     return 0;
 }
 
-struct cnn_images_scratch *cnn_images_scratch(void)
+struct cnn_images_scratch *cnn_images_scratch_create(void)
 {
     return calloc(1, sizeof(struct cnn_images_scratch));
 }
 
-void cnn_images_drop_scratch(struct cnn_images_scratch *s)
+void cnn_images_scratch_destroy(struct cnn_images_scratch *s)
 {
     if (s == NULL)
         return;
@@ -142,19 +142,19 @@ void cnn_images_drop_scratch(struct cnn_images_scratch *s)
 static void *images_scratch(const void *self)
 {
     (void)self;
-    return cnn_images_scratch();
+    return cnn_images_scratch_create();
 }
 
 static void images_drop_scratch(void *scratch)
 {
-    cnn_images_drop_scratch(scratch);
+    cnn_images_scratch_destroy(scratch);
 }
 
-/* An image that cannot be had is told of once, and left out; the limit is of all of them. */
+/* An image that cannot be read is logged once and left out; the limit counts all of them. */
 static int leave_out(const struct cnn_images *of, const struct cnn_image_id *id, const char *why,
                      struct ps_error *err)
 {
-    struct cnn_images *set = (struct cnn_images *)of; /* what changes is under its lock */
+    struct cnn_images *set = (struct cnn_images *)of; /* its mutable members are protected by its lock */
     const char *path = cnn_list_name(&set->list, set->list.of[id->split].rows[id->index].path);
     pthread_mutex_lock(&set->lock);
     bool is_new = !set->damaged[id->split][id->index];
@@ -227,7 +227,7 @@ int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, s
     return rc;
 }
 
-/* Where the view lies, and the picture to take it from: out of the cache, or decoded for it. */
+/* Finds the picture for the view, from the cache or by decoding, and the window in it. */
 static int find_picture(const struct cnn_images *set, struct cnn_images_scratch *s,
                         const struct cnn_image_id *id, const struct cnn_view *view, struct cnn_draws *draws,
                         struct cnn_window *window, struct cnn_picture *picture, struct ps_error *why)

@@ -1,4 +1,4 @@
-/* images.h: a set of photographs: where they lie, how they are looked at, what was damaged. Private to
+/* images.h: a set of photographs: its files, its views, and which images were damaged. Private to
  * data/images. */
 #ifndef CNN_IMAGES_IMAGES_H
 #define CNN_IMAGES_IMAGES_H
@@ -20,7 +20,7 @@ struct cnn_images {
     uint32_t max_damaged;
     struct cnn_cache *cache; /* NULL: none */
     pthread_mutex_t lock;
-    uint32_t n_damaged;  /* under lock: images of which a line of the log told */
+    uint32_t n_damaged;  /* under lock: images that the log has named */
     uint8_t *damaged[2]; /* under lock: whether each is among them, by enum cnn_split */
 };
 
@@ -43,8 +43,8 @@ int cnn_images_open(const char *what, const struct cnn_data_options *opt, struct
                     struct ps_error *err);
 void cnn_images_close(struct cnn_images *set);
 
-struct cnn_images_scratch *cnn_images_scratch(void); /* NULL: no memory */
-void cnn_images_drop_scratch(struct cnn_images_scratch *s);
+struct cnn_images_scratch *cnn_images_scratch_create(void); /* NULL: no memory */
+void cnn_images_scratch_destroy(struct cnn_images_scratch *s);
 
 /* Reads an image's file into scratch->file. 0, -ENOMEM, or what is wrong with the file. */
 int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,

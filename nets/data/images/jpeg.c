@@ -29,14 +29,14 @@ static void fail(j_common_ptr c)
     longjmp(j->failed, 1);
 }
 
-/* Whatever libjpeg-turbo warns of counts as damage: it would fill the rest with grey. */
+/* A warning of libjpeg-turbo counts as damage: it would fill the rest with grey. */
 static void hear(j_common_ptr c, int level)
 {
     if (level < 0)
         fail(c);
 }
 
-/* A file of so many scans is made to waste time. */
+/* A file with more scans than this is meant to waste time. */
 static void watch(j_common_ptr c)
 {
     struct cnn_jpeg *j = c->client_data;
@@ -60,7 +60,7 @@ static bool init(struct cnn_jpeg *j)
     return true;
 }
 
-/* Not inlined: it would be into functions that are jumped back to. */
+/* Not inlined, because the callers are targets of longjmp. */
 static __attribute__((noinline)) struct cnn_jpeg *create(void)
 {
     struct cnn_jpeg *j = calloc(1, sizeof *j);
@@ -107,7 +107,7 @@ static int jpeg_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, ui
     return 0;
 }
 
-/* As Adobe's programs write them, and everybody after them: 255 is no ink. In place. */
+/* Inverted CMYK, as Adobe's programs write it: 255 is no ink. In place. */
 static void from_cmyk(uint8_t *pixels, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -117,8 +117,8 @@ static void from_cmyk(uint8_t *pixels, size_t n)
     }
 }
 
-/* A file that was cut short lacks its end, which is not read when the rows there are not wanted. What stands
- * behind the end of others is of no matter. */
+/* A truncated file lacks its end, which is not read if those rows are not needed. Bytes after the end are
+ * ignored. */
 static bool has_end(const uint8_t *bytes, size_t len)
 {
     size_t first = len > END_BYTES ? len - END_BYTES : 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The folder of the class in a path, [start, end), and which split it is of. */
+/* Finds the folder of the class in a path, [start, end), and its split. */
 struct place {
     size_t start, end;
     bool has_split;
@@ -34,7 +34,7 @@ static bool is_split(const char *name, size_t len, enum cnn_split *split)
     return false;
 }
 
-/* Looks from the left: the first folder that is a split's name, with a folder in it. */
+/* Searches from the left: the first folder with the name of a split that contains a folder. */
 static bool read_path(const char *path, struct place *out)
 {
     size_t last = 0, last_end = 0;
@@ -129,7 +129,7 @@ static int by_path(const void *a, const void *b, void *names)
                   (char *)names + ((const struct cnn_entry *)b)->path);
 }
 
-/* A class while they are numbered: a path in it, and where its name is there. */
+/* A class while classes are numbered: a path in it, and the position of its name in that. */
 struct class
 {
     const char *path;
@@ -147,7 +147,7 @@ static int by_class(const void *a, const void *b)
 static struct class class_of(const struct cnn_list *list, const struct cnn_entry *e)
 {
     struct class c = {.path = cnn_list_name(list, e->path)};
-    read_path(c.path, &c.place); /* it could be read when it was added */
+    read_path(c.path, &c.place); /* the same path was parsed when it was added */
     return c;
 }
 
@@ -184,7 +184,7 @@ static int find_classes(const struct cnn_list *list, struct class **out, uint32_
     if (classes == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the classes of %u images", e->n);
     *n = 0;
-    for (uint32_t i = 0; i < e->n; i++) { /* most follow one of their own folder */
+    for (uint32_t i = 0; i < e->n; i++) { /* most images follow another of the same class */
         struct class c = class_of(list, &e->rows[i]);
         if (*n == 0 || !is_one_folder(&classes[*n - 1], &c))
             classes[(*n)++] = c;

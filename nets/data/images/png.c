@@ -1,4 +1,4 @@
-/* PNG by libpng, whatever its depth and colours. What is transparent lies on black. */
+/* PNG by libpng, of any depth and colour type. Transparent pixels are blended with black. */
 #include <errno.h>
 #include <png.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static int png_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uin
     return rc;
 }
 
-/* libpng itself does not scale, and this is always the whole. */
+/* libpng cannot scale: this is the whole image */
 static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
                       struct ps_error *err)
 {

@@ -1,4 +1,4 @@
-/* One end of a connection, which a port's clients and the links have in common. */
+/* One end of a connection: what a port's clients and links have in common. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 enum { PAGE_BYTES = 4096, ACK_EVENTS = 64 };
 
-/* What a completion is of: its wr_id. For writes the number of them that it tells of. */
+/* The contents of wr_id. For writes, the number of writes that the completion covers. */
 enum { OF_ARRIVAL = 0 };
 
 int ps_rdma_unblock(int fd)
@@ -31,9 +31,8 @@ uint64_t ps_rdma_slot_bytes(size_t max_body_bytes)
     return (PS_FRAME_BYTES + (uint64_t)max_body_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* A child of fork does not get in the way of what is registered: kernels since 5.12 copy pinned pages for the
- * child at once. Older ones need RDMAV_FORK_SAFE=1 in the environment, which makes libibverbs keep such
- * pages from the child. */
+/* Fork is safe: kernels since 5.12 copy pinned pages for the child. Older ones need RDMAV_FORK_SAFE=1 in the
+ * environment, which makes libibverbs keep such pages from the child. */
 static int map_slots(struct ps_rdma_end *end, struct ibv_pd *pd, struct ps_error *err)
 {
     end->mapped_bytes = end->mine.n * end->mine.slot_bytes;
@@ -66,7 +65,7 @@ static int expect(struct ps_rdma_end *end, uint32_t n)
 static int create_queues(struct ps_rdma_end *end, struct ibv_pd *pd, struct ibv_comp_channel *channel,
                          void *owner, struct ps_error *err)
 {
-    /* A slot's answer may be posted again before the last one's completion was seen. */
+    /* A slot's answer may be posted again before the completion of the last one was seen. */
     end->depth = 2 * end->mine.n;
     end->cq = ibv_create_cq(end->id->verbs, (int)(end->depth + end->mine.n + 1), owner, channel, 0);
     if (end->cq == NULL)
@@ -108,7 +107,7 @@ void ps_rdma_end_finish(struct ps_rdma_end *end)
     if (end->id != NULL && end->id->qp != NULL)
         rdma_destroy_qp(end->id);
     if (end->cq != NULL) {
-        ibv_ack_cq_events(end->cq, end->events); /* ibv_destroy_cq would wait for them */
+        ibv_ack_cq_events(end->cq, end->events); /* otherwise ibv_destroy_cq waits for them */
         ibv_destroy_cq(end->cq);
     }
     if (end->mr != NULL)

@@ -1,4 +1,4 @@
-/* A client's end: its messages, waiting for answers, and how a link comes and goes. */
+/* A client's end: sends messages, waits for answers, and opens and closes the link. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,12 +10,12 @@
 #include "proto/transports/rdma/link.h"
 
 enum {
-    LOOK_EVERY = 256, /* calls in vain, until the connection is looked at although nobody waited */
-    REST_US = 20,     /* looked for before sleeping */
+    LOOK_EVERY = 256, /* empty calls before the connection itself is checked */
+    REST_US = 20,     /* polls before it sleeps */
     MAX_LINKS = 64,
 };
 
-/* The answer to a slot's message has come, or word that there will be none. */
+/* The answer to a slot's message has arrived, or the notice that there is none. */
 static int arrive(struct ps_link *link, const struct ps_rdma_arrival *a)
 {
     uint32_t slot = a->imm & ~PS_RDMA_DROPPED;
@@ -33,7 +33,7 @@ static int arrive(struct ps_link *link, const struct ps_rdma_arrival *a)
     return 0;
 }
 
-/* Takes what completed; false: nothing did. */
+/* Takes completions; false: there were none. */
 static bool take_completions(struct ps_link *link)
 {
     struct ps_rdma_arrival arrival[PS_RDMA_BATCH];
@@ -47,7 +47,7 @@ static bool take_completions(struct ps_link *link)
     return got > 0;
 }
 
-/* Whether the connection manager says that it is over. What came before is taken first. */
+/* Whether the connection manager reports the end. Completions that came before are taken first. */
 static void look_at_connection(struct ps_link *link)
 {
     struct rdma_cm_event *event;
@@ -63,7 +63,7 @@ static void look_at_connection(struct ps_link *link)
     link->failed = link->failed || over;
 }
 
-/* A body that lies in a lent buffer is read there; others are copied behind the header. */
+/* A body in a lent buffer is read there; others are copied behind the header. */
 int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
 {
     struct ibv_sge part[2];
@@ -186,10 +186,10 @@ int ps_rdma_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int
     return 0;
 }
 
-/* How long the other end's silence is waited for: 4.096 us * 2^17 = 0.54 s, eight times. Devices may take up
- * to four times as long. */
+/* Timeout for the other end: 4.096 us * 2^17 = 0.54 s, eight times. Devices may take up to four times as
+ * long. */
 enum { ACK_TIMEOUT = 17, RETRIES = 7, RNR_RETRIES = 3 };
-/* A lost request to connect is sent again by the connection manager only after 4 s. */
+/* The connection manager repeats a lost connection request only after 4 s. */
 enum { TRIES = 2 };
 /* rdma/ib_cm.h, which programs cannot include. */
 enum { REFUSED_BY_PSD = 28 };
@@ -280,7 +280,7 @@ static int make_slots(struct ps_link *link, const struct ps_transport_limits *li
     uint32_t n = limits->window_chunks;
     uint64_t slot_bytes = ps_rdma_slot_bytes(limits->max_body_bytes);
     if (slot_bytes == 0 || n > PS_RDMA_MAX_SLOTS)
-        return ps_fail(err, -EMSGSIZE, "%u messages of %zu bytes do not go over an rdma road", n,
+        return ps_fail(err, -EMSGSIZE, "%u messages of %zu bytes do not fit the rdma transport", n,
                        limits->max_body_bytes);
     if ((link->domain = ps_rdma_domain_join(link->hub, link->id->verbs, &link->lent, err)) == NULL)
         return -ENOMEM;
@@ -351,7 +351,7 @@ static int open_once(struct ps_hub *hub, const char *url, struct sockaddr *at,
     uint64_t begin = ps_now_us();
     if (rc == 0)
         rc = make_slots(link, limits, err);
-    if (rc == 0) /* to register gigabytes takes its time, which is no waiting */
+    if (rc == 0) /* registering gigabytes takes time that does not count as waiting */
         rc = attach(link, url, until_us + (ps_now_us() - begin), err);
     if (rc < 0) {
         ps_rdma_link_close(link);
@@ -385,7 +385,7 @@ void ps_rdma_link_free(struct ps_link *link)
     free(link);
 }
 
-/* Once the queue pair is gone, the device reads and writes nothing of ours. */
+/* After the queue pair is destroyed the device no longer accesses our memory. */
 void ps_rdma_link_close(struct ps_link *link)
 {
     if (link == NULL)

@@ -7,7 +7,7 @@
 enum ps_rdma_link_slot {
     PS_RDMA_IDLE,
     PS_RDMA_ASKED,    /* a request was sent */
-    PS_RDMA_ANSWERED, /* its answer has come and was not dropped yet */
+    PS_RDMA_ANSWERED, /* its answer has arrived and was not dropped yet */
 };
 
 /* Closed, it stays until the last of its messages was dropped: `held`. */
@@ -19,17 +19,17 @@ struct ps_link {
     struct rdma_cm_id *id;
     struct ibv_comp_channel *completions;
     struct ps_rdma_end end;
-    /* A slot for each request on its way: its header, and its body where that is not lent. */
+    /* A slot for each request in flight: its header, and its body unless that is in a lent buffer. */
     unsigned char *out;
     size_t out_bytes;
     struct ibv_mr *out_mr;
     uint8_t *state; /* of each slot: ps_rdma_link_slot */
     uint32_t *idle; /* numbers of the n_idle idle slots */
     uint32_t n_idle;
-    struct ps_rdma_arrival *arrived; /* a ring of the answers that nobody has taken */
+    struct ps_rdma_arrival *arrived; /* a ring of answers that were not taken yet */
     uint32_t first, n_arrived;
     uint32_t held;
-    uint32_t calls_in_vain; /* of link_recv, since the connection was last looked at */
+    uint32_t calls_in_vain; /* calls of link_recv since the connection was last checked */
     bool look, failed, closed;
 };
 

@@ -1,5 +1,5 @@
-/* One client that is attached to a port. It may write to its own slots at any moment, and only there; what it
- * does against the rules ends its connection and nothing else. */
+/* One client that is attached to a port. It can write to its own slots at any time, and nowhere else; a
+ * violation of the protocol ends its connection only. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static int watch(struct ps_port *port, int fd, void *what)
     return rc < 0 ? rc : epoll_ctl(port->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-/* The device's asynchronous events are for every lane of the process: whoever comes first logs one. */
+/* The device's asynchronous events concern every lane of the process: the first lane to read one logs it. */
 static struct ps_rdma_device *device_hold(struct ps_port *port, struct ibv_context *verbs,
                                           struct ps_error *err)
 {
@@ -109,7 +109,7 @@ static int accept_it(struct ps_rdma_client *c, struct ps_error *err)
                : 0;
 }
 
-/* Who comes again and again while a round parks its messages would hold ever more memory. */
+/* A client that reconnects repeatedly while a round holds its messages would use ever more memory. */
 static int check_detached(const struct ps_port *port, uint32_t client, struct ps_error *err)
 {
     int n = 0;
@@ -154,7 +154,7 @@ int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, stru
         rc = -ENOMEM;
         goto forget_it;
     }
-    /* Of its own, so that no key is worth anything on another connection. */
+    /* A protection domain of its own, so that its keys are useless on other connections. */
     if ((c->pd = ibv_alloc_pd(id->verbs)) == NULL) {
         rc = ps_fail(err, -errno, "cannot make a protection domain: %s", strerror(errno));
         goto release;
@@ -250,7 +250,8 @@ static bool send_answers(struct ps_rdma_client *c)
     return true;
 }
 
-/* Writes more than its slot into others of its own at most: the queue pair lets it write nowhere else. */
+/* A write past the end of its slot reaches at most its own other slots: the queue pair allows nothing else.
+ */
 static int arrive(struct ps_rdma_client *c, const struct ps_rdma_arrival *a, struct ps_error *err)
 {
     if (a->imm >= c->end.mine.n)
@@ -281,7 +282,7 @@ int ps_rdma_client_poll(struct ps_rdma_client *c)
     return got == 0 ? 0 : send_answers(c) ? 1 : -ECONNRESET;
 }
 
-/* Of bytes 0 there is only word that nothing else will come. False: the client is gone. */
+/* With 0 bytes it only reports that nothing else will come. False: the client is gone. */
 static bool send_back(struct ps_rdma_client *c, uint32_t slot, uint32_t bytes)
 {
     if (c->detached) {
@@ -297,7 +298,7 @@ static bool send_back(struct ps_rdma_client *c, uint32_t slot, uint32_t bytes)
 
 int ps_rdma_port_reply(struct ps_port *port, struct ps_message *m)
 {
-    const struct ps_rdma_kept *kept = ps_rdma_kept(m);
+    const struct ps_rdma_kept *kept = ps_rdma_kept_of(m);
     (void)port;
     if (!kept->client->detached)
         memcpy(ps_rdma_end_slot(&kept->client->end, kept->slot), m->head, PS_FRAME_BYTES);
@@ -311,18 +312,18 @@ void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot)
 
 const struct ps_pass *ps_rdma_message_pass(const struct ps_message *m)
 {
-    return &ps_rdma_kept(m)->client->pass;
+    return &ps_rdma_kept_of(m)->client->pass;
 }
 
 void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t size)
 {
-    const struct ps_rdma_client *c = ps_rdma_kept(m)->client;
+    const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
     snprintf(text, size, "client %u at %s", c->pass.client, c->address);
 }
 
 int ps_rdma_message_body(struct ps_message *m, size_t len_bytes)
 {
-    const struct ps_rdma_client *c = ps_rdma_kept(m)->client;
+    const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
     if (len_bytes > c->end.mine.slot_bytes - PS_FRAME_BYTES)
         return -ENOMEM;
     m->body_bytes = len_bytes;

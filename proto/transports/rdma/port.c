@@ -15,14 +15,14 @@
 #include "proto/transports/rdma/port.h"
 
 enum {
-    REST_US = 20,       /* looked for before sleeping */
-    LOOK_EVERY = 64,    /* messages, until requests to connect are looked at although there are more */
+    REST_US = 20,       /* polls before it sleeps */
+    LOOK_EVERY = 64,    /* messages taken before connection requests are checked again */
     MAX_CM_EVENTS = 16, /* taken in one go */
     MAX_CQ_EVENTS = 256,
-    LOG_EVERY_US = 1000000, /* who is refused, at most */
+    LOG_EVERY_US = 1000000, /* refusals, at most */
 };
 
-/* Opens none, as rdma_get_devices would. */
+/* Does not open devices, unlike rdma_get_devices. */
 static int check_device(const char *url, struct ps_error *err)
 {
     int n = 0;
@@ -174,7 +174,7 @@ void ps_rdma_port_expel(struct ps_port *port, uint32_t client)
     explicit_bzero(&port->admitted[port->n_admitted], sizeof *a);
 }
 
-/* Anybody can ask for a connection, as often as he likes: the log gets one line a second. */
+/* Anybody can request connections as often as they like: the log gets one line a second. */
 static void say_refused(struct ps_port *port, const struct rdma_cm_id *id, const char *why)
 {
     char address[64];
@@ -203,7 +203,7 @@ static int answer_request(struct ps_port *port, struct rdma_cm_id *id, const voi
         return ps_fail(err, -EACCES, "the lane does not know the pass of client %u", r.client);
     if (!ps_rdma_device_serves(id->verbs))
         return ps_fail(err, -EHOSTUNREACH, "psd's device does no writes with immediate data");
-    if (a->client != NULL) /* it comes again, as when it missed the answer to its first request */
+    if (a->client != NULL) /* it reconnects, for example because it missed the answer to its first request */
         ps_rdma_client_detach(a->client, NULL);
     return ps_rdma_client_attach(port, a, id, &r, err);
 }
@@ -221,7 +221,7 @@ static void on_request(struct ps_port *port, struct rdma_cm_id *id, const void *
     rdma_destroy_id(id);
 }
 
-/* The event is copied and given back first: rdma_destroy_id waits for that. */
+/* Copies and acknowledges the event first: rdma_destroy_id waits for that. */
 static bool take_cm_event(struct ps_port *port)
 {
     struct rdma_cm_event *event;
@@ -248,7 +248,7 @@ static bool take_cm_event(struct ps_port *port)
     return true;
 }
 
-/* Says what a device reports of itself or of a queue pair, whose completions say the rest. */
+/* Logs events of a device or of a queue pair; completions report the rest. */
 static void log_device_event(const struct ps_rdma_device *d)
 {
     struct ibv_async_event event;
@@ -270,7 +270,7 @@ static void wake_clients(const struct ps_rdma_device *d)
     }
 }
 
-/* Devices first: what the connection manager says may end the last client of one. */
+/* Devices first: an event of the connection manager may end the last client of one. */
 static void handle_events(struct ps_port *port)
 {
     struct epoll_event events[8];
@@ -288,7 +288,7 @@ static void handle_events(struct ps_port *port)
         cm = take_cm_event(port);
 }
 
-/* From the last one on, since one that is detached is replaced by the last. */
+/* From the last one on, because a detached one is replaced by the last. */
 static void poll_awake(struct ps_port *port)
 {
     for (uint32_t i = port->n_awake; i-- > 0;)

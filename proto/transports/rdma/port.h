@@ -13,7 +13,7 @@ struct ps_rdma_device {
 };
 
 enum ps_rdma_slot_state {
-    PS_RDMA_FREE,    /* the client may write there */
+    PS_RDMA_FREE,    /* the client can write there */
     PS_RDMA_ARRIVED, /* a message: queued at the port, or in the lane's hands */
     PS_RDMA_LEAVING, /* its answer waits for room in the send queue */
 };
@@ -63,24 +63,24 @@ struct ps_port {
     struct ps_rdma_device *devices;
     struct ps_rdma_admitted *admitted; /* n_admitted of limits.clients */
     uint32_t n_admitted;
-    struct ps_rdma_client **awake; /* whose completions are polled, since they are not armed */
+    struct ps_rdma_client **awake; /* clients whose completions are polled, because they are not armed */
     uint32_t n_awake;
-    struct ps_rdma_client *detached; /* that have messages in the lane's hands */
+    struct ps_rdma_client *detached; /* clients that have messages in the lane's hands */
     struct ps_rdma_queue arrived;
     uint32_t calls;
-    uint64_t said_us; /* when it was last logged that somebody was refused, and how often since */
+    uint64_t said_us; /* time of the last log line about refusals, and refusals since */
     uint32_t refused;
 };
 
-/* Answers a connection request of who showed a->pass. -errno with a sentence: not attached, and the id is the
- * caller's still. */
+/* Accepts a connection request with a valid pass. -errno with a sentence: not attached, and the caller keeps
+ * the id. */
 int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, struct rdma_cm_id *id,
                           const struct ps_rdma_request *r, struct ps_error *err);
-/* Withdraws all its rights at once. why: for the log; NULL: it left. */
+/* Revokes all its rights at once. why: for the log; NULL: it left. */
 void ps_rdma_client_detach(struct ps_rdma_client *c, const char *why);
-/* Takes what completed. 1: something did, 0: nothing; -ECONNRESET: it was detached, and may be gone. */
+/* Takes completions. 1: there were some, 0: none; -ECONNRESET: it was detached, and may be freed. */
 int ps_rdma_client_poll(struct ps_rdma_client *c);
-/* Is polled from now on, or not until it is woken. */
+/* Polls the client from now on; stops polling until it is woken. */
 void ps_rdma_client_wake(struct ps_rdma_client *c);
 void ps_rdma_client_rest(struct ps_rdma_client *c);
 

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "proto/transports/rdma/rdma.h"
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 static int hub_create(uint32_t io_threads, struct ps_hub **out)
 {
@@ -45,7 +45,7 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* What travels here is not encrypted, whether or not the control socket is. */
+/* Data on this transport is not encrypted, whether or not the control socket is. */
 static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
 {
     (void)hub;
@@ -68,7 +68,7 @@ static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, stru
 {
     int rc = 0;
     if (buffer->kind == PS_BUFFER_DEVICE)
-        return ps_fail(err, -ENOTSUP, "the rdma road does not read a device's memory");
+        return ps_fail(err, -ENOTSUP, "transport rdma does not read a device's memory");
     pthread_mutex_lock(&hub->lock);
     if (hub->n_lent == PS_MAX_BUFFERS)
         rc = ps_fail(err, -ENOSPC, "%d buffers are lent already", PS_MAX_BUFFERS);
@@ -100,8 +100,8 @@ static struct ps_rdma_domain *make_domain(struct ps_hub *hub, struct ibv_context
     return d;
 }
 
-/* A buffer that cannot be registered, as with a small ulimit -l, is copied from. The device only reads there,
- * and only what was sent. */
+/* A buffer that cannot be registered, for example with a small ulimit -l, is copied from. The device only
+ * reads registered buffers, and only where it was told to. */
 static void register_lent(struct ps_hub *hub, struct ps_rdma_domain *d, struct ps_rdma_lent *lent)
 {
     lent->n = 0;
@@ -168,7 +168,7 @@ static void *port_watch(const struct ps_port *port)
     return NULL;
 }
 
-const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m)
+const struct ps_rdma_kept *ps_rdma_kept_of(const struct ps_message *m)
 {
     return (const struct ps_rdma_kept *)m->storage;
 }
@@ -193,7 +193,7 @@ static uint64_t message_sender(const struct ps_message *m)
 
 static void message_drop(struct ps_message *m)
 {
-    const struct ps_rdma_kept *kept = ps_rdma_kept(m);
+    const struct ps_rdma_kept *kept = ps_rdma_kept_of(m);
     if (kept->client != NULL)
         ps_rdma_client_drop(kept->client, kept->slot);
     else

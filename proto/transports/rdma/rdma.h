@@ -84,12 +84,12 @@ int ps_rdma_end_write(struct ps_rdma_end *end, uint32_t imm, struct ibv_sge *par
 /* Takes some completions: returns their number, 0 when there was none, *n of them in out[PS_RDMA_BATCH]. In
  * place of each arrival another is expected. -ECONNRESET with a sentence: the connection is over. */
 int ps_rdma_end_poll(struct ps_rdma_end *end, struct ps_rdma_arrival *out, int *n, struct ps_error *err);
-/* The next completion becomes an event. What completed just before does not: poll once more. */
+/* Arms the queue: the next completion becomes an event. Earlier ones do not: poll once more. */
 int ps_rdma_end_arm(struct ps_rdma_end *end);
 /* An event of this end was taken from the channel. */
 void ps_rdma_end_event(struct ps_rdma_end *end);
 
-/* Of both ends: false is a transport without write-with-immediate, or a device that is none. */
+/* Checks both ends; false: the transport lacks write-with-immediate, or it is not an RDMA device. */
 bool ps_rdma_device_serves(const struct ibv_context *verbs);
 int ps_rdma_unblock(int fd);
 
@@ -106,7 +106,7 @@ _Static_assert(sizeof(struct ps_rdma_kept) <= sizeof(((struct ps_message *)0)->s
 
 /* Fills m with the message in a slot: its head copied, since the other end may still write there. */
 void ps_rdma_message_fill(struct ps_message *m, const struct ps_rdma_end *end, uint32_t slot, uint32_t bytes);
-const struct ps_rdma_kept *ps_rdma_kept(const struct ps_message *m);
+const struct ps_rdma_kept *ps_rdma_kept_of(const struct ps_message *m);
 
 /* The members of the row. port.c */
 int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
@@ -124,7 +124,7 @@ int ps_rdma_port_reply(struct ps_port *port, struct ps_message *m);
 const struct ps_pass *ps_rdma_message_pass(const struct ps_message *m);
 void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t size);
 int ps_rdma_message_body(struct ps_message *m, size_t len_bytes);
-/* Gives the slot of a message back, which will not be answered. */
+/* Returns the slot of a message that will not be answered. */
 void ps_rdma_client_drop(struct ps_rdma_client *c, uint32_t slot);
 
 /* link.c */

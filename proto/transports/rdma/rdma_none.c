@@ -1,9 +1,9 @@
-/* What stands for the transport of RDMA in a program that was built without librdmacm: it says so. */
+/* The row of RDMA in a program that was built without librdmacm: every call says so. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "proto/transports/rdma/wire.h"
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 #define HOW "this program was built without RDMA: install libibverbs-dev and librdmacm-dev and build it again"
 
@@ -63,7 +63,7 @@ static void port_close(struct ps_port *port)
     (void)port;
 }
 
-/* Clients would be attached to this transport: that is what these two say. */
+/* Clients attach to this transport: hence these two members. */
 static int port_admit(struct ps_port *port, const struct ps_pass *pass)
 {
     (void)port;
@@ -91,7 +91,7 @@ static void link_close(struct ps_link *link)
     (void)link;
 }
 
-/* There is never a port or a link, and so nothing that asks for the other members. */
+/* There is never a port or a link, so the other members are never called. */
 const struct ps_transport ps_transport_rdma = {
     .name = "rdma",
     .hub_create = hub_create,

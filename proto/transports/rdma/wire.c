@@ -65,7 +65,7 @@ static int check_start(const unsigned char *data, size_t len_bytes, size_t least
     if (len_bytes < least || get32(data) != PS_RDMA_MAGIC)
         return ps_fail(err, -EPROTO, "the other end is no psd's");
     if (get32(data + 4) != PS_RDMA_VERSION)
-        return ps_fail(err, -EPROTO, "the other end speaks version %u of the rdma road; this one %u",
+        return ps_fail(err, -EPROTO, "the other end speaks version %u of the rdma transport; this one %u",
                        get32(data + 4), PS_RDMA_VERSION);
     return 0;
 }
@@ -162,7 +162,7 @@ int ps_rdma_resolve(const char *url, bool passive, struct sockaddr_storage *at, 
 
     if (!take_apart(url, host, sizeof host, &port) || (strcmp(host, "*") == 0 && !passive))
         return ps_fail(err, -EINVAL,
-                       "'%.200s' is no address of an rdma road; allowed is rdma://HOST:PORT, HOST a name, an "
+                       "'%.200s' is not an rdma address; allowed is rdma://HOST:PORT, HOST a name, an "
                        "IPv4 address or [IPv6]",
                        url);
     bool any = strcmp(host, "*") == 0;

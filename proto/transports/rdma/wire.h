@@ -31,7 +31,7 @@
 #define PS_RDMA_MAX_SLOTS     1024u
 #define PS_RDMA_DROPPED       0x80000000u
 
-/* Slots that the other end may write to. */
+/* The slots that the other end may write to. */
 struct ps_rdma_slots {
     uint32_t n, rkey;
     uint64_t slot_bytes, address;
@@ -44,7 +44,7 @@ struct ps_rdma_request {
 };
 
 void ps_rdma_request_pack(const struct ps_rdma_request *r, unsigned char *data);
-/* -EPROTO with a sentence: no request of ours, of another version, or of slots that cannot be. */
+/* -EPROTO with a sentence: not a valid request, another version, or impossible slots. */
 int ps_rdma_request_parse(struct ps_rdma_request *r, const void *data, size_t len_bytes,
                           struct ps_error *err);
 void ps_rdma_accept_pack(const struct ps_rdma_slots *s, unsigned char *data);
@@ -54,7 +54,7 @@ size_t ps_rdma_reject_pack(int code, const char *sentence, unsigned char *data);
 /* The -errno of a reject and its sentence in *err; -EPROTO: it is none of ours. */
 int ps_rdma_reject_parse(const void *data, size_t len_bytes, struct ps_error *err);
 
-/* Compares the tokens in a time that does not tell where they differ. */
+/* Compares the tokens in constant time. */
 bool ps_rdma_token_is(const unsigned char *token, const unsigned char *other);
 
 /* rdma://HOST:PORT, HOST a name, an IPv4 address, [IPv6], or * (passive only: every interface). Resolves

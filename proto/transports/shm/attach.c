@@ -1,5 +1,5 @@
-/* How clients come to a port of shm. On the lane's thread, so nothing here waits: who says its hello in
- * pieces is heard in pieces, until its time is up. */
+/* How clients attach to a shm port. It runs in the lane's thread, so nothing here blocks: a hello may arrive
+ * in pieces, until its time is up. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -92,7 +92,7 @@ static void begin_half(struct ps_port *port, int fd)
     if (ps_shm_watch(port, fd, EPOLLIN, PS_SHM_HALF, (uint32_t)(h - port->halves), h->generation) < 0)
         ps_shm_half_end(port, h);
     else
-        ps_shm_half_read(port, h); /* it has mostly spoken already */
+        ps_shm_half_read(port, h); /* it has sent most of its hello already */
 }
 
 void ps_shm_accept(struct ps_port *port)
@@ -106,7 +106,7 @@ void ps_shm_accept(struct ps_port *port)
         if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
             return;
         ps_log(PS_LOG_WARN, "shm.accept", "%s: cannot accept: %s", port->url, strerror(errno));
-        ps_shm_unwatch(port, port->file.fd); /* it would wake this thread again and again */
+        ps_shm_unwatch(port, port->file.fd); /* it would wake this thread repeatedly */
         port->deaf_until_ns = ps_now_ns() + DEAF_MS * UINT64_C(1000000);
         return;
     }
@@ -131,7 +131,7 @@ static int check_lent(const struct ps_lent *lent, const struct ps_shm_hello *h, 
     return 0;
 }
 
-/* Maps what the hello lends. The files are not needed afterwards. */
+/* Maps the buffers that the hello lends. The files are closed afterwards. */
 static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, const struct ps_shm_half *half,
                        struct ps_error *err)
 {
@@ -159,7 +159,7 @@ static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, co
     return 0;
 }
 
-/* In the same time wherever they differ. */
+/* Compares in constant time. */
 static bool tokens_match(const unsigned char *a, const unsigned char *b)
 {
     unsigned differ = 0;
@@ -196,7 +196,7 @@ static int watch_bell(int bell)
     return fd;
 }
 
-/* Everything that the client needs of its own; files[]: to be sent. */
+/* Allocates everything that the client needs; files[]: to be sent to it. */
 static int furnish(struct ps_port *port, struct ps_shm_client *c, const struct ps_shm_hello *h, int *files,
                    struct ps_error *err)
 {
@@ -215,7 +215,7 @@ static int furnish(struct ps_port *port, struct ps_shm_client *c, const struct p
     return 0;
 }
 
-/* files NULL: none. Never waits: the socket is a fresh one. */
+/* files NULL: none. Does not block: the socket is new. */
 static int send_reply(int fd, const struct ps_shm_reply *r, const int *files)
 {
     unsigned char bytes[PS_SHM_REPLY_BYTES];
@@ -237,11 +237,11 @@ static int send_reply(int fd, const struct ps_shm_reply *r, const int *files)
     return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes ? 0 : -EPIPE;
 }
 
-/* From now on the socket only tells that the peer has gone, and the bell that it wants something. */
+/* From now on the socket only reports that the peer is gone, and the bell that it wants something. */
 static int seat_client(struct ps_port *port, struct ps_shm_client *c, struct ps_shm_seat *seat, int *socket)
 {
     c->seat = (uint32_t)(seat - port->seats);
-    if (seat->client != NULL) /* a link that was opened anew, before the old one's end was heard */
+    if (seat->client != NULL) /* a link that was reopened before the end of the old one was noticed */
         ps_shm_detach(seat->client);
     ps_shm_unwatch(port, *socket);
     if (ps_shm_watch(port, *socket, EPOLLRDHUP, PS_SHM_SOCKET, c->seat, seat->generation) < 0)
@@ -261,7 +261,7 @@ static int seat_client(struct ps_port *port, struct ps_shm_client *c, struct ps_
     return 0;
 }
 
-/* Of a whole hello. -errno with a sentence: nothing was attached. */
+/* Attaches a client after its complete hello. -errno with a sentence: nothing was attached. */
 static int attach(struct ps_port *port, struct ps_shm_half *half, const struct ps_shm_hello *h,
                   struct ps_error *err)
 {
@@ -305,7 +305,7 @@ static void finish_half(struct ps_port *port, struct ps_shm_half *half)
     ps_shm_half_end(port, half);
 }
 
-/* Takes the files that came with a piece of a hello. False: too many. */
+/* Receives the files that come with a part of a hello. False: too many. */
 static bool take_files(struct ps_shm_half *half, struct msghdr *m)
 {
     bool good = !(m->msg_flags & MSG_CTRUNC);

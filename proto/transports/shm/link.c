@@ -15,8 +15,8 @@
 enum {
     FILES = 3,
     RETRY_MS = 2,      /* a port's queue of connections is full */
-    PEEK_EVERY = 64,   /* times that nothing came, until the socket is asked whether the port is there */
-    SPIN_NS = 100000,  /* a chunk takes about so long at the port */
+    PEEK_EVERY = 64,   /* empty polls before the socket is asked whether the port is alive */
+    SPIN_NS = 100000,  /* a chunk takes about this long at the port */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
     MAX_CPUS = 1024,   /* that are told apart */
     MAX_WAIT = 65,
@@ -32,9 +32,9 @@ struct ps_link {
     uint32_t refs; /* messages that were received, and the owner */
     struct ps_shm_region region;
     struct slot *slots;
-    uint32_t *free, n_free; /* last in, first out: a slot that was just read is in the cache */
+    uint32_t *free, n_free; /* last in, first out: a slot that was read recently is in the cache */
     uint32_t in_flight, in_place, window, silence, cpu;
-    bool gone, settles; /* settles: it is to be closed, and sends nothing any more */
+    bool gone, settles; /* being closed: sends nothing any more */
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
 };
@@ -86,7 +86,7 @@ static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_erro
     return 0;
 }
 
-/* The pass is told to nobody but psd's user and root. */
+/* The pass is given to psd's user and root only. */
 static int check_owner(int fd, const char *url, struct ps_error *err)
 {
     struct ucred peer;
@@ -134,7 +134,7 @@ static int say_hello(int fd, const char *url, const struct ps_hub *hub,
                              : ps_fail(err, -EHOSTUNREACH, "%s: cannot say hello: %s", url, strerror(errno));
 }
 
-/* The next bytes of the reply, and the files that come with them. 0 at its end, -EAGAIN. */
+/* Reads the next bytes of the reply and the files that come with them. 0 at its end, -EAGAIN. */
 static ssize_t hear(int fd, unsigned char *to, size_t room, int *files)
 {
     union {
@@ -195,7 +195,7 @@ static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_r
     return 0;
 }
 
-/* Fills the link from the reply and its files, of which it takes the last two over. */
+/* Fills the link from the reply and its files, and takes ownership of the last two. */
 static int map_region(struct ps_link *link, const char *url, const struct ps_shm_reply *r, int *files,
                       struct ps_error *err)
 {
@@ -209,7 +209,7 @@ static int map_region(struct ps_link *link, const char *url, const struct ps_shm
         return ps_fail(err, -ENOMEM, "no memory for a link to %s", url);
     for (uint32_t i = 0; i < r->n_slots; i++)
         link->free[link->n_free++] = r->n_slots - 1 - i;
-    /* One descriptor to wait on: the socket says that the port has gone. */
+    /* Makes one descriptor to wait on: the socket reports that the port is gone. */
     if (epoll_ctl(files[2], EPOLL_CTL_ADD, link->socket, &(struct epoll_event){EPOLLRDHUP, {.u64 = 1}}) < 0)
         return ps_fail(err, -errno, "%s: cannot be watched: %s", url, strerror(errno));
     link->bell = files[1];
@@ -247,8 +247,8 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
     return rc;
 }
 
-/* Whether the port's process has ended, or holds no message of ours any more after it has detached us: what
- * was answered is in the ring, and nothing else will come. */
+/* Whether the port's process has ended, or has detached us and holds none of our messages: answers that were
+ * sent are in the ring, and no more will come. */
 static bool is_let_go(const struct ps_link *link)
 {
     struct pollfd fd = {.fd = link->socket};
@@ -259,7 +259,7 @@ static void take_back(struct ps_link *link)
 {
     for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++) {
         struct slot *s = &link->slots[i];
-        if (!s->sent || !s->in_place || !ps_shm_claim(&link->region, i, PS_SHM_TAKEN_BACK))
+        if (!s->sent || !s->in_place || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
             continue;
         *s = (struct slot){.taken_back = true};
         link->in_flight--;
@@ -344,7 +344,7 @@ int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body
     return -EINVAL;
 }
 
-/* Nothing came: whether the port is still there, which costs a system call now and then. */
+/* After empty polls: checks from time to time, by a system call, whether the port is alive. */
 static int silent(struct ps_link *link)
 {
     char byte;
@@ -354,8 +354,7 @@ static int silent(struct ps_link *link)
     return link->gone ? -ECONNRESET : -EAGAIN;
 }
 
-/* What an answer does to its slot. -EAGAIN: there is nothing in it for the caller; -ECONNRESET: no port of
- * ours wrote it. */
+/* Updates the slot of an answer. -EAGAIN: nothing for the caller; -ECONNRESET: the answer is not valid. */
 static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
 {
     if (n->slot >= link->region.shape.n_slots)
@@ -375,7 +374,7 @@ static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
 
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     struct ps_shm_note n;
     int rc;
     do {
@@ -404,7 +403,7 @@ int ps_shm_link_recv(struct ps_link *link, struct ps_message *m)
 
 void ps_shm_link_drop(struct ps_message *m)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     held->link->free[held->link->n_free++] = held->slot;
     let_go(held->link);
 }
@@ -422,7 +421,7 @@ static bool any_readable(struct ps_link *const *links, size_t n)
     return false;
 }
 
-/* False: somebody has it. */
+/* False: another thread has it. */
 static bool take_cpu(uint64_t *taken, uint32_t cpu)
 {
     uint64_t *word = &taken[cpu % MAX_CPUS / 64], bit = UINT64_C(1) << cpu % 64;
@@ -431,8 +430,8 @@ static bool take_cpu(uint64_t *taken, uint32_t cpu)
     return is_free;
 }
 
-/* Whether answers are awaited, and all from ports that run on other cpus than this thread. In place all the
- * work is the ports': two that share a cpu could use this thread's. */
+/* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. In
+ * place all the work is the ports', and two that share a cpu could use this one. */
 static bool may_spin(struct ps_link *const *links, size_t n)
 {
     uint64_t taken[MAX_CPUS / 64] = {0};
@@ -462,7 +461,7 @@ static bool spin(struct ps_link *const *links, size_t n)
     return false;
 }
 
-/* All links fall asleep; false: one of them has something. */
+/* Puts all links to sleep; false: one of them has an answer. */
 static bool doze(struct ps_link *const *links, size_t n)
 {
     bool asleep = true;

@@ -1,5 +1,4 @@
-/* A port of shm: rings of the clients that were heard lately are looked at in turn; the others ring its
- * epoll. */
+/* A shm port. It polls the rings of clients that were active recently; the others ring its epoll. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -14,9 +13,9 @@
 #include "proto/log.h"
 
 enum {
-    LOOK_EVERY = 64,   /* messages between two looks at who has rung */
+    LOOK_EVERY = 64,   /* messages between two checks for rings of the bell */
     EVENTS = 64,       /* taken at a look */
-    SPIN_NS = 50000,   /* a peer that runs answers within this, or goes on computing */
+    SPIN_NS = 50000,   /* a running peer answers within this time, or is computing */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
 };
 
@@ -171,7 +170,7 @@ void ps_shm_client_wake(struct ps_shm_client *c)
     port->active[port->n_active++] = c;
 }
 
-/* Its ring is not looked at any more: it will ring, or is gone. */
+/* Stops polling the client's ring: it will ring the bell, or is gone. */
 static void retire(struct ps_shm_client *c)
 {
     struct ps_port *port = c->port;
@@ -199,7 +198,7 @@ void ps_shm_detach(struct ps_shm_client *c)
     let_go(c);
 }
 
-/* One event of the epoll. */
+/* Handles one event of the epoll. */
 static void take_event(struct ps_port *port, uint64_t about)
 {
     uint32_t generation = (uint32_t)(about >> 32), index = (uint32_t)about & 0xfffffff;
@@ -227,7 +226,7 @@ static void take_event(struct ps_port *port, uint64_t about)
     }
 }
 
-/* Who has rung, come or gone. */
+/* Handles bells, new connections and lost clients. */
 static void look(struct ps_port *port)
 {
     struct epoll_event events[EVENTS];
@@ -238,7 +237,7 @@ static void look(struct ps_port *port)
     ps_shm_halves_expire(port);
 }
 
-/* Those that were silent between two looks are to ring again, so that many of them cost nothing. */
+/* Clients that were silent between two checks go back to ringing, so that many idle ones cost nothing. */
 static void retire_silent(struct ps_port *port)
 {
     for (uint32_t i = port->n_active; i-- > 0;) {
@@ -251,7 +250,7 @@ static void retire_silent(struct ps_port *port)
 
 static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_shm_note *n)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     memcpy(held->head, n->head, sizeof held->head);
     held->client = c;
     held->link = NULL;
@@ -265,7 +264,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     m->ownership = held->works_in_place ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
 }
 
-/* The client's next request. -EAGAIN; -EPROTO: it has been detached. */
+/* Takes the client's next request. -EAGAIN; -EPROTO: it has been detached. */
 static int take_message(struct ps_shm_client *c, struct ps_message *m)
 {
     struct ps_shm_side *mine = &c->region.control->port;
@@ -300,8 +299,7 @@ static int scan(struct ps_port *port, struct ps_message *m)
     return -EAGAIN;
 }
 
-/* A turn that found nothing after one that found something ends without a system call: what comes back and
- * forth quickly then costs none. */
+/* An empty turn right after a busy one ends without a system call, so that a fast ping-pong needs none. */
 int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
 {
     int rc;
@@ -319,8 +317,8 @@ int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
     return rc;
 }
 
-/* Whether all who were heard lately run elsewhere: they may answer while this thread looks. One that shares
- * its cpu cannot. */
+/* Whether all recently active clients run on other cpus: they may answer while this thread polls, which one
+ * on this cpu cannot. */
 static bool may_spin(const struct ps_port *port)
 {
     uint32_t here = ps_shm_cpu();
@@ -359,15 +357,15 @@ bool ps_shm_port_rest(struct ps_port *port)
 
 bool ps_shm_port_begin(struct ps_message *m)
 {
-    const struct ps_shm_held *held = ps_shm_held(m);
-    return ps_shm_claim(&held->client->region, held->slot, PS_SHM_BEGUN);
+    const struct ps_shm_held *held = ps_shm_held_of(m);
+    return ps_shm_claim_slot(&held->client->region, held->slot, PS_SHM_BEGUN);
 }
 
-/* Gives the slot back, with an answer or without. A link that was detached still looks for the answers to
- * what was begun in its vectors. */
+/* Returns the slot, with an answer or without. A detached link still reads answers to requests that were
+ * begun in its vectors. */
 static int give_back(struct ps_message *m, uint64_t bytes)
 {
-    struct ps_shm_held *held = ps_shm_held(m);
+    struct ps_shm_held *held = ps_shm_held_of(m);
     struct ps_shm_client *c = held->client;
     struct ps_shm_note n = {.slot = held->slot, .buffer = PS_SHM_STAGED, .bytes = bytes};
     int rc = c->port != NULL ? 0 : -EHOSTUNREACH;

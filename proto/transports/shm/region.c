@@ -82,7 +82,7 @@ void ps_shm_region_unmap(struct ps_shm_region *r)
     *r = (struct ps_shm_region){.bytes = 0};
 }
 
-/* Of huge pages there may be none left when they are touched: plain ones only. */
+/* Plain pages only: huge pages may be exhausted when they are first touched. */
 bool ps_shm_file_is_safe(int fd, uint64_t bytes)
 {
     struct stat st;

@@ -18,15 +18,15 @@
 
 #include "proto/transports/shm/wire.h"
 
-/* Two cache lines: the second comes with the first. */
+/* Two cache lines: the prefetcher loads them in pairs. */
 struct ps_shm_entry {
-    _Atomic uint64_t seq; /* from 1; the last to be written */
+    _Atomic uint64_t seq; /* from 1; written last */
     _Atomic uint64_t place, offset, bytes;
     uint64_t unused[4];
     _Atomic uint64_t head[PS_FRAME_BYTES / 8];
 };
 
-/* What one end tells the other; lines of its own. */
+/* Flags that one end writes for the other, on cache lines of their own. */
 struct ps_shm_side {
     _Alignas(128) _Atomic uint32_t asleep; /* wants its bell rung at the next entry */
     _Atomic uint32_t cpu;                  /* where it ran last */
@@ -34,10 +34,10 @@ struct ps_shm_side {
 };
 
 enum ps_shm_claim_state {
-    PS_SHM_UNCLAIMED, /* no request in place has the slot */
-    PS_SHM_OFFERED,   /* by the link, before the request is in the ring */
-    PS_SHM_BEGUN,     /* by the port: it works in the body, and will answer */
-    PS_SHM_TAKEN_BACK /* by the link, which is closing: the body is the caller's again */
+    PS_SHM_UNCLAIMED, /* no in-place request uses the slot */
+    PS_SHM_OFFERED,   /* set by the link before the request is in the ring */
+    PS_SHM_BEGUN,     /* set by the port: it works in the body, and will answer */
+    PS_SHM_TAKEN_BACK /* set by the link when it closes: the body is the caller's again */
 };
 
 struct ps_shm_claim {
@@ -62,13 +62,13 @@ struct ps_shm_region {
     size_t bytes;
 };
 
-/* The port's way: a new file, sealed so that nobody can make it smaller. *fd is the caller's. -errno. */
+/* For the port: creates a file that is sealed against shrinking. *fd is the caller's. -errno. */
 int ps_shm_region_make(const struct ps_shm_shape *shape, struct ps_shm_region *out, int *fd);
-/* The link's: of a file that it was sent. A child of fork does not have it. */
+/* For the link: maps a file that it received. A child of fork does not have it. */
 int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_region *out);
 void ps_shm_region_unmap(struct ps_shm_region *r);
 
-/* Whether the file cannot become smaller than `bytes`, now or later, so that touching it is safe. */
+/* Whether the file can never become smaller than `bytes`, so that touching it is safe. */
 bool ps_shm_file_is_safe(int fd, uint64_t bytes);
 
 static inline unsigned char *ps_shm_slot(const struct ps_shm_region *r, uint32_t slot)
@@ -81,15 +81,15 @@ static inline void ps_shm_offer(const struct ps_shm_region *r, uint32_t slot)
     atomic_store(&r->claims[slot].state, PS_SHM_OFFERED);
 }
 
-/* Whether the claim is the caller's: PS_SHM_BEGUN or PS_SHM_TAKEN_BACK. */
-static inline bool ps_shm_claim(const struct ps_shm_region *r, uint32_t slot, uint32_t as)
+/* Tries to claim the slot, as PS_SHM_BEGUN or PS_SHM_TAKEN_BACK; whether it succeeded. */
+static inline bool ps_shm_claim_slot(const struct ps_shm_region *r, uint32_t slot, uint32_t as)
 {
     uint32_t offered = PS_SHM_OFFERED;
     return atomic_compare_exchange_strong(&r->claims[slot].state, &offered, as);
 }
 
-/* Sequentially consistent, as what is done with `asleep`: who puts and then sees nobody asleep has been seen
- * by who falls asleep and then looks. */
+/* Sequentially consistent, like all accesses to `asleep`: either the writer of an entry sees that the reader
+ * sleeps, or the reader sees the entry before it sleeps. */
 static inline bool ps_shm_ring_has(const struct ps_shm_ring *r)
 {
     return atomic_load(&r->entries[r->next & r->mask].seq) == r->next + 1;
@@ -99,8 +99,7 @@ void ps_shm_ring_put(struct ps_shm_ring *r, const struct ps_shm_note *n);
 /* False: nothing there. */
 bool ps_shm_ring_take(struct ps_shm_ring *r, struct ps_shm_note *n);
 
-/* After a put: whether the other end's bell is to be rung. Says so once for each time that it falls asleep.
- */
+/* After a put: whether to ring the other end's bell. True once each time that it falls asleep. */
 static inline bool ps_shm_must_ring(struct ps_shm_side *other)
 {
     return atomic_load(&other->asleep) != 0 && atomic_exchange(&other->asleep, 0) != 0;
@@ -116,7 +115,7 @@ static inline bool ps_shm_doze(struct ps_shm_side *mine, const struct ps_shm_rin
     return false;
 }
 
-/* Where this thread runs. */
+/* The cpu that this thread runs on. */
 uint32_t ps_shm_cpu(void);
 
 #if defined __x86_64__ || defined __i386__

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 
 _Static_assert(sizeof(struct ps_shm_held) <= sizeof(((struct ps_message *)0)->storage),
                "a message's storage holds what is known of it");
@@ -40,7 +40,7 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* The pass came over the authenticated transport, and nobody listens in on memory. */
+/* The pass came over the authenticated transport, and nobody can listen in on memory. */
 static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
 {
     (void)hub, (void)pair, (void)server_key;
@@ -61,7 +61,7 @@ static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, stru
 {
     if (buffer->kind != PS_BUFFER_SHARED)
         return ps_fail(err, -ENOTSUP,
-                       "the road shm reaches buffers of shared memory only; others are copied");
+                       "transport shm reaches buffers of shared memory only; others are copied");
     if (hub->n_buffers == PS_MAX_BUFFERS)
         return ps_fail(err, -ENOSPC, "%d buffers are lent; allowed are no more", PS_MAX_BUFFERS);
     hub->buffers[hub->n_buffers++] = *buffer;
@@ -91,7 +91,7 @@ static int port_fd(const struct ps_port *port)
 
 static const struct ps_pass *message_pass(const struct ps_message *m)
 {
-    const struct ps_shm_client *c = ps_shm_held(m)->client;
+    const struct ps_shm_client *c = ps_shm_held_of(m)->client;
     return c != NULL ? &c->pass : NULL;
 }
 
@@ -103,7 +103,7 @@ static uint64_t message_sender(const struct ps_message *m)
 
 static void message_describe(const struct ps_message *m, char *text, size_t size)
 {
-    const struct ps_shm_client *c = ps_shm_held(m)->client;
+    const struct ps_shm_client *c = ps_shm_held_of(m)->client;
     if (c == NULL)
         snprintf(text, size, "a lane on this machine");
     else
@@ -111,10 +111,10 @@ static void message_describe(const struct ps_message *m, char *text, size_t size
                  (unsigned)c->peer.uid);
 }
 
-/* Of a body in the peer's vector, 0 leaves that alone; another length lies in the slot. */
+/* For a body in the peer's vector, 0 leaves the vector alone; another length goes to the slot. */
 static int message_body(struct ps_message *m, size_t len_bytes)
 {
-    const struct ps_shm_held *held = ps_shm_held(m);
+    const struct ps_shm_held *held = ps_shm_held_of(m);
     if (held->client == NULL || len_bytes > held->client->region.shape.slot_bytes)
         return -ENOMEM;
     if (len_bytes > 0 || !held->works_in_place) {
@@ -127,7 +127,7 @@ static int message_body(struct ps_message *m, size_t len_bytes)
 
 static void message_drop(struct ps_message *m)
 {
-    if (ps_shm_held(m)->client != NULL)
+    if (ps_shm_held_of(m)->client != NULL)
         ps_shm_port_drop(m);
     else
         ps_shm_link_drop(m);
@@ -136,12 +136,12 @@ static void message_drop(struct ps_message *m)
 static void message_move(struct ps_message *to, struct ps_message *m)
 {
     *to = *m;
-    to->head = ps_shm_held(to)->head;
+    to->head = ps_shm_held_of(to)->head;
 }
 
 const struct ps_transport ps_transport_shm = {
     .name = "shm",
-    .depth = 4, /* measured: at 2 of 512 KB a lane waits for its client */
+    .depth = 4, /* measured: with 2 slots of 512 KB a lane waits for its client */
     .spare = PS_SHM_SPARE_SLOTS,
     .shares = true,
     .hub_create = hub_create,

@@ -17,8 +17,8 @@
 #include "proto/unix_socket.h"
 
 enum {
-    PS_SHM_SPARE_SLOTS = 2, /* beyond the window, for answers that are still being read */
-    PS_SHM_HALVES = 16,     /* at once; the oldest makes way for another */
+    PS_SHM_SPARE_SLOTS = 2, /* beyond the window: for answers that are still being read */
+    PS_SHM_HALVES = 16,     /* handshakes at a time; a new one replaces the oldest */
 };
 
 struct ps_hub {
@@ -28,7 +28,7 @@ struct ps_hub {
     uint32_t n_buffers;
 };
 
-/* A client that is attached to a port, or was and still has messages out: freed with the last of them. */
+/* A client of a port. After it is detached it lives until its last message is returned. */
 struct ps_shm_client {
     struct ps_port *port; /* NULL: detached */
     struct ps_pass pass;
@@ -42,12 +42,12 @@ struct ps_shm_client {
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
     uint32_t n_buffers, cpu;
-    struct ps_lent *lent; /* where the buffers are counted; NULL: nowhere */
+    struct ps_lent *lent; /* where mapped buffers are counted; NULL: nowhere */
 };
 
 #define PS_SHM_RESTS UINT32_MAX
 
-/* Who may attach. `generation` grows with each client, so that an event is known to be an old one's. */
+/* Who may attach. `generation` grows with each client, so that events of an earlier one are recognised. */
 struct ps_shm_seat {
     bool admitted;
     uint32_t generation;
@@ -55,7 +55,7 @@ struct ps_shm_seat {
     struct ps_shm_client *client; /* NULL: nobody is attached */
 };
 
-/* One that has connected and not said all of its hello. */
+/* A connection with an incomplete hello. */
 struct ps_shm_half {
     bool used;
     int socket;
@@ -74,13 +74,13 @@ struct ps_port {
     struct ps_transport_limits limits;
     struct ps_shm_seat *seats; /* [limits.clients] */
     struct ps_shm_half halves[PS_SHM_HALVES];
-    struct ps_shm_client **active; /* [limits.clients]: whose rings are looked at; the others ring */
+    struct ps_shm_client **active; /* [limits.clients]: their rings are polled; others ring the bell */
     uint32_t n_active, rotor, until_look;
-    bool dry;               /* nothing was there at the last call */
-    uint64_t deaf_until_ns; /* not 0: no descriptors are left to accept with; looks away until then */
+    bool dry;               /* the last call found nothing */
+    uint64_t deaf_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
 };
 
-/* What an event of a port's epoll is about. */
+/* What an event of a port's epoll refers to. */
 enum ps_shm_event { PS_SHM_LISTENER, PS_SHM_HALF, PS_SHM_SOCKET, PS_SHM_BELL };
 
 int ps_shm_watch(const struct ps_port *port, int fd, uint32_t events, enum ps_shm_event kind, uint32_t index,
@@ -92,7 +92,7 @@ int ps_shm_listen(struct ps_port *port);
 void ps_shm_accept(struct ps_port *port);
 void ps_shm_half_read(struct ps_port *port, struct ps_shm_half *half);
 void ps_shm_half_end(struct ps_port *port, struct ps_shm_half *half);
-/* Ends those that have taken too long. */
+/* Ends handshakes that have taken too long. */
 void ps_shm_halves_expire(struct ps_port *port);
 
 /* port.c */
@@ -122,13 +122,13 @@ int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
 /* A message of either end, in ps_message.storage. */
 struct ps_shm_held {
     unsigned char head[PS_FRAME_BYTES];
-    struct ps_shm_client *client; /* of one that a port received; else NULL */
+    struct ps_shm_client *client; /* of a received message at a port; else NULL */
     struct ps_link *link;
     uint32_t slot;
-    bool works_in_place; /* its body was the peer's vector when it came */
+    bool works_in_place; /* its body is in the peer's vector */
 };
 
-static inline struct ps_shm_held *ps_shm_held(const struct ps_message *m)
+static inline struct ps_shm_held *ps_shm_held_of(const struct ps_message *m)
 {
     return (struct ps_shm_held *)(uintptr_t)m->storage;
 }

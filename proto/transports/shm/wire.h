@@ -1,5 +1,5 @@
-/* wire.h: what the two ends of the transport shm say to each other, as pure functions: the handshake's two
- * messages, little-endian, and what a request may name. */
+/* wire.h: the handshake of the shm transport, its two messages little-endian, and the validity of requests,
+ * as pure functions. */
 #ifndef PS_TRANSPORTS_SHM_WIRE_H
 #define PS_TRANSPORTS_SHM_WIRE_H
 
@@ -27,8 +27,8 @@ struct ps_shm_hello {
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
 };
 
-/* From the port, once; where status is 0, with the descriptors of the region, of the port's bell and of what
- * tells the link that its own was rung. */
+/* From the port, once. If status is 0, with the descriptors of the region, of the port's bell, and of an
+ * event that wakes the link. */
 struct ps_shm_reply {
     uint32_t status; /* an errno */
     uint32_t n_slots;

@@ -1,7 +1,7 @@
 /* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file beside the control socket's. */
 #include <stdio.h>
 
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 #include "proto/transports/zmq/zmq.h"
 
 static void lane_url(const char *control_url, uint32_t lane, char *url, size_t size)

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/transports/transports.h"
+#include "proto/transports/transport.h"
 #include "proto/transports/zmq/zmq.h"
 
 static void lane_url(const char *control_url, uint32_t lane, char *url, size_t size)

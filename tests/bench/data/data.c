@@ -220,7 +220,7 @@ static int run_measurement(const struct options *o, const struct cnn_data *data,
     struct cnn_data_info info;
     struct rate rates[N_WAYS] = {{0, 0}};
     int rc = 1;
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     struct cnn_stream_options opt = {
         .split = CNN_TRAIN, .seed = 1, .batch = o->batch, .height = o->side, .width = o->side};
     if (cnn_stream_create(data, &opt, &streams[BY_READER], err) != 0)

@@ -100,6 +100,14 @@ START_TEST(a_clique_of_one_is_a_worker)
 }
 END_TEST
 
+/* However they are joined: whoever counts passes over a training set counts these. */
+static int are_four(struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    int rc = psc_info(m->c, &info);
+    return rc != PSC_OK || info.workers == 4 ? rc : -100 - (int)info.workers;
+}
+
 /* Two cliques of two against four workers by themselves; means of means, weighted by samples. A round's sum
  * and the cliques' differ by the rounding of a few additions of values below 4. */
 START_TEST(sync_sgd_over_cliques_is_sync_sgd)
@@ -110,6 +118,7 @@ START_TEST(sync_sgd_over_cliques_is_sync_sgd)
     for (int i = 0; i < 4; i++) {
         struct run *one = run_of("", 1);
         one->salt = 3 + (uint32_t)i;
+        one->after = are_four;
         one->samples[0] = 20 + 30 * (size_t)i;
         four[i] = *one;
         r[i] = &four[i];
@@ -118,6 +127,7 @@ START_TEST(sync_sgd_over_cliques_is_sync_sgd)
     for (int i = 0; i < 2; i++) {
         r[i] = run_of("", 2);
         r[i]->salt = 3 + 2 * (uint32_t)i;
+        r[i]->after = are_four;
         r[i]->samples[0] = 20 + 60 * (size_t)i;
         r[i]->samples[1] = 50 + 60 * (size_t)i;
     }

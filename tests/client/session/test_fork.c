@@ -303,7 +303,7 @@ START_TEST(no_thread_of_the_library_takes_signals)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&members[i], NULL, be_member, place), 0);
     pthread_barrier_wait(&both);
-    ck_assert_uint_ge(assert_deaf(), 2 + 2 + 2); /* members, their cliques', service and mover */
+    ck_assert_uint_ge(assert_deaf(), 2 + 2 + 2); /* members, their cliques', service and async thread */
     pthread_barrier_wait(&looked);
     for (int i = 0; i < 2; i++)
         pthread_join(members[i], NULL);

@@ -116,7 +116,7 @@ START_TEST(a_round_waits_for_others)
 }
 END_TEST
 
-/* In the mover: what is behind it ends too. */
+/* In the async thread: what is queued behind it ends, too. */
 START_TEST(a_started_exchange_is_waited_for)
 {
     struct patience p;

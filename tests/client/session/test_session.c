@@ -71,6 +71,9 @@ START_TEST(first_x_becomes_the_center_and_the_others_start_from_it)
     assert_ok(b, psc_begin(b, model, 2, y));
     ck_assert_int_eq(psc_rank(b), 1);
     ck_assert_int_eq(psc_size(b), 2);
+    struct psc_info info = {.size = sizeof info};
+    ck_assert_int_eq(psc_info(b, &info), PSC_OK);
+    ck_assert_uint_eq(info.workers, 2);
     ck_assert_mem_eq(x, y, sizeof x);
     psc_close(a);
     psc_close(b);
@@ -321,11 +324,18 @@ START_TEST(what_is_trained_is_told)
     for (int i = 0; i < 3; i++)
         assert_ok(c, psc_step(c, y, zeros, 1));
     ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_wanted"), 4);
+    struct psc_metrics m = {.size = sizeof m, .test_loss = NAN, .test_accuracy = NAN, .steps = 5};
+    assert_ok(c, psc_report(c, &m));
+    ck_assert(daemon_reaches(&psd, "/status", "training.steps_wanted", 5, UNIT_HANG_S));
+    m.steps = 0; /* not told: it stays */
+    m.loss = 0.25;
+    assert_ok(c, psc_report(c, &m));
+    ck_assert(daemon_reaches(&psd, "/workers", "workers.0.loss", 0.25, UNIT_HANG_S));
     psc_close(c); /* its last words have the last step */
     ck_assert(daemon_workers_become(&psd, 0));
     ck_assert_double_eq(daemon_number(&psd, "/workers", "ended.0.clock"), 3);
     ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_done"), 3);
-    ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_wanted"), 4);
+    ck_assert_double_eq(daemon_number(&psd, "/status", "training.steps_wanted"), 5);
 
     opt.net = opt.data = NULL;
     opt.steps = UINT64_MAX; /* more than anybody takes: as good as not told */

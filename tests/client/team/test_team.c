@@ -56,7 +56,7 @@ static void see_within(void *arg, uint64_t begin, uint64_t count)
     (void)count;
 }
 
-/* As the mover's thread does while the caller's has the team. */
+/* As the async thread does while the caller's thread has the team. */
 START_TEST(a_team_that_is_taken_is_done_without)
 {
     struct psc_team *t = team_of(THREADS);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/internal.h"
+#include "proto/model/fragment.h"
 #include "tests/client/psd_fixture.h"
 
 enum { N = RIG_N, CHUNKS = 12 };
@@ -303,11 +304,11 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_will_log(&psd, "checkpoint.written", UNIT_HANG_S));
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
-    ck_assert_uint_eq(c->pacing.fragment, 2);
+    ck_assert_uint_eq(c->worker.pacing.fragment, 2);
     struct ps_range r = ps_fragment(&c->shard, c->manifest, 4, 2);
     gradient(29);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
-        unsent[i] = x[i] - (role_of((int)i) == PSC_PARAM ? g[i] : 0) - c->vectors[PSC_VECTOR_START][i];
+        unsent[i] = x[i] - (role_of((int)i) == PSC_PARAM ? g[i] : 0) - c->worker.vectors[PSC_VECTOR_START][i];
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
     rig_meet_again(c);
     assert_ok(c, psc_step(c, x, g, 1));
@@ -316,11 +317,11 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
         assert_ok(c, psc_step(c, x, g, 1));
     }
     ck_assert_uint_eq(psc_clock(c), 30 + (uint64_t)_i);
-    ck_assert_uint_eq(c->pacing.fragment, 0);
-    ck_assert_uint_eq(c->pacing.since, (uint64_t)_i);
+    ck_assert_uint_eq(c->worker.pacing.fragment, 0);
+    ck_assert_uint_eq(c->worker.pacing.since, (uint64_t)_i);
     for (uint64_t i = r.begin; i < r.begin + r.count; i++)
         if (role_of((int)i) == PSC_PARAM)
-            ck_assert_double_eq_tol(x[i] - c->vectors[PSC_VECTOR_START][i], unsent[i], 1e-4);
+            ck_assert_double_eq_tol(x[i] - c->worker.vectors[PSC_VECTOR_START][i], unsent[i], 1e-4);
     for (uint64_t t = psc_clock(c); t < 60; t++) {
         gradient(t);
         assert_ok(c, psc_step(c, x, g, 1));

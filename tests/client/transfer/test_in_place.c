@@ -12,7 +12,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
-#include "client/worker/memory.h"
+#include "client/internal.h"
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
 #include "proto/unix_socket.h"
@@ -250,7 +250,7 @@ static void keep(struct fake *f, struct ps_message *m, const struct ps_frame *fr
 
 static bool is_taken_back(const struct ps_message *m)
 {
-    const struct ps_shm_held *held = ps_shm_held(m);
+    const struct ps_shm_held *held = ps_shm_held_of(m);
     return atomic_load(&held->client->region.claims[held->slot].state) == PS_SHM_TAKEN_BACK;
 }
 

@@ -42,11 +42,11 @@ static void await_silence(struct psc *c)
 {
     double end_s = test_now_s() + TEST_HANG_S;
     for (bool answered = false; !answered; test_nap_s(1e-3)) {
-        pthread_mutex_lock(&c->shared.lock);
-        answered = !c->shared.beat_now && c->shared.beats > 0 &&
-                   c->shared.heard - c->shared.epoch == c->shared.beats;
-        c->shared.period = 0;
-        pthread_mutex_unlock(&c->shared.lock);
+        pthread_mutex_lock(&c->session.shared.lock);
+        answered = !c->session.shared.beat_now && c->session.shared.beats > 0 &&
+                   c->session.shared.heard - c->session.shared.epoch == c->session.shared.beats;
+        c->session.shared.period = 0;
+        pthread_mutex_unlock(&c->session.shared.lock);
         ck_assert(test_now_s() < end_s);
     }
 }
@@ -68,9 +68,9 @@ static struct psc *join(void)
 
 static void send_period(struct psc *c, uint32_t period)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    c->shared.period = period;
-    pthread_mutex_unlock(&c->shared.lock);
+    pthread_mutex_lock(&c->session.shared.lock);
+    c->session.shared.period = period;
+    pthread_mutex_unlock(&c->session.shared.lock);
 }
 
 static uint64_t exchanges(const struct psc *c)
@@ -232,11 +232,11 @@ END_TEST
 START_TEST(a_speed_is_of_computing_alone)
 {
     struct psc *c = calloc(1, sizeof *c);
-    struct psc_pacing *t = &c->pacing;
+    struct psc_pacing *t = &c->worker.pacing;
     psc_pacing_measure(c); /* the first step: since when, nobody knows */
     ck_assert_uint_eq(t->n_took, 0);
     t->ended_s -= 10000;
-    c->exchange_s += 9999;
+    c->worker.exchange_s += 9999;
     psc_pacing_measure(c);
     ck_assert_double_ge(t->took_s[0], 1); /* 1 s, and what this took */
     ck_assert_double_lt(t->took_s[0], 5000);

@@ -30,7 +30,7 @@ START_TEST(classes_and_moments)
     int n, total = 0;
     struct cnn_data *data = open_data();
     struct cnn_data_info info;
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_uint_eq(info.n_train, 50000);
     struct cnn_stream *s;
     struct cnn_stream_options opt = {.split = CNN_TEST, .batch = BATCH, .prefetch = 2};

@@ -217,7 +217,7 @@ START_TEST(test_images_are_the_middle)
     uint16_t label;
     struct cnn_data *data = open_good();
     struct cnn_data_info info;
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_str_eq(info.name, "cifar10");
     ck_assert_uint_eq(info.n_train, N_TRAIN);
     ck_assert_uint_eq(info.n_test, N_TEST);

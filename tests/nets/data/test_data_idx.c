@@ -137,7 +137,7 @@ static void expect_good(void)
     struct cnn_stream *s;
     struct ps_error err = {""};
     ck_assert_msg(open_dir(&data, &err) == 0, "%s", err.text);
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_str_eq(info.name, "mnist");
     ck_assert_uint_eq(info.n_train, N_TRAIN);
     ck_assert_uint_eq(info.n_test, N_TEST);

@@ -81,7 +81,7 @@ START_TEST(folders_are_classes_in_the_order_of_their_names)
     write_file("train/cat/notes.txt", "no image", 8);
     write_file("LICENSE", "none", 4);
     struct cnn_data *data = open_well(NULL, 0);
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_str_eq(info.name, "images");
     ck_assert(info.channels == 3 && info.height == 0 && info.classes == 3);
     ck_assert_uint_eq(info.n_train, 4);
@@ -104,7 +104,7 @@ START_TEST(without_test_folders_every_tenth_image_is_held_out)
     struct cnn_batch b;
     write_classes(25);
     struct cnn_data *data = open_well(NULL, 0);
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_uint_eq(info.n_train, 46);
     ck_assert_uint_eq(info.n_test, 4);
     struct cnn_stream *s = stream_of(data, CNN_TEST, 10, 16, 0);
@@ -161,7 +161,7 @@ START_TEST(an_empty_folder_is_no_class)
     snprintf(path, sizeof path, "%s/middle", image_folder());
     ck_assert_int_eq(mkdir(path, 0777), 0);
     struct cnn_data *data = open_well(NULL, 0);
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert_uint_eq(info.classes, 2);
     cnn_data_close(data);
 }
@@ -530,8 +530,8 @@ START_TEST(a_damaged_file_is_named_and_left_out)
         for (int i = 0; i < 3; i++)
             ck_assert(b.labels[i] == 1 && is_near((const uint8_t *)b.images + i * 768, green));
     }
+    cnn_stream_destroy(s); /* and its threads, which count */
     ck_assert_uint_eq(((struct cnn_images *)lenient->self)->n_damaged, 1);
-    cnn_stream_destroy(s);
     cnn_data_close(strict);
     cnn_data_close(lenient);
 }

@@ -200,7 +200,7 @@ START_TEST(synthetic_makes_images_of_any_size)
     uint16_t label, again;
 
     ck_assert_int_eq(cnn_data_open("synthetic:3x40x30:1000", &data, NULL), 0);
-    cnn_data_info(data, &info);
+    cnn_data_get_info(data, &info);
     ck_assert(info.channels == 3 && info.height == 40 && info.width == 30 && info.classes == 1000);
     a[3600] = b[3600] = 77;
     ck_assert_int_eq(data->type->image(data->self, &id, a, &label, NULL), 0);

@@ -157,6 +157,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
     fake_seen.reports++;
     fake_seen.test_accuracy = m->test_accuracy;
     fake_seen.loss = m->loss;
+    fake_seen.steps_wanted = m->steps;
     return PSC_OK;
 }
 
@@ -177,6 +178,9 @@ int psc_info(const struct psc *c, struct psc_info *info)
     *info = (struct psc_info){.size = info->size, .n_floats = c->n, .center_version = fake_seen.steps};
     snprintf(info->averaging, sizeof info->averaging, "%s",
              fake_plan.averaging != NULL ? fake_plan.averaging : "none");
+    info->workers = fake_plan.workers > 0 ? fake_plan.workers : 1;
+    if (fake_plan.joined > 0 && fake_seen.steps >= fake_plan.join_at)
+        info->workers = fake_plan.joined;
     info->save_version = fake_plan.ask_at != 0 && fake_seen.steps >= fake_plan.ask_at ? fake_plan.ask_at : 0;
     return PSC_OK;
 }

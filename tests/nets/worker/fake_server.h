@@ -18,6 +18,9 @@ struct fake_plan {
     const char *error;     /* what psc_error says; NULL: "" */
     float rate;            /* of plain SGD; NaN makes every vector not finite */
     const char *averaging; /* what psc_info says; NULL: "none" */
+    uint32_t workers;      /* what psc_info says; 0: 1 */
+    uint64_t join_at;      /* from psc_step number join_at on there are ... */
+    uint32_t joined;       /* ... so many; 0: never */
 };
 
 struct fake_seen {
@@ -31,6 +34,7 @@ struct fake_seen {
     size_t n_samples;           /* of the last step */
     double g_norm;              /* the largest of all steps */
     float x_sum;                /* of the vector after the last step */
+    uint64_t steps_wanted;      /* as the last report had it */
 };
 
 extern struct fake_plan fake_plan;

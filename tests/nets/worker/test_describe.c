@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 #include "tests/nets/data/suite.h"
 
 static size_t n_models(void)

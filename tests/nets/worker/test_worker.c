@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 #include "proto/clock.h"
 #include "tests/nets/data/cifar_files.h"
 #include "tests/nets/data/suite.h"
@@ -71,6 +72,55 @@ START_TEST(an_epoch_is_the_training_set)
     ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
                      CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.steps, 15); /* 60,000 / 4096, up */
+}
+END_TEST
+
+/* Of all workers together, as scripts/quickstart and scripts/compare count: 60,000 images. Who comes
+ * later shortens what is left; who has left has done its share. */
+static const struct {
+    uint32_t workers, joined;
+    uint64_t join_at, steps;
+} together[] = {
+    {1, 0, 0, 15}, {4, 0, 0, 4}, {16, 0, 0, 1}, {1, 3, 7, 9}, {3, 1, 2, 5},
+};
+
+START_TEST(an_epoch_is_a_pass_of_all_workers_together)
+{
+    fake_plan.workers = together[_i].workers;
+    fake_plan.joined = together[_i].joined;
+    fake_plan.join_at = together[_i].join_at;
+    ck_assert_int_eq(run_worker("--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1"),
+                     CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, together[_i].steps);
+    ck_assert_uint_eq(fake_seen.steps_wanted, together[_i].steps);
+}
+END_TEST
+
+#define EPOCH "--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1 --state %s"
+
+/* What all had passed is in the state: the others may have been fewer since. A state of an earlier version
+ * lacks it. */
+START_TEST(a_saved_state_goes_on_in_its_epoch)
+{
+    char path[64], line[256];
+    struct stat file;
+    snprintf(path, sizeof path, "/tmp/psd-test-epoch-%ld", (long)getpid());
+    snprintf(line, sizeof line, EPOCH, path);
+    fake_plan.workers = 3; /* five steps */
+    fake_plan.step = PSC_DRAINED;
+    fake_plan.step_from = 3;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 3);
+    ck_assert_int_eq(stat(path, &file), 0);
+    setup();
+    if (_i == 1)
+        ck_assert_int_eq(truncate(path, file.st_size - 8), 0);
+    fake_plan.workers = _i == 1 ? 3 : 1; /* 60,000 less 3 x 12,288 */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, _i == 1 ? 2 : 6);
+    unlink(path);
+    snprintf(line, sizeof line, "%s.before", path);
+    unlink(line);
 }
 END_TEST
 
@@ -818,16 +868,30 @@ START_TEST(good_arguments)
 }
 END_TEST
 
+/* What has loaders, a signal's thread and the net at work side by side; the thread sanitizer runs these
+ * alone. */
+static TCase *threads(void)
+{
+    TCase *tc = tcase_create("threads");
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_test(tc, training_takes_the_steps_asked_for);
+    tcase_add_test(tc, a_signal_ends_training_well);
+    tcase_add_test(tc, evaluating_once);
+    tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
+    tcase_add_test(tc, training_goes_on_from_its_state);
+    return tc;
+}
+
 int main(void)
 {
     TCase *tc = tcase_create("worker");
     tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, training_takes_the_steps_asked_for);
     tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
     tcase_add_test(tc, an_epoch_is_the_training_set);
+    tcase_add_loop_test(tc, an_epoch_is_a_pass_of_all_workers_together, 0, (int)ROWS(together));
+    tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
-    tcase_add_test(tc, a_signal_ends_training_well);
     tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
     tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
@@ -846,18 +910,18 @@ int main(void)
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);
-    tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, the_training_loss_stands_beside_the_test_loss);
     tcase_add_test(tc, evaluating_the_average);
-    tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
     tcase_add_test(tc, training_alone);
     tcase_add_test(tc, schedules_reach_the_library);
     tcase_add_test(tc, training_alone_evaluates_the_average);
     tcase_add_test(tc, divergence_ends_training_alone);
-    tcase_add_test(tc, training_goes_on_from_its_state);
     tcase_add_loop_test(tc, bad_arguments_are_named, 0, sizeof bad_lines / sizeof *bad_lines);
     tcase_add_test(tc, good_arguments);
-    return run_case(tc, "worker");
+    Suite *suite = suite_create("worker");
+    suite_add_tcase(suite, tc);
+    suite_add_tcase(suite, threads());
+    return unit_run(suite);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nets/worker/worker.h"
+#include "nets/worker/run.h"
 #include "tests/nets/data/image_files.h"
 #include "tests/nets/data/suite.h"
 #include "tests/nets/worker/fake_server.h"

@@ -7,7 +7,6 @@
 
 #include "proto/transports/rdma/link.h"
 #include "proto/transports/transport.h"
-#include "proto/transports/transports.h"
 #include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 

@@ -194,7 +194,7 @@ START_TEST(its_connection_ends_and_nobody_elses)
     ck_assert_int_eq(rdma->link_send(victim.link, head, kept, sizeof kept), 0);
     while (p.n_parked == 0)
         unit_nap_ms(1);
-    uint32_t slot = ps_rdma_kept(&p.parked[0])->slot;
+    uint32_t slot = ps_rdma_kept_of(&p.parked[0])->slot;
 
     acts[_i](rude.link, victim.link);
     await_end(&rude);

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/state_dir.h"
+#include "server/checkpoint/state_dir.h"
 #include "tests/server/checkpoint/checkpoint_fixture.h"
 #include "tests/support/unit.h"
 

@@ -14,17 +14,12 @@ enum { TICK_MS = 200, MOMENT_NS = 100000 };
 
 static void complete(struct psd *d)
 {
-    d->drain_reason[0]++; /* nobody drains here: a counter */
+    d->job.drain_reason[0]++; /* nobody drains here: a counter */
 }
 
 static void welcome_all(struct psd *d)
 {
     (void)d;
-}
-
-static void saved(struct psd *d)
-{
-    psd_follower_saved(d);
 }
 
 static void *open_socket(void *context, int type, const char *url, bool binds)
@@ -51,27 +46,23 @@ static void make(struct psd *d, uint32_t index, const char *url, const char *set
     d->cfg.servers.count = 2;
     d->cfg.servers.index = index;
     d->cfg.servers.wait_s = d->cfg.limits.silence_s = 3600; /* only a test lets so much go by */
-    d->hooks = (struct psd_hooks){.holds_back = psd_cluster_holds_back,
-                                  .welcome_all = welcome_all,
-                                  .saved = saved,
-                                  .save_others = psd_cluster_save,
-                                  .others_saved = psd_cluster_has_saved,
-                                  .command_remote = psd_cluster_notify,
-                                  .complete = complete};
+    psd_wire(d);
+    d->job.hooks.welcome_all = welcome_all;
+    d->cluster.completed = complete;
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
     ck_assert_int_eq(psd_sessions_init(&d->sessions, PAIR_CLIENTS), 0);
-    ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
-    ck_assert_int_eq(psd_membership_init(d), 0);
-    d->transports.n = 1;
-    d->transports.row[0].transport = ps_transport_find("tcp");
-    d->n_own = 1;
-    d->n_lanes = index == 0 ? 2 : 1;
-    d->lanes = calloc(d->n_lanes, sizeof *d->lanes);
-    const struct psd_lane_options opt = {.index = index, .shared = &d->shared};
-    ck_assert_int_eq(psd_lane_create(&opt, &d->lanes[0], &err), 0);
+    ck_assert_int_eq(psd_shared_init(&d->lanes.shared, d->sessions.n_slots, 1), 0);
+    ck_assert_int_eq(psd_membership_init(&d->job), 0);
+    d->lanes.transports.n = 1;
+    d->lanes.transports.row[0].transport = ps_transport_find("tcp");
+    d->lanes.n_own = 1;
+    d->lanes.n = index == 0 ? 2 : 1;
+    d->lanes.list = calloc(d->lanes.n, sizeof *d->lanes.list);
+    const struct psd_lane_options opt = {.index = index, .shared = &d->lanes.shared};
+    ck_assert_int_eq(psd_lane_create(&opt, &d->lanes.list[0], &err), 0);
     if (index == 0)
-        ck_assert_int_eq(psd_lane_create_remote(1, &d->shared, &d->lanes[1], &err), 0);
-    snprintf(d->checkpointer.directory, sizeof d->checkpointer.directory, "/nowhere/at/all");
+        ck_assert_int_eq(psd_lane_create_remote(1, &d->lanes.shared, &d->lanes.list[1], &err), 0);
+    snprintf(d->job.checkpointer.directory, sizeof d->job.checkpointer.directory, "/nowhere/at/all");
 }
 
 void pair_open(struct pair *p, const char *setting)
@@ -86,10 +77,10 @@ void pair_open(struct pair *p, const char *setting)
     ck_assert_int_eq(zmq_getsockopt(p->far, ZMQ_LAST_ENDPOINT, p->url, &size), 0);
     make(&p->head, 0, "none", setting);
     make(&p->other, 1, p->url, setting);
-    p->head.control.socket = open_socket(p->context, ZMQ_ROUTER, near, true);
+    p->head.sender.socket = open_socket(p->context, ZMQ_ROUTER, near, true);
     p->near = open_socket(p->context, ZMQ_DEALER, near, false);
-    ck_assert_int_eq(psd_cluster_open(&p->head), 0);
-    ck_assert_msg(psd_follower_open(&p->other, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(psd_cluster_open(&p->head.cluster), 0);
+    ck_assert_msg(psd_follower_open(&p->other.cluster, &err) == 0, "%s", err.text);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -101,24 +92,24 @@ static void close_handle(uv_handle_t *handle, void *arg)
 
 static void unmake(struct psd *d)
 {
-    for (uint32_t i = 0; i < d->n_lanes; i++)
-        psd_lane_destroy(d->lanes[i]);
-    psd_follower_close(d);
-    psd_cluster_close(d);
+    for (uint32_t i = 0; i < d->lanes.n; i++)
+        psd_lane_destroy(d->lanes.list[i]);
+    psd_follower_close(&d->cluster);
+    psd_cluster_close(&d->cluster);
     uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&d->loop), 0);
-    psd_membership_finish(d);
+    psd_membership_finish(&d->job);
     psd_sessions_finish(&d->sessions);
-    psd_shared_finish(&d->shared);
-    free(d->lanes);
+    psd_shared_finish(&d->lanes.shared);
+    free(d->lanes.list);
 }
 
 void pair_close(struct pair *p)
 {
     unmake(&p->other);
     unmake(&p->head);
-    zmq_close(p->head.control.socket);
+    zmq_close(p->head.sender.socket);
     zmq_close(p->near);
     zmq_close(p->far);
     zmq_ctx_term(p->context);
@@ -170,7 +161,10 @@ static void carry_to_other(struct pair *p)
         ck_assert_ptr_nonnull(m);
         p->n_refused += m->what_case == PS__TO_CLIENT__WHAT_ERROR;
         bool msg = m->what_case == PS__TO_CLIENT__WHAT_ORDERS && m->orders->note != NULL;
-        if (!is_lost(p, &p->lose_orders, msg) && p->id_bytes > 0) {
+        bool place = m->what_case == PS__TO_CLIENT__WHAT_PLACE && m->place->begin == PSD_BEGIN_GO_ON;
+        bool lost = is_lost(p, &p->lose_orders, msg) || (place && p->lose_places > 0);
+        p->lose_places -= place && p->lose_places > 0;
+        if (!lost && p->id_bytes > 0) {
             zmq_send(p->far, p->id, p->id_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE);
             zmq_send(p->far, zmq_msg_data(&body), zmq_msg_size(&body), ZMQ_DONTWAIT);
         }
@@ -184,12 +178,12 @@ static void hear_at_head(struct pair *p)
     unsigned char id[64];
     struct psd_peer peer = {.id = id, .address = "the wire"};
     zmq_msg_t body;
-    while (receive(p->head.control.socket, id, &peer.id_bytes, &body)) {
+    while (receive(p->head.sender.socket, id, &peer.id_bytes, &body)) {
         Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
         if (m->what_case == PS__TO_SERVER__WHAT_ENLIST)
-            psd_cluster_register(&p->head, &peer, m->enlist);
+            psd_cluster_register(&p->head.cluster, &peer, m->enlist);
         else
-            psd_cluster_news(&p->head, &peer, m->news);
+            psd_cluster_news(&p->head.cluster, &peer, m->news);
         ps_control_free_to_server(m);
         zmq_msg_close(&body);
     }
@@ -202,13 +196,13 @@ void pair_turn(struct pair *p)
     if (!p->other_stands) {
         carry_to_other(p);
         uv_run(&p->other.loop, UV_RUN_NOWAIT);
-        psd_follower_take_notes(&p->other, p->other.lanes[0]);
+        psd_follower_take_notes(&p->other.cluster, p->other.lanes.list[0]);
     }
     uint64_t before = psd_loop_now_ms(&p->head.loop) / TICK_MS;
     test_clock_advance_ms(PAIR_TURN_MS);
     if (psd_loop_now_ms(&p->head.loop) / TICK_MS != before)
-        psd_cluster_tick(&p->head);
-    p->n_complete = (uint32_t)p->head.drain_reason[0];
+        psd_cluster_tick(&p->head.cluster);
+    p->n_complete = (uint32_t)p->head.job.drain_reason[0];
     nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
 }
 
@@ -220,7 +214,7 @@ void pair_pass_ms(struct pair *p, uint32_t ms)
 
 void pair_stand(struct pair *p, bool stands)
 {
-    struct psd_timer *timer = &p->other.follower.timer;
+    struct psd_timer *timer = &p->other.cluster.follower.timer;
     p->other_stands = stands;
     if (stands)
         psd_timer_stop(timer);
@@ -237,13 +231,13 @@ void pair_cut(struct pair *p)
 
 bool pair_told(struct psd *d, struct psd_lane_message *msg)
 {
-    psd_queue_calm(d->lanes[0]->in);
-    return psd_queue_take(d->lanes[0]->in, msg);
+    psd_queue_calm(d->lanes.list[0]->in);
+    return psd_queue_take(d->lanes.list[0]->in, msg);
 }
 
 void pair_say(struct pair *p, const struct psd_lane_message *msg)
 {
-    psd_queue_push(p->other.lanes[0]->out, msg);
+    psd_queue_push(p->other.lanes.list[0]->out, msg);
 }
 
 bool pair_may_go_on(double end_s, const char *fmt, ...)

@@ -21,6 +21,7 @@ struct pair {
     struct dice dice;
     uint32_t lose_percent;           /* of messages in both directions */
     uint32_t lose_orders, lose_news; /* so many of the next that carry something for a lane, or a note */
+    uint32_t lose_places;            /* so many of the next by which the head places the other server */
     bool other_stands;
     unsigned char enlist[1 << 16]; /* the last Enlist, as it travelled */
     size_t enlist_bytes;

@@ -12,12 +12,12 @@ static struct pair p;
 
 static struct psd_server *server(void)
 {
-    return &p.head.cluster.servers[1];
+    return &p.head.cluster.head.servers[1];
 }
 
 static void join(void)
 {
-    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.follower.placed, "the server gets no place");
+    PAIR_WHILE(&p, p.n_complete == 0 || !p.other.cluster.follower.placed, "the server gets no place");
 }
 
 static void open_pair(void)
@@ -39,7 +39,8 @@ static void set_silence(uint32_t seconds)
 
 static void send_event(enum psd_lane_message_kind kind, uint32_t client)
 {
-    psd_tell_lane(&p.head, p.head.lanes[1], &(struct psd_lane_message){.kind = kind, .client = client});
+    psd_tell_lane(&p.head.lanes, p.head.lanes.list[1],
+                  &(struct psd_lane_message){.kind = kind, .client = client});
 }
 
 static void assert_told(enum psd_lane_message_kind kind, uint32_t client)
@@ -69,9 +70,9 @@ START_TEST(a_lost_note_of_a_lane_is_said_again)
     p.lose_news = 2;
     for (uint32_t i = 1; i <= 5; i++)
         pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
-    PAIR_WHILE(&p, p.head.lanes_filled < 5, "of 5 notes %u have come", p.head.lanes_filled);
+    PAIR_WHILE(&p, p.head.job.lanes_filled < 5, "of 5 notes %u have come", p.head.job.lanes_filled);
     pair_pass_ms(&p, 5000);
-    ck_assert_uint_eq(p.head.lanes_filled, 5);
+    ck_assert_uint_eq(p.head.job.lanes_filled, 5);
 }
 END_TEST
 
@@ -83,8 +84,8 @@ START_TEST(everything_arrives_once_and_in_order)
     struct psd_lane_message msg;
     p.dice.state = (uint64_t)_i;
     p.lose_percent = 15;
-    PAIR_WHILE(&p, n_heard < N || p.head.lanes_filled < N, "%u orders and %u notes of %d arrived", n_heard,
-               p.head.lanes_filled, N)
+    PAIR_WHILE(&p, n_heard < N || p.head.job.lanes_filled < N, "%u orders and %u notes of %d arrived",
+               n_heard, p.head.job.lanes_filled, N)
     {
         if (n_told < N && dice_below(&p.dice, 2) == 0)
             send_event(PSD_COMMAND_END, n_told++ % PAIR_CLIENTS);
@@ -99,7 +100,7 @@ START_TEST(everything_arrives_once_and_in_order)
     }
     p.lose_percent = 0;
     pair_pass_ms(&p, 5000);
-    ck_assert_uint_eq(p.head.lanes_filled, N);
+    ck_assert_uint_eq(p.head.job.lanes_filled, N);
     ck_assert(!pair_told(&p.other, &msg));
     ck_assert_uint_eq(server()->n_lost, 0);
 }
@@ -114,7 +115,7 @@ START_TEST(a_cut_connection_costs_no_place)
         send_event(PSD_COMMAND_END, i);
         pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         assert_told(PSD_COMMAND_END, i);
-        PAIR_WHILE(&p, p.head.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
+        PAIR_WHILE(&p, p.head.job.lanes_filled < i - 1, "the note that came with cut %u is lost", i - 1);
     }
     ck_assert_uint_eq(server()->n_lost, 0);
     ck_assert_uint_eq(p.n_complete, 1);
@@ -130,7 +131,7 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
         PAIR_WHILE(&p, server()->here, "the server that stands is not lost");
         set_silence(3600);
         pair_stand(&p, false);
-        PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "it is not back");
+        PAIR_WHILE(&p, !server()->here || !p.other.cluster.follower.placed, "it is not back");
         for (uint32_t i = 0; i < 20; i++) {
             send_event(PSD_COMMAND_HOLD, i % PAIR_CLIENTS);
             pair_pass_ms(&p, 300);
@@ -148,13 +149,83 @@ START_TEST(a_server_that_stood_still_beyond_silence_finds_its_place_again)
 }
 END_TEST
 
+/* Its place is gone, and it has gone on. */
+static void lose_place(void)
+{
+    set_silence(5);
+    pair_stand(&p, true);
+    PAIR_WHILE(&p, server()->here, "the server that stands is not lost");
+    set_silence(3600);
+    pair_stand(&p, false);
+}
+
+static void find_place(void)
+{
+    PAIR_WHILE(&p,
+               !server()->here || !p.other.cluster.follower.placed ||
+                   p.other.cluster.follower.place != server()->place,
+               "it is not back");
+}
+
+/* Its numbers are those of another count. */
+START_TEST(news_of_a_place_that_is_gone_count_for_nothing)
+{
+    for (uint32_t i = 1; i <= 3; i++) {
+        send_event(PSD_COMMAND_END, i);
+        assert_told(PSD_COMMAND_END, i);
+    }
+    PAIR_WHILE(&p, server()->orders.taken < 3, "the head does not hear of it");
+    Ps__News late = PS__NEWS__INIT;
+    Ps__Note note = PS__NOTE__INIT;
+    note.kind = PSD_LANE_FILLED;
+    note.lane = 1;
+    late.index = 1;
+    late.run = server()->run;
+    late.place = server()->place;
+    late.taken = 3;
+    late.number = 1;
+    late.note = &note;
+    lose_place();
+    find_place();
+    p.lose_orders = 2;
+    for (uint32_t i = 4; i <= 6; i++)
+        send_event(PSD_COMMAND_END, i);
+    psd_cluster_news(&p.head.cluster,
+                     &(struct psd_peer){.id = server()->peer, .id_bytes = server()->peer_bytes}, &late);
+    ck_assert_uint_eq(p.head.job.lanes_filled, 0);
+    for (uint32_t i = 4; i <= 6; i++)
+        assert_told(PSD_COMMAND_END, i);
+    pair_say(&p, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
+    PAIR_WHILE(&p, p.head.job.lanes_filled < 1, "the next place's first note is lost");
+    ck_assert_uint_eq(server()->n_lost, 1);
+}
+END_TEST
+
+/* The word by which it has its next place is lost, and orders of that come. */
+START_TEST(orders_of_a_place_that_it_has_not_heard_of_come_once)
+{
+    struct psd_lane_message msg;
+    lose_place();
+    p.lose_places = 1;
+    PAIR_WHILE(&p, !server()->here, "it is not back");
+    for (uint32_t i = 1; i <= 3; i++)
+        send_event(PSD_COMMAND_END, i);
+    for (uint32_t i = 1; i <= 3; i++)
+        assert_told(PSD_COMMAND_END, i);
+    find_place();
+    pair_pass_ms(&p, 5000);
+    ck_assert(!pair_told(&p.other, &msg));
+    ck_assert_uint_eq(server()->n_lost, 1);
+}
+END_TEST
+
 START_TEST(a_head_that_slept_loses_nobody)
 {
     set_silence(5);
-    psd_cluster_tick(&p.head);
+    psd_cluster_tick(&p.head.cluster);
     pair_stand(&p, true); /* it would be heard on the way */
     test_clock_advance_ms(60000);
-    psd_cluster_tick(&p.head);
+    psd_cluster_tick(&p.head.cluster);
     ck_assert(server()->here);
     pair_stand(&p, false);
     pair_pass_ms(&p, 1000);
@@ -179,7 +250,7 @@ static bool is_held(const char *name, Ps__ToClient__WhatCase what)
         m.alive = &alive;
     else
         m.error = &error;
-    return psd_cluster_holds_back(&p.head, (const unsigned char *)name, strlen(name), &m);
+    return psd_cluster_holds_back(&p.head.cluster, (const unsigned char *)name, strlen(name), &m);
 }
 
 START_TEST(a_server_that_stands_still_silences_nobody)
@@ -198,7 +269,7 @@ START_TEST(a_server_that_stands_still_silences_nobody)
     ck_assert(is_held("c", PS__TO_CLIENT__WHAT_BEGUN));
     pair_stand(&p, false);
     assert_told(PSD_COMMAND_END, 1);
-    PAIR_WHILE(&p, p.head.cluster.held_messages != NULL, "letters are not sent");
+    PAIR_WHILE(&p, p.head.cluster.head.held_messages != NULL, "letters are not sent");
     ck_assert(!is_held("a", PS__TO_CLIENT__WHAT_WELCOME));
 }
 END_TEST
@@ -208,14 +279,15 @@ START_TEST(an_enlist_that_was_said_to_another_head_is_passed_by)
 {
     Ps__ToServer *m = ps_control_unpack_to_server(p.enlist, p.enlist_bytes);
     ck_assert(m != NULL && m->what_case == PS__TO_SERVER__WHAT_ENLIST);
-    psd_cluster_close(&p.head);
-    p.head.cluster = (struct psd_cluster){.run = 0};
-    ck_assert_int_eq(psd_cluster_open(&p.head), 0);
+    psd_cluster_close(&p.head.cluster);
+    p.head.cluster.head = (struct psd_head){.run = 0};
+    ck_assert_int_eq(psd_cluster_open(&p.head.cluster), 0);
     struct psd_peer late = {.id = (const unsigned char *)"late", .id_bytes = 4, .address = "the wire"};
-    psd_cluster_register(&p.head, &late, m->enlist);
+    psd_cluster_register(&p.head.cluster, &late, m->enlist);
     ck_assert(!server()->enlisted && !server()->here);
-    PAIR_WHILE(&p, !server()->here || !p.other.follower.placed, "the server finds no place at the next head");
-    psd_cluster_register(&p.head, &late, m->enlist);
+    PAIR_WHILE(&p, !server()->here || !p.other.cluster.follower.placed,
+               "the server finds no place at the next head");
+    psd_cluster_register(&p.head.cluster, &late, m->enlist);
     ck_assert(server()->here && server()->n_lost == 0);
     ck_assert_uint_eq(p.n_complete, 2);
     ps_control_free_to_server(m);
@@ -227,10 +299,10 @@ static struct psd_center *make_center(void)
 {
     struct psd_center *center = calloc(1, sizeof *center);
     center->admission = psd_admission_find("sync");
-    p.head.center = center;
-    p.head.center_whole = true;
-    p.head.state = PSD_STATE_READY;
-    p.head.membership.started = true;
+    p.head.job.center = center;
+    p.head.job.center_whole = true;
+    p.head.job.state = PSD_STATE_READY;
+    p.head.job.membership.started = true;
     return center;
 }
 
@@ -245,7 +317,8 @@ static unsigned told_of(enum psd_lane_message_kind kind)
 
 static void own_lane_holds(void)
 {
-    psd_job_take_message(&p.head, p.head.lanes[0], &(struct psd_lane_message){.kind = PSD_LANE_HELD, .a = 7});
+    psd_job_take_message(&p.head.job, p.head.lanes.list[0],
+                         &(struct psd_lane_message){.kind = PSD_LANE_HELD, .a = 7});
 }
 
 static void lose_server(void)
@@ -257,8 +330,8 @@ static void lose_server(void)
 
 static void drain(void)
 {
-    p.head.state = PSD_STATE_DRAINING;
-    psd_membership_drain(&p.head);
+    p.head.job.state = PSD_STATE_DRAINING;
+    psd_membership_drain(&p.head.job);
 }
 
 /* Rows: when the server is lost, and when psd drains. */
@@ -278,19 +351,19 @@ START_TEST(the_last_checkpoint_waits_for_no_server_that_is_lost)
     if (ends[_i].drained == BEFORE_THE_HOLD)
         drain();
     told_of(PSD_COMMAND_HOLD);
-    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head.job, &(struct ps_error){""}), 0);
     ck_assert_uint_eq(told_of(PSD_COMMAND_HOLD), 1);
     own_lane_holds();
     ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT),
                       ends[_i].lost == BEFORE_THE_HOLD && ends[_i].drained == BEFORE_THE_HOLD);
-    ck_assert(p.head.membership.holding ==
+    ck_assert(p.head.job.membership.holding ==
               (ends[_i].lost != BEFORE_THE_HOLD || ends[_i].drained != BEFORE_THE_HOLD));
     if (ends[_i].lost == WITH_THE_HOLD_OUT)
         lose_server();
     if (ends[_i].drained == WITH_THE_HOLD_OUT)
         drain();
-    ck_assert(!p.head.membership.holding);
-    p.head.center = NULL;
+    ck_assert(!p.head.job.membership.holding);
+    p.head.job.center = NULL;
     free(center);
 }
 END_TEST
@@ -300,11 +373,11 @@ START_TEST(a_job_that_goes_on_waits_for_the_lost_servers_lanes)
 {
     struct psd_center *center = make_center();
     lose_server();
-    ck_assert_int_eq(psd_checkpointer_start(&p.head, &(struct ps_error){""}), 0);
+    ck_assert_int_eq(psd_checkpointer_start(&p.head.job, &(struct ps_error){""}), 0);
     own_lane_holds();
-    ck_assert(p.head.membership.holding);
+    ck_assert(p.head.job.membership.holding);
     ck_assert_uint_eq(told_of(PSD_COMMAND_SNAPSHOT), 0);
-    p.head.center = NULL;
+    p.head.job.center = NULL;
     free(center);
 }
 END_TEST
@@ -317,23 +390,23 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
     bool *forgotten = calloc(p.other.sessions.n_slots, sizeof *forgotten);
     Ps__Snapshot what = PS__SNAPSHOT__INIT;
     what.what = PSD_SAVE_NEWEST;
-    p.head.center = NULL;
-    p.other.center = center;
-    p.other.center_whole = true;
-    p.other.state = PSD_STATE_READY;
-    psd_cluster_save(&p.head, &what, 9);
+    p.head.job.center = NULL;
+    p.other.job.center = center;
+    p.other.job.center_whole = true;
+    p.other.job.state = PSD_STATE_READY;
+    psd_cluster_save(&p.head.cluster, &what, 9);
     assert_told(PSD_COMMAND_SNAPSHOT, 0);
-    ck_assert(p.other.checkpointer.busy && p.other.checkpointer.round == 9);
-    p.other.n_stops = 2;
-    psd_follower_stop(&p.other, "SIGTERM");
+    ck_assert(p.other.job.checkpointer.busy && p.other.job.checkpointer.round == 9);
+    p.other.job.n_stops = 2;
+    psd_follower_stop(&p.other.cluster, "SIGTERM");
     while (pair_told(&p.other, &msg)) {
         ck_assert_int_eq(msg.kind, PSD_COMMAND_END);
         forgotten[msg.client] = true;
     }
     for (uint32_t i = 0; i < p.other.sessions.n_slots; i++)
         ck_assert_msg(forgotten[i], "the lane waits for client %u", i);
-    ck_assert(p.other.follower.has_waiting); /* what was asked for before is not the last */
-    p.other.center = NULL;
+    ck_assert(p.other.cluster.follower.has_waiting); /* what was asked for before is not the last */
+    p.other.job.center = NULL;
     free(forgotten);
     free(center);
 }
@@ -349,6 +422,8 @@ int main(void)
     tcase_add_loop_test(c, everything_arrives_once_and_in_order, 1, 5);
     tcase_add_test(c, a_cut_connection_costs_no_place);
     tcase_add_test(c, a_server_that_stood_still_beyond_silence_finds_its_place_again);
+    tcase_add_test(c, news_of_a_place_that_is_gone_count_for_nothing);
+    tcase_add_test(c, orders_of_a_place_that_it_has_not_heard_of_come_once);
     tcase_add_test(c, a_head_that_slept_loses_nobody);
     tcase_add_test(c, a_server_that_stands_still_silences_nobody);
     tcase_add_test(c, an_enlist_that_was_said_to_another_head_is_passed_by);

@@ -163,7 +163,7 @@ START_TEST(parts_become_the_whole)
         if (i != 1) /* a newer one that not all have */
             write_part(dir, i, 50 + i, path, sizeof path);
     }
-    ck_assert_msg(psd_merge("out", dirs, PARTS, &merged, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_join_shards("out", dirs, PARTS, &merged, &err) == 0, "%s", err.text);
     ck_assert(merged.version == 40 && merged.low == 40 && merged.high == 40);
     ck_assert_int_eq(psd_checkpoint_read(merged.path, FLOATS, &s, &err), 0);
     ck_assert(s.part == PSD_WHOLE && s.map.parts == PARTS && s.range.count == FLOATS && s.n_replay == PARTS);
@@ -172,14 +172,14 @@ START_TEST(parts_become_the_whole)
     for (uint32_t k = 0; k < LANES; k++)
         ck_assert(s.lane_clocks[k] == 100 + k && s.lane_moves[k] == 100 + k);
     psd_snapshot_finish(&s);
-    ck_assert_int_eq(psd_merge("out", dirs, PARTS, &merged, &err), -EEXIST);
-    ck_assert_int_eq(psd_merge("new", dirs, 2, &merged, &err), -EINVAL);
+    ck_assert_int_eq(psd_join_shards("out", dirs, PARTS, &merged, &err), -EEXIST);
+    ck_assert_int_eq(psd_join_shards("new", dirs, 2, &merged, &err), -EINVAL);
     assert_error_says(&err, "one is needed for each part");
     dirs[2] = dirs[1];
-    ck_assert_int_eq(psd_merge("new", dirs, PARTS, &merged, &err), -EINVAL);
+    ck_assert_int_eq(psd_join_shards("new", dirs, PARTS, &merged, &err), -EINVAL);
     assert_error_says(&err, "part 0 of 3, which is in p0");
     dirs[2] = "nowhere";
-    ck_assert_int_eq(psd_merge("new", dirs, PARTS, &merged, &err), -ENOENT);
+    ck_assert_int_eq(psd_join_shards("new", dirs, PARTS, &merged, &err), -ENOENT);
     ck_assert_int_ne(access("new", F_OK), 0); /* nothing was made */
 }
 END_TEST

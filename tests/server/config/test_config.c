@@ -402,8 +402,11 @@ static const struct {
     {"perio=2", {"--set: ", "'perio'", "allowed here: method"}},
     {"nothing.at.all=2", {"'nothing.at.all'"}},
     {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
-    {"schedule={kind: [}", {"not YAML"}},
-    {"lanes=*x", {"an alias"}},
+    {"schedule={kind: [}", {"--set: parameters.schedule: found {kind: [}, which is not YAML: "}},
+    {"servers.head=@endpoint",
+     {"--set: servers.head: found @endpoint, which is not YAML: ",
+      "in quotes: servers.head='\"@endpoint\"'"}},
+    {"lanes=*x", {"--set: lanes: found an alias"}},
     {"parameters={period: 1, period: 1}", {"parameters.period", "twice"}},
 };
 

@@ -31,9 +31,9 @@ static void hear(struct cut_rig *c)
     for (uint32_t i = 0; i < CUT_LANES; i++)
         while (psd_queue_take(c->rig.lanes[i]->out, &msg)) {
             if (msg.kind == PSD_LANE_BEGUN || msg.kind == PSD_LANE_LANDED)
-                psd_partial_rounds_begun(&c->d, c->rig.lanes[i], &msg);
+                psd_partial_rounds_begun(&c->d.job, c->rig.lanes[i], &msg);
             else if (msg.kind == PSD_LANE_OVER)
-                psd_partial_rounds_over(&c->d, c->rig.lanes[i], msg.a);
+                psd_partial_rounds_over(&c->d.job, c->rig.lanes[i], msg.a);
             else
                 ck_abort_msg("lane %u says %d", i, msg.kind);
         }
@@ -61,7 +61,7 @@ void cut_join(struct cut_rig *c, uint32_t client)
     s->incarnation = incarnation;
     rig_admit(&c->rig, client, incarnation, PSD_PHASE_ACTIVE, false);
     start(c, client);
-    psd_partial_rounds_consider(&c->d);
+    psd_partial_rounds_consider(&c->d.job);
 }
 
 void cut_leave(struct cut_rig *c, uint32_t client)
@@ -72,7 +72,7 @@ void cut_leave(struct cut_rig *c, uint32_t client)
         rig_tell(
             &c->rig, i,
             &(struct psd_lane_message){.kind = PSD_COMMAND_END, .client = client, .a = PS__CODE__EVICTED});
-    psd_partial_rounds_forget(&c->d, client);
+    psd_partial_rounds_forget(&c->d.job, client);
 }
 
 void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
@@ -86,22 +86,23 @@ void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
     rig_fill(&c->rig, CUT_N, NULL);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         c->rig.center->message_codec->encode(payloads[i], vectors[i], RIG_CHUNK);
-    struct psd *d = &c->d;
+    struct job_fixture *d = &c->d;
+    job_fixture_wire(d);
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
     ck_assert_int_eq(psd_sessions_init(&d->sessions, RIG_SLOTS), 0);
-    d->shared.whole = c->rig.shared.whole; /* the lanes' */
+    d->lanes.shared.whole = c->rig.shared.whole; /* the lanes' */
     d->cfg = c->rig.cfg;
-    d->lanes = c->rig.lanes;
-    d->n_lanes = d->n_own = CUT_LANES;
+    d->lanes.list = c->rig.lanes;
+    d->lanes.n = d->lanes.n_own = CUT_LANES;
     d->cfg.servers.count = 1;
-    d->center = c->rig.center;
-    ck_assert_int_eq(psd_membership_init(d), 0);
+    d->job.center = c->rig.center;
+    ck_assert_int_eq(psd_membership_init(&d->job), 0);
     for (uint32_t i = 0; i < n; i++) {
         cut_join(c, i);
-        d->membership.members.ranks[i] = i;
+        d->job.membership.members.ranks[i] = i;
     }
-    d->membership.members.n = n;
-    d->membership.started = true;
+    d->job.membership.members.n = n;
+    d->job.membership.started = true;
     rig_members(&c->rig, 0, n, ranks);
     for (uint32_t i = 0; i < n; i++)
         cut_await(c, i);
@@ -119,7 +120,7 @@ void cut_close(struct cut_rig *c)
     uv_walk(&c->d.loop, close_handle, NULL);
     uv_run(&c->d.loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&c->d.loop), 0);
-    psd_membership_finish(&c->d);
+    psd_membership_finish(&c->d.job);
     psd_sessions_finish(&c->d.sessions);
 }
 
@@ -231,7 +232,7 @@ static void turn(struct cut_rig *c)
 void cut_turn(struct cut_rig *c)
 {
     turn(c);
-    if (c->d.partial_rounds.lanes_under_way == 0)
+    if (c->d.job.partial_rounds.lanes_under_way == 0)
         test_clock_advance_ms(1);
 }
 
@@ -287,8 +288,8 @@ void cut_await_waiting(struct cut_rig *c, uint32_t client)
 
 void cut_await_candidates(struct cut_rig *c, uint32_t n)
 {
-    TURN_WHILE(c, c->d.partial_rounds.n < n, "%u exchanges are not candidates", n);
-    ck_assert_uint_eq(c->d.partial_rounds.n, n);
+    TURN_WHILE(c, c->d.job.partial_rounds.n < n, "%u exchanges are not candidates", n);
+    ck_assert_uint_eq(c->d.job.partial_rounds.n, n);
 }
 
 static uint32_t leave_who_are_done(struct cut_rig *c)

@@ -6,7 +6,7 @@
 #ifndef TEST_SERVER_JOB_PARTIAL_ROUNDS_FIXTURE_H
 #define TEST_SERVER_JOB_PARTIAL_ROUNDS_FIXTURE_H
 
-#include "server/psd.h"
+#include "tests/server/job/job_fixture.h"
 #include "tests/server/lane/lane_fixture.h"
 
 enum { CUT_LANES = 2, CUT_CHUNKS = 3, CUT_N = (CUT_CHUNKS * CUT_LANES - 1) * RIG_CHUNK + 5 };
@@ -27,7 +27,7 @@ struct cut_client {
 
 struct cut_rig {
     struct rig rig;
-    struct psd d;
+    struct job_fixture d;
     struct cut_client clients[RIG_SLOTS];
     double sum[CUT_LANES][CUT_CHUNKS]; /* of what was answered as applied */
 };

@@ -4,28 +4,29 @@
 #include <string.h>
 
 #include "proto/model/manifest.h"
-#include "server/psd.h"
+#include "tests/server/job/job_fixture.h"
 #include "tests/support/unit.h"
 
 /* Three tensors of 4, 6 and 1 values: nothing else of a psd is looked at. */
-static struct psd *make_psd(void)
+static struct job_fixture *make_psd(void)
 {
     struct ps_tensor tensors[] = {
         {.name = (char *)(uintptr_t) "a", .offset = 0, .shape = {2, 2}, .n_dims = 2},
         {.name = (char *)(uintptr_t) "b", .offset = 4, .shape = {6}, .n_dims = 1},
         {.name = (char *)(uintptr_t) "c", .offset = 10, .shape = {1}, .n_dims = 1}};
-    struct psd *d = calloc(1, sizeof *d);
+    struct job_fixture *d = calloc(1, sizeof *d);
+    job_fixture_wire(d);
     struct ps_error err;
-    d->center = calloc(1, sizeof *d->center);
-    ck_assert_msg(ps_manifest_create(tensors, 3, 100, &d->center->manifest, &err) == 0, "%s", err.text);
-    atomic_store(&d->shared.version, 77);
+    d->job.center = calloc(1, sizeof *d->job.center);
+    ck_assert_msg(ps_manifest_create(tensors, 3, 100, &d->job.center->manifest, &err) == 0, "%s", err.text);
+    atomic_store(&d->lanes.shared.version, 77);
     return d;
 }
 
-static void free_psd(struct psd *d)
+static void free_psd(struct job_fixture *d)
 {
-    ps_manifest_destroy(d->center->manifest);
-    free(d->center);
+    ps_manifest_destroy(d->job.center->manifest);
+    free(d->job.center);
     free(d);
 }
 
@@ -36,32 +37,32 @@ static const struct {
 
 START_TEST(the_tensor_is_found)
 {
-    struct psd *d = make_psd();
+    struct job_fixture *d = make_psd();
     const struct psd_session s = {.client = 3, .incarnation = 9, .name = "somebody"};
-    psd_job_note_nonfinite(d, &s, 12, places[_i].index, _i % 2 == 0);
-    ck_assert(d->nonfinite.seen);
-    ck_assert_str_eq(d->nonfinite.tensor, places[_i].tensor);
-    ck_assert_uint_eq(d->nonfinite.index, places[_i].index);
-    ck_assert_str_eq(d->nonfinite.name, "somebody");
-    ck_assert_uint_eq(d->nonfinite.rank, 3);
-    ck_assert_uint_eq(d->nonfinite.incarnation, 9);
-    ck_assert_uint_eq(d->nonfinite.clock, 12);
-    ck_assert_uint_eq(d->nonfinite.version, 77);
-    ck_assert_int_eq(d->nonfinite.sent, _i % 2 == 0);
-    ck_assert_double_gt(d->nonfinite.t_s, 1e9);
+    psd_job_note_nonfinite(&d->job, &s, 12, places[_i].index, _i % 2 == 0);
+    ck_assert(d->job.nonfinite.seen);
+    ck_assert_str_eq(d->job.nonfinite.tensor, places[_i].tensor);
+    ck_assert_uint_eq(d->job.nonfinite.index, places[_i].index);
+    ck_assert_str_eq(d->job.nonfinite.name, "somebody");
+    ck_assert_uint_eq(d->job.nonfinite.rank, 3);
+    ck_assert_uint_eq(d->job.nonfinite.incarnation, 9);
+    ck_assert_uint_eq(d->job.nonfinite.clock, 12);
+    ck_assert_uint_eq(d->job.nonfinite.version, 77);
+    ck_assert_int_eq(d->job.nonfinite.sent, _i % 2 == 0);
+    ck_assert_double_gt(d->job.nonfinite.t_s, 1e9);
     free_psd(d);
 }
 END_TEST
 
 START_TEST(only_the_first_is_remembered)
 {
-    struct psd *d = make_psd();
+    struct job_fixture *d = make_psd();
     const struct psd_session first = {.client = 1, .name = "first"}, second = {.client = 2, .name = "second"};
-    psd_job_note_nonfinite(d, &first, 1, 0, true);
-    psd_job_note_nonfinite(d, &second, 2, 4, false);
-    ck_assert_str_eq(d->nonfinite.name, "first");
-    ck_assert_str_eq(d->nonfinite.tensor, "a");
-    ck_assert(d->nonfinite.sent);
+    psd_job_note_nonfinite(&d->job, &first, 1, 0, true);
+    psd_job_note_nonfinite(&d->job, &second, 2, 4, false);
+    ck_assert_str_eq(d->job.nonfinite.name, "first");
+    ck_assert_str_eq(d->job.nonfinite.tensor, "a");
+    ck_assert(d->job.nonfinite.sent);
     free_psd(d);
 }
 END_TEST
@@ -69,7 +70,7 @@ END_TEST
 /* A share, and of a center that this psd has had. */
 START_TEST(evaluations_that_decide)
 {
-    struct psd *d = make_psd();
+    struct job_fixture *d = make_psd();
     const struct {
         double accuracy;
         uint64_t version;
@@ -77,8 +78,8 @@ START_TEST(evaluations_that_decide)
     } rows[] = {{0, 77, true},    {1, 0, true},    {0.5, 78, false},     {1.01, 1, false},
                 {-0.1, 1, false}, {NAN, 1, false}, {INFINITY, 1, false}, {0.5, UINT64_MAX, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ck_assert_int_eq(psd_evaluation_counts(d, &(struct psd_evaluation){.accuracy = rows[i].accuracy,
-                                                                           .version = rows[i].version}),
+        ck_assert_int_eq(psd_evaluation_counts(&d->job, &(struct psd_evaluation){.accuracy = rows[i].accuracy,
+                                                                                 .version = rows[i].version}),
                          rows[i].counts);
     free_psd(d);
 }

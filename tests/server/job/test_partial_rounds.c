@@ -53,8 +53,8 @@ START_TEST(the_first_make_the_round_and_the_last_is_dropped)
     assert_taken(2, 1, 0);
     assert_taken(1, 0, 1);
     ck_assert_uint_eq(c.clients[1].lowest, 1);
-    ck_assert_uint_eq(c.d.partial_rounds.dropped, 1);
-    ck_assert_uint_eq(psd_partial_rounds_dropped(&c.d, 1), 1);
+    ck_assert_uint_eq(c.d.job.partial_rounds.dropped, 1);
+    ck_assert_uint_eq(psd_partial_rounds_dropped(&c.d.job, 1), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.version), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.exchanges[0]), 1);
     ck_assert_uint_eq(atomic_load(&c.rig.shared.exchanges[1]), 0);
@@ -154,9 +154,9 @@ START_TEST(the_grace_ends)
     begin_all((const uint32_t[]){0, 1}, 2);
     cut_await_candidates(&c, 2);
     test_clock_advance_ms(30000 - 2); /* a turn has gone since */
-    ck_assert_uint_eq(c.d.partial_rounds.n_closed, 0);
+    ck_assert_uint_eq(c.d.job.partial_rounds.n_closed, 0);
     test_clock_advance_ms(1);
-    ck_assert_uint_eq(c.d.partial_rounds.n_closed, 1);
+    ck_assert_uint_eq(c.d.job.partial_rounds.n_closed, 1);
     cut_await(&c, 0);
     cut_await(&c, 1);
     play((const uint32_t[]){2}, 1);
@@ -221,9 +221,9 @@ START_TEST(a_member_that_stops_is_left_behind)
     c.clients[1].frozen = true;
     cut_pass_ms(&c, 2000); /* 20 looks find it silent; the next one is one too many */
     ck_assert(!cut_is_done(&c, 0));
-    ck_assert_uint_eq(c.d.partial_rounds.dropped, 0);
+    ck_assert_uint_eq(c.d.job.partial_rounds.dropped, 0);
     cut_pass_ms(&c, 200); /* the first of them may have seen what it did before */
-    ck_assert_uint_eq(c.d.partial_rounds.dropped, 1);
+    ck_assert_uint_eq(c.d.job.partial_rounds.dropped, 1);
     cut_await(&c, 0);
     play((const uint32_t[]){2}, 1); /* made of the center before that round */
     for (int i = 0; i < 3; i++)
@@ -252,7 +252,7 @@ START_TEST(a_member_that_is_slow_is_waited_for)
     cut_await_applied(&c, 0, 2);
     cut_pass_ms(&c, c.d.cfg.limits.silence_s * 1000 - 1000);
     ck_assert(!cut_is_done(&c, 0));
-    ck_assert_uint_eq(c.d.partial_rounds.dropped, 0);
+    ck_assert_uint_eq(c.d.job.partial_rounds.dropped, 0);
     c.clients[1].most = 0;
     cut_await(&c, 0);
     cut_await(&c, 1);
@@ -359,8 +359,8 @@ END_TEST
 
 static uint64_t awaited_ms(uint32_t client)
 {
-    psd_steps_check(&c.d);
-    return psd_steps_awaited_ms(&c.d, &c.d.sessions.slots[client]);
+    psd_steps_check(&c.d.job);
+    return psd_steps_awaited_ms(&c.d.job, &c.d.sessions.slots[client]);
 }
 
 /* Others' chunks wait for client 2, whose heart beats: how long is counted from its last step, in an exchange

@@ -3,55 +3,56 @@
 #include <string.h>
 
 #include "proto/log.h"
-#include "server/psd.h"
+#include "tests/server/job/job_fixture.h"
 #include "tests/support/driven_clock.h"
 #include "tests/support/unit.h"
 
 enum { SILENCE_S = 30 };
 
 /* A job with rank 0 in it, which was heard just now. */
-static struct psd *begin(void)
+static struct job_fixture *begin(void)
 {
-    struct psd *d = calloc(1, sizeof *d);
+    struct job_fixture *d = calloc(1, sizeof *d);
+    job_fixture_wire(d);
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
-    ck_assert(psd_sessions_init(&d->sessions, 2) == 0 && psd_membership_init(d) == 0);
-    ck_assert_int_eq(psd_shared_init(&d->shared, d->sessions.n_slots, 1), 0);
+    ck_assert(psd_sessions_init(&d->sessions, 2) == 0 && psd_membership_init(&d->job) == 0);
+    ck_assert_int_eq(psd_shared_init(&d->lanes.shared, d->sessions.n_slots, 1), 0);
     strcpy(d->cfg.rule, "sgd");
     strcpy(d->cfg.admission, "fcfs");
     d->cfg.limits.silence_s = SILENCE_S;
-    d->checked_ms = psd_loop_now_ms(&d->loop);
+    d->job.checked_ms = psd_loop_now_ms(&d->loop);
     d->sessions.slots[0].state = PSD_SESSION_ACTIVE;
     d->sessions.slots[0].incarnation = 1;
-    d->sessions.slots[0].last_heard_ms = d->checked_ms;
+    d->sessions.slots[0].last_heard_ms = d->job.checked_ms;
     ps_log_setup("test", PS_LOG_ERROR);
     return d;
 }
 
-static void end(struct psd *d)
+static void end(struct job_fixture *d)
 {
-    psd_timer_close(&d->partial_rounds.timer, NULL);
+    psd_timer_close(&d->job.partial_rounds.timer, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
-    psd_membership_finish(d);
+    psd_membership_finish(&d->job);
     psd_sessions_finish(&d->sessions);
-    psd_shared_finish(&d->shared);
+    psd_shared_finish(&d->lanes.shared);
     ck_assert_int_eq(uv_loop_close(&d->loop), 0);
     free(d);
 }
 
-static bool is_in(const struct psd *d)
+static bool is_in(const struct job_fixture *d)
 {
     return d->sessions.slots[0].state == PSD_SESSION_ACTIVE;
 }
 
-static void look_after(struct psd *d, uint64_t ms)
+static void look_after(struct job_fixture *d, uint64_t ms)
 {
     test_clock_advance_ms(ms);
-    psd_job_check_silence(d);
+    psd_job_check_silence(&d->job);
 }
 
 START_TEST(silence_ends_a_session)
 {
-    struct psd *d = begin();
+    struct job_fixture *d = begin();
     for (uint64_t ms = 0; ms < SILENCE_S * 1000; ms += PSD_TICK_MS)
         look_after(d, PSD_TICK_MS);
     ck_assert(is_in(d));
@@ -64,7 +65,7 @@ END_TEST
 /* It listened in none of that time but for a moment. */
 START_TEST(what_psd_slept_counts_for_nobody)
 {
-    struct psd *d = begin();
+    struct job_fixture *d = begin();
     look_after(d, 3600 * 1000);
     look_after(d, 3600 * 1000);
     ck_assert(is_in(d));
@@ -75,7 +76,7 @@ END_TEST
 /* Every turn takes three quarters of a second: in each of them it listens. */
 START_TEST(a_psd_that_is_always_late_gives_up_who_is_silent)
 {
-    struct psd *d = begin();
+    struct job_fixture *d = begin();
     uint64_t turns = 0;
     while (is_in(d) && turns++ < 10000)
         look_after(d, 750);
@@ -85,24 +86,24 @@ START_TEST(a_psd_that_is_always_late_gives_up_who_is_silent)
 }
 END_TEST
 
-static bool is_silent_after(struct psd *d, uint64_t ms)
+static bool is_silent_after(struct job_fixture *d, uint64_t ms)
 {
     look_after(d, ms);
-    return psd_job_is_silent(d, &d->sessions.slots[0]);
+    return psd_job_is_silent(&d->job, &d->sessions.slots[0]);
 }
 
 /* Who is silent is in the job, and counted by nothing that is shown; heard again, it counts again. */
 START_TEST(who_is_silent_is_not_counted)
 {
-    struct psd *d = begin();
+    struct job_fixture *d = begin();
     ck_assert(!is_silent_after(d, 400));
     for (int i = 0; i < 23; i++)
         ck_assert(!is_silent_after(d, PSD_TICK_MS));
     ck_assert(is_silent_after(d, 5001 - 400 - 23 * PSD_TICK_MS) && is_in(d));
-    ck_assert_uint_eq(psd_job_count_silent(d, false), 1);
-    ck_assert_uint_eq(psd_job_count_silent(d, true), 0);
+    ck_assert_uint_eq(psd_job_count_silent(&d->job, false), 1);
+    ck_assert_uint_eq(psd_job_count_silent(&d->job, true), 0);
     d->sessions.slots[0].last_heard_ms = psd_loop_now_ms(&d->loop);
-    ck_assert_uint_eq(psd_job_count_silent(d, false), 0);
+    ck_assert_uint_eq(psd_job_count_silent(&d->job, false), 0);
     end(d);
 }
 END_TEST
@@ -114,14 +115,14 @@ START_TEST(silence_is_measured_in_heartbeats)
         uint32_t heartbeat_ms, silence_s, silent_ms;
     } rows[] = {{0, 30, 5000}, {10, 30, 5000}, {2000, 30, 10000}, {60000, 30, 15000}, {1000, 4, 2000}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct psd *d = begin();
+        struct job_fixture *d = begin();
         struct psd_session *s = &d->sessions.slots[0];
         d->cfg.limits.silence_s = rows[i].silence_s;
         s->heartbeat_ms = rows[i].heartbeat_ms;
         s->last_heard_ms = psd_loop_now_ms(&d->loop) - rows[i].silent_ms;
-        ck_assert(!psd_job_is_silent(d, s));
+        ck_assert(!psd_job_is_silent(&d->job, s));
         s->last_heard_ms--;
-        ck_assert(psd_job_is_silent(d, s));
+        ck_assert(psd_job_is_silent(&d->job, s));
         end(d);
     }
 }
@@ -130,10 +131,10 @@ END_TEST
 /* What was slept is no credit. */
 START_TEST(who_is_heard_after_a_sleep_is_silent_from_then_on)
 {
-    struct psd *d = begin();
+    struct job_fixture *d = begin();
     test_clock_advance_ms(3600 * 1000);
     d->sessions.slots[0].last_heard_ms = psd_loop_now_ms(&d->loop);
-    psd_job_check_silence(d);
+    psd_job_check_silence(&d->job);
     for (uint64_t ms = 0; ms <= SILENCE_S * 1000; ms += PSD_TICK_MS)
         look_after(d, PSD_TICK_MS);
     ck_assert(!is_in(d));

@@ -89,6 +89,7 @@ class psc_metrics(C.Structure):
         ("test_accuracy", C.c_double),
         ("center_version", C.c_uint64),
         ("vector", C.c_void_p),
+        ("steps", C.c_uint64),
     ]
 
 
@@ -113,6 +114,7 @@ class psc_info(C.Structure):
         ("transport", C.c_char * 16),
         ("save_version", C.c_uint64),
         ("averaging", C.c_char * 32),
+        ("workers", C.c_uint32),
     ]
 
 

@@ -1,0 +1,68 @@
+/* What other threads ask of the session, and whether a call may go on. */
+#include "client/session/session.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "proto/clock.h"
+
+int psc_check_process(const struct psc_session *s, const char *call, struct ps_error *err)
+{
+    return getpid() == s->owner
+               ? PSC_OK
+               : ps_fail(err, PSC_EINVAL,
+                         "%s: the handle is of process %d, which has forked: a child opens its own", call,
+                         (int)s->owner);
+}
+
+int psc_check_use(const struct psc_session *s, const char *call, struct ps_error *err)
+{
+    int rc = psc_check_process(s, call, err);
+    if (rc == PSC_OK && s->interrupted)
+        rc = ps_fail(err, PSC_EINTERRUPTED, "%s: an earlier call was interrupted: only psc_close is left",
+                     call);
+    return rc;
+}
+
+/* Between two calls of options.go_on: short enough for a signal handler to be served soon, and so long that
+ * an exchange makes one call at most. */
+#define ASK_S 0.1
+
+double psc_ask_again_s(const struct psc_session *s)
+{
+    return s->opt->go_on != NULL ? ASK_S : 1;
+}
+
+void psc_give_up(struct psc_session *s, int result)
+{
+    pthread_mutex_lock(&s->shared.lock);
+    if (s->shared.give_up == PSC_OK)
+        s->shared.give_up = result;
+    pthread_mutex_unlock(&s->shared.lock);
+    eventfd_write(s->wake_fd, 1);
+}
+
+void psc_ask_to_go_on(struct psc_session *s)
+{
+    if (s->opt->go_on == NULL || s->interrupted)
+        return;
+    double now = ps_now_s();
+    if (now - s->asked_s < ASK_S / 2)
+        return;
+    s->asked_s = now;
+    if (s->opt->go_on(s->opt->go_on_arg) != 0)
+        return;
+    s->interrupted = true;
+    psc_give_up(s, PSC_EINTERRUPTED);
+}
+
+void psc_session_say(struct psc_session *s, const char *sentence)
+{
+    if (s->opt->log != NULL)
+        s->opt->log(s->opt->log_arg, sentence);
+}
+
+void psc_session_poke(struct psc_session *s)
+{
+    eventfd_write(s->command_fd, 1);
+}

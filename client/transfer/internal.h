@@ -1,0 +1,59 @@
+/* internal.h: functions that the files of this folder share; for the owner of struct psc_transfer_state. */
+#ifndef PSC_TRANSFER_INTERNAL_H
+#define PSC_TRANSFER_INTERNAL_H
+
+#include "client/transfer/transfer.h"
+
+/* links.c. Opens links to every lane, over the best transport that works. PSC_OK with links.none: none works
+ * now, but one may later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the transport that the caller asked for does not
+ * work. */
+int psc_links_open(struct psc *c);
+/* Before links are closed: takes back in-place pieces that no lane has begun. False: lanes are still working
+ * in the vector; call it again after taking their answers. */
+bool psc_links_settle(struct psc *c);
+
+/* chunks.c. The scope of the transfer: a tensor, a fragment, or the whole vector. */
+struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
+/* The range that is divided into its frames. */
+struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
+/* Marks the pieces of the scope as unanswered. An exchange leaves out pieces that are all frozen. */
+void psc_pieces_start(struct psc *c, const struct psc_transfer *t);
+/* Everything that is not answered will be sent (again). */
+void psc_pieces_rewind(struct psc *c);
+bool psc_pieces_all_answered(const struct psc *c);
+/* Decides, in transfer_state.in_place, whether lanes make the exchange in the worker's vector itself. Pieces
+ * that may have landed already are resent as messages instead: only their answers say what remains to be done
+ * to the vector. */
+void psc_pieces_choose(struct psc *c, const struct psc_transfer *t);
+/* Takes the answers that have arrived, and sends nothing: before the links are closed. */
+int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
+/* Takes the answers that have arrived and refills the lanes' windows. *progress: whether there were any. */
+int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
+
+/* encode.c. Allocates the buffer for encoded messages, for the current codecs and shard. PSC_ENOMEM with a
+ * sentence. */
+int psc_wire_prepare(struct psc *c, struct ps_error *err);
+/* Forgets what was encoded: a new transfer begins. */
+void psc_wire_begin(struct psc *c);
+/* The codec of its messages; and of its answers. */
+const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t);
+const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t);
+/* The bytes to send for piece r, which is chunk k of the lane or a part of it: the same bytes at every call.
+ */
+const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                          struct ps_range r);
+/* The piece was answered, and `send` has not changed since. */
+void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                     struct ps_range r);
+/* All pieces without an answer have landed as well. */
+void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
+/* The n floats of an answer: in the message itself, or in a buffer that is valid until the next call. */
+const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
+                             size_t n);
+
+/* transfer.c. Looks for a value in `at` that is not finite: PSC_EVALUE with a sentence that names the first
+ * and ends with `then`; PSC_OK: there is none. */
+int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
+                          struct ps_error *err);
+
+#endif

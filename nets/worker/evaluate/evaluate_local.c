@@ -1,0 +1,48 @@
+#include "nets/worker/evaluate/evaluate_local.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/log.h"
+
+int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *job)
+{
+    *e = (struct cnn_local_evaluation){.next_t = job->args->every_s, .told = UINT64_MAX};
+    e->x = malloc(job->n_floats * sizeof *e->x);
+    if (e->x == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for a vector of %zu floats", job->n_floats);
+        return CNN_EXIT_INTERNAL;
+    }
+    return cnn_scorer_open(&e->scorer, job);
+}
+
+void cnn_local_evaluation_close(struct cnn_local_evaluation *e)
+{
+    cnn_scorer_close(&e->scorer);
+    free(e->x);
+}
+
+static int fetch_vector(struct cnn_local_evaluation *e, double t)
+{
+    struct cnn_job *job = e->scorer.job;
+    struct psc_info info = {.size = sizeof info};
+    struct psc_metrics m = {.size = sizeof m, .loss = NAN, .accuracy = NAN, .samples_per_second = NAN};
+    psc_info(job->psc, &info);
+    m.center_version = info.center_version;
+    bool average = strcmp(info.averaging, "none") != 0;
+    int rc = average ? psc_pull_average(job->psc, NULL, e->x) : psc_point(job->psc, e->x);
+    if (rc < 0)
+        return cnn_job_fail(job, "cannot evaluate", rc);
+    return cnn_scorer_tell(&e->scorer, average ? "average" : "x", e->x, t, &m);
+}
+
+int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last)
+{
+    if (steps == e->told || (!last && t < e->next_t))
+        return CNN_EXIT_OK;
+    e->told = steps;
+    e->next_t += e->scorer.job->args->every_s;
+    e->next_t = e->next_t < t ? t : e->next_t;
+    return fetch_vector(e, t);
+}

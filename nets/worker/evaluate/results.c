@@ -1,0 +1,75 @@
+#include "nets/worker/evaluate/results.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/worker/job/progress.h"
+#include "proto/log.h"
+
+int cnn_results_open(struct cnn_results *r, struct cnn_job *job)
+{
+    struct ps_error err;
+    *r = (struct cnn_results){.job = job};
+    if (job->args->confusion == NULL)
+        return CNN_EXIT_OK;
+    int rc = cnn_confusion_init(&r->confusion, job->model.classes, &err);
+    if (rc == 0 && (r->predicted = calloc(job->args->batch, sizeof *r->predicted)) == NULL)
+        rc = ps_fail(&err, -ENOMEM, "no memory for %" PRIu64 " predictions", job->args->batch);
+    if (rc == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "confusion.failed", "--confusion: %s", err.text);
+    return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+}
+
+void cnn_results_close(struct cnn_results *r)
+{
+    cnn_confusion_finish(&r->confusion);
+    free(r->predicted);
+}
+
+static void print(const struct cnn_results *r, FILE *out, const char *vector, uint64_t version)
+{
+    const struct cnn_confusion *c = &r->confusion;
+    if (r->job->args->json) {
+        fprintf(out, "{\"vector\":\"%s\",\"center_version\":%" PRIu64, vector, version);
+        cnn_json_number(out, "accuracy", cnn_confusion_accuracy(c));
+        fputc(',', out);
+        cnn_confusion_print_json(c, out);
+        fputs("}\n", out);
+    } else {
+        fprintf(out, "%s %" PRIu64 "  accuracy %.4f\n\n", vector, version, cnn_confusion_accuracy(c));
+        cnn_confusion_print(c, out);
+    }
+}
+
+/* By way of PATH.tmp: who reads the file while it is replaced finds one evaluation or the other. */
+int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version)
+{
+    const char *path = r->job->args->confusion;
+    char aside[PATH_MAX];
+    int rc = 0;
+    FILE *out = NULL;
+    if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
+        rc = -ENAMETOOLONG;
+    else if ((out = fopen(aside, "we")) == NULL)
+        rc = -errno;
+    else {
+        print(r, out, vector, version);
+        bool whole = ferror(out) == 0;
+        if (fclose(out) != 0 || !whole)
+            rc = errno != 0 ? -errno : -EIO;
+        else if (rename(aside, path) != 0)
+            rc = -errno;
+        if (rc < 0)
+            unlink(aside);
+    }
+    if (rc < 0)
+        ps_log(PS_LOG_ERROR, "confusion.failed", "--confusion %s: cannot be written: %s", path,
+               strerror(-rc));
+    cnn_confusion_clear(&r->confusion);
+    return rc;
+}

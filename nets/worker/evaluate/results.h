@@ -1,0 +1,24 @@
+/* results.h: --confusion: writes the results of each class and the confusion matrix of the last evaluation to
+ * a file. */
+#ifndef CNN_WORKER_EVALUATE_RESULTS_H
+#define CNN_WORKER_EVALUATE_RESULTS_H
+
+#include "nets/training/confusion.h"
+#include "nets/worker/job/job.h"
+
+struct cnn_results {
+    struct cnn_job *job;
+    struct cnn_confusion confusion;
+    uint16_t *predicted; /* [batch]; NULL: not asked for */
+};
+
+/* Does nothing without --confusion. An enum cnn_exit, after logging the cause. Close it whatever the result.
+ */
+int cnn_results_open(struct cnn_results *r, struct cnn_job *job);
+void cnn_results_close(struct cnn_results *r);
+
+/* Replaces the file by the current counts, and clears them. vector: what was evaluated; version: of the
+ * center. -errno, after logging the cause; the file is then unchanged. */
+int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version);
+
+#endif

@@ -1,0 +1,44 @@
+/* args.h: the command line of psworker. */
+#ifndef CNN_WORKER_JOB_ARGS_H
+#define CNN_WORKER_JOB_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "nets/net.h"
+
+struct cnn_worker_args {
+    const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
+        *clique, *rendezvous, *clique_name, *clique_listen, *codec, *key, *server_key, *transport, *init,
+        *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; point into argv or to static text */
+    uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
+    uint64_t prefetch, data_threads;
+    const char *view;      /* of images; NULL: its own */
+    const char *cache;     /* of decoded images; NULL: none */
+    const char *sampling;  /* NULL: the data set's own */
+    uint64_t max_damaged;  /* limit of images that are left out */
+    uint64_t train_sample; /* images; 0: not given */
+    uint64_t accumulate;   /* batches a step */
+    double label_smoothing;
+    double clip_norm;        /* NaN: gradients are not clipped */
+    uint64_t step_ms;        /* that a gradient takes at least */
+    int64_t rank;            /* -1: any */
+    int64_t warmup;          /* of --method; -1: its own */
+    uint64_t members, links; /* of the clique; 0: not given */
+    int64_t member;          /* its rank in it; -1: any */
+    int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
+    double clique_timeout_s; /* 0: not given */
+    double clique_step_s;    /* likewise */
+    double every_s;
+    double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
+    bool evaluate, predict, center, once, json, help, version;
+};
+
+/* Fills *args from the command line. -EINVAL with a sentence that names the option, what was found and what
+ * is allowed. --help and --version take precedence over errors in the rest. */
+int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err);
+
+void cnn_worker_args_help(FILE *out);
+
+#endif

@@ -1,0 +1,68 @@
+/* Where a job's vector starts: the model's own filling, or the tensors of --init's file. The file is read
+ * before a server hears of this worker, so that what is wrong with it holds nobody up. */
+#include "nets/worker/job/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nets/training/init.h"
+#include "proto/log.h"
+
+static int exit_of(int rc)
+{
+    return rc == -ENOMEM                    ? CNN_EXIT_INTERNAL
+           : rc == -EINVAL || rc == -EISDIR ? CNN_EXIT_USAGE
+                                            : CNN_EXIT_DATA;
+}
+
+static void say(const char *path, const struct cnn_init_report *r)
+{
+    ps_log(PS_LOG_INFO, "init.loaded", "--init %s: %zu tensors taken; starting fresh: %s", path, r->n_taken,
+           r->n_fresh > 0 ? r->fresh : "none");
+    if (r->n_unused > 0)
+        ps_log(PS_LOG_INFO, "init.unused", "--init %s: %zu of its tensors are none of the net's: %s", path,
+               r->n_unused, r->unused);
+}
+
+int cnn_first_point_load(struct cnn_job *job)
+{
+    const struct cnn_worker_args *a = job->args;
+    struct cnn_init_report report;
+    struct ps_error err;
+    if (a->init == NULL)
+        return CNN_EXIT_OK;
+    job->first = malloc(job->n_floats * sizeof *job->first);
+    int rc = job->first != NULL ? cnn_model_fill(&job->model, a->seed, job->first) : -ENOMEM;
+    if (rc != 0)
+        ps_fail(&err, rc, "no memory for a first point of %zu floats", job->n_floats);
+    else if ((rc = cnn_init_load(a->init, a->init_skip, job->params, job->n_params, job->first, &report,
+                                 &err)) == 0) {
+        say(a->init, &report);
+        if (!a->predict || report.n_fresh == 0)
+            return CNN_EXIT_OK;
+        rc = ps_fail(&err, -EINVAL, "%s lacks %zu of the net's tensors: %s; allowed for --predict: none",
+                     a->init, report.n_fresh, report.fresh);
+    }
+    ps_log(PS_LOG_ERROR, "init.failed", "--init: %s", err.text);
+    return exit_of(rc);
+}
+
+int cnn_first_point_fill(struct cnn_job *job)
+{
+    if (job->first == NULL)
+        return cnn_model_fill(&job->model, job->args->seed, job->x);
+    memcpy(job->x, job->first, job->n_floats * sizeof *job->x);
+    return 0;
+}
+
+void cnn_first_point_begun(struct cnn_job *job)
+{
+    if (job->first != NULL && memcmp(job->x, job->first, job->n_floats * sizeof *job->x) != 0)
+        ps_log(PS_LOG_INFO, "init.not_used",
+               "--init %s: the job has a center already: training starts from that, as for every worker but "
+               "the first",
+               job->args->init);
+    free(job->first);
+    job->first = NULL;
+}

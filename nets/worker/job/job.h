@@ -1,0 +1,70 @@
+/* job.h: what training and evaluating share: data, net and session. One thread computes and calls the client
+ * library; signals.h has the other. */
+#ifndef CNN_WORKER_JOB_JOB_H
+#define CNN_WORKER_JOB_JOB_H
+
+#include "client/psclient.h"
+#include "nets/data/data.h"
+#include "nets/net.h"
+#include "nets/training/freeze.h"
+#include "nets/worker/job/args.h"
+#include "nets/worker/job/clique.h"
+#include "nets/worker/job/signals.h"
+
+enum cnn_exit {
+    CNN_EXIT_OK = 0, /* finished, drained, or stopped by a signal */
+    CNN_EXIT_INTERNAL = 1,
+    CNN_EXIT_USAGE = 2,
+    CNN_EXIT_DATA = 5,
+    CNN_EXIT_SERVER = 6, /* the server is gone, or it ended the session */
+    CNN_EXIT_DIVERGED = 7,
+    CNN_EXIT_CLIQUE = 8, /* a member is gone, or members disagree */
+    CNN_EXIT_AUTH = 9,   /* the server refused this client, or the key file cannot be used */
+};
+
+struct cnn_job {
+    const struct cnn_worker_args *args;
+    struct cnn_stop *stop;
+    struct cnn_model model;
+    struct cnn_data *data;
+    struct cnn_data_info info;
+    struct cnn_net *net;
+    struct cnn_param *params; /* of the model */
+    double *rates;            /* of each of params, of the learning rate */
+    struct cnn_freeze freeze;
+    size_t n_params;
+    size_t n_pixels, n_floats;
+    float *x;     /* n_floats */
+    float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
+    struct psc *psc;
+    struct cnn_clique clique;
+    bool joined;  /* training may begin: a signal now lets the current step end */
+    bool stopped; /* a signal came before `joined` */
+};
+
+/* Opens data, net and session, and reads the start point into job->x. An enum cnn_exit, after logging the
+ * cause. *drained: the server is ending the job already. If job->stopped, there is nothing to do. Close the
+ * job whatever the result. */
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
+                 bool *drained);
+void cnn_job_close(struct cnn_job *job);
+
+/* --init: reads the file into job->first, and logs which tensors it lacks. An enum cnn_exit, after logging
+ * the cause. */
+int cnn_first_point_load(struct cnn_job *job);
+/* Fills job->x with the first point, to be offered to the server. -ENOMEM. */
+int cnn_first_point_fill(struct cnn_job *job);
+/* Called after the begin, with the job's start point in job->x: logs if it is not the first point of --init,
+ * and frees that. */
+void cnn_first_point_begun(struct cnn_job *job);
+
+/* Logs what failed and returns the exit status. rc: a negative result of the client library. */
+int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
+
+/* The number of this process among all that train, from the client's rank and its rank in the clique. 0 for
+ * an observer. */
+uint32_t cnn_job_rank(const struct cnn_job *job);
+/* Whether other processes share this worker's steps. */
+bool cnn_job_is_shared(const struct cnn_job *job);
+
+#endif

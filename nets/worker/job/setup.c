@@ -1,0 +1,313 @@
+#include "nets/worker/job/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/machine.h"
+#include "nets/training/rates.h"
+#include "nets/worker/job/no_server.h"
+#include "proto/log.h"
+
+static void log_sentence(void *arg, const char *sentence)
+{
+    (void)arg;
+    ps_log(PS_LOG_INFO, "client.note", "%s", sentence);
+}
+
+int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
+{
+    const char *sentence = job->psc != NULL ? psc_error(job->psc) : "no memory";
+    ps_log(PS_LOG_ERROR, "session.failed", "%s: %s (%s)", what, sentence, psc_result_name(rc));
+    switch (rc) {
+    case PSC_EGONE:
+    case PSC_EEVICTED:
+    case PSC_EREFUSED:
+    case PSC_EUNSUPPORTED:
+        return CNN_EXIT_SERVER;
+    case PSC_EINVAL: /* such as a server address that is none */
+    case PSC_EMANIFEST:
+    case PSC_ERANK:
+        return CNN_EXIT_USAGE;
+    case PSC_EVALUE:
+        return CNN_EXIT_DIVERGED;
+    case PSC_ECLIQUE:
+        return CNN_EXIT_CLIQUE;
+    case PSC_EAUTH:
+        return CNN_EXIT_AUTH;
+    default:
+        return CNN_EXIT_INTERNAL;
+    }
+}
+
+static int open_data(struct cnn_job *job)
+{
+    struct ps_error err;
+    const struct cnn_model *m = &job->model;
+    struct cnn_data_options opt = {.view = job->args->view,
+                                   .max_damaged = (uint32_t)job->args->max_damaged,
+                                   .cache = job->args->cache,
+                                   .height = m->height,
+                                   .width = m->width,
+                                   .threads = (uint32_t)job->args->data_threads};
+    int rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
+    if (rc == 0)
+        rc = cnn_data_fits(job->data, m, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "--data: %s", err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : rc == -ENOMEM ? CNN_EXIT_INTERNAL : CNN_EXIT_DATA;
+    }
+    cnn_data_get_info(job->data, &job->info);
+    job->n_pixels = (size_t)m->channels * m->height * m->width;
+    return CNN_EXIT_OK;
+}
+
+/* The model's tensors, and which of them are frozen: before a net is made of it. */
+static int open_model(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *freeze = job->args->freeze;
+    int rc = cnn_model_params(&job->model, &job->params, &job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        return CNN_EXIT_INTERNAL;
+    }
+    job->n_floats = cnn_model_n_floats(&job->model);
+    if (freeze == NULL)
+        return CNN_EXIT_OK;
+    rc = cnn_freeze_init(&job->freeze, freeze, &job->model, job->params, job->n_params, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors stay as they are", freeze,
+           job->freeze.n_frozen, job->n_params);
+    return CNN_EXIT_OK;
+}
+
+/* After it is known what is frozen. */
+static int open_rates(struct cnn_job *job)
+{
+    struct ps_error err;
+    const char *text = job->args->rates;
+    job->rates = calloc(job->n_params + 1, sizeof *job->rates);
+    if (job->rates == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for the rates of %zu tensors", job->n_params);
+        return CNN_EXIT_INTERNAL;
+    }
+    if (text == NULL || cnn_rates_read(text, job->params, job->n_params, job->rates, &err) == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "rates.failed", "--rates: %s", err.text);
+    return CNN_EXIT_USAGE;
+}
+
+static int open_net(struct cnn_job *job)
+{
+    struct ps_error err;
+    struct cnn_net_options opt = {.model = &job->model,
+                                  .backend = job->args->backend,
+                                  .batch = (uint32_t)job->args->batch,
+                                  .threads = (uint32_t)job->args->threads,
+                                  .label_smoothing = job->args->label_smoothing};
+    int rc = cnn_net_create(&opt, &job->net, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    return CNN_EXIT_OK;
+}
+
+/* The first point, where a server on this machine can reach it. */
+static int make_x(struct cnn_job *job)
+{
+    int rc = psc_alloc(job->psc, job->n_floats, &job->x);
+    return rc == PSC_OK && cnn_first_point_fill(job) != 0 ? PSC_ENOMEM : rc;
+}
+
+/* psc_begin with the model's parameters as the manifest. */
+static int begin(struct cnn_job *job)
+{
+    const struct cnn_param *params = job->params;
+    size_t n = job->n_params;
+    struct psc_tensor *tensors = calloc(n, sizeof *tensors);
+    int rc = PSC_ENOMEM;
+    if (tensors != NULL) {
+        for (size_t i = 0; i < n; i++) {
+            tensors[i] = (struct psc_tensor){.name = params[i].name,
+                                             .offset = params[i].offset,
+                                             .n_dims = params[i].n_dims,
+                                             .role = (uint32_t)params[i].role,
+                                             .decay = (uint32_t)params[i].decay,
+                                             .rate = params[i].role == CNN_PARAM ? job->rates[i] : 0};
+            for (uint32_t d = 0; d < params[i].n_dims; d++)
+                tensors[i].shape[d] = params[i].shape[d];
+        }
+        rc = psc_begin(job->psc, tensors, n, job->x);
+    }
+    free(tensors);
+    if (rc >= 0)
+        cnn_first_point_begun(job);
+    return rc;
+}
+
+/* Asked while the library waits: whoever has not joined yet has nothing to finish when a signal comes. */
+static int may_wait(void *arg)
+{
+    struct cnn_job *job = arg;
+    return job->joined || !cnn_stop_asked(job->stop);
+}
+
+/* Whether a signal ended the wait to join, or came while a clique was waited for in vain: a good end. */
+static bool was_stopped(struct cnn_job *job, int rc)
+{
+    job->stopped = rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop));
+    if (job->stopped)
+        ps_log(PS_LOG_INFO, "join.stopped", "a signal asked to stop: this process had not joined yet");
+    return job->stopped;
+}
+
+static int fail_to_join(struct cnn_job *job, const char *what, int rc)
+{
+    return was_stopped(job, rc) ? CNN_EXIT_OK : cnn_job_fail(job, what, rc);
+}
+
+static int open_session(struct cnn_job *job, bool *drained)
+{
+    struct psc_options opt;
+    struct psc_local local;
+    struct ps_error err;
+    psc_options_init(&opt, sizeof opt);
+    if (job->args->method != NULL) {
+        if (cnn_local_options(job->args, &local, &err) != 0) {
+            ps_log(PS_LOG_ERROR, "start.failed", "%s", err.text);
+            return CNN_EXIT_USAGE;
+        }
+        opt.local = &local;
+    }
+    opt.server = job->args->server;
+    opt.kind = job->args->evaluate || job->args->predict ? PSC_OBSERVER : PSC_WORKER;
+    opt.rank = (int32_t)job->args->rank;
+    opt.name = job->args->name;
+    opt.log = log_sentence;
+    opt.clique = job->clique.q;
+    opt.key_file = job->args->key;
+    opt.server_key = job->args->server_key;
+    opt.transport = job->args->transport;
+    opt.go_on = may_wait;
+    opt.go_on_arg = job;
+    opt.net = job->args->net;
+    opt.data = job->args->data;
+    opt.steps = job->args->steps;
+    opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
+    int rc = psc_open(&opt, &job->psc);
+    if (rc < 0)
+        return fail_to_join(job, "cannot join", rc);
+    if ((rc = rc == PSC_OK ? make_x(job) : rc) < 0)
+        return cnn_job_fail(job, "cannot join", rc);
+    if (rc == PSC_OK) {
+        rc = begin(job);
+        if (rc < 0) {
+            char what[200];
+            snprintf(what, sizeof what, "cannot begin with --net %.100s", job->args->net);
+            return fail_to_join(job, what, rc);
+        }
+    }
+    job->joined = true;
+    *drained = rc == PSC_DRAINED;
+    return CNN_EXIT_OK;
+}
+
+static int open_clique(struct cnn_job *job)
+{
+    struct ps_error err;
+    int rc = cnn_clique_open(job->args, &job->clique, &err);
+    if (rc == PSC_OK || was_stopped(job, rc))
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "clique.failed", "%s (%s)", err.text, psc_result_name(rc));
+    return rc == PSC_ECLIQUE                            ? CNN_EXIT_CLIQUE
+           : rc == PSC_EAUTH                            ? CNN_EXIT_AUTH
+           : rc == PSC_EINVAL || rc == PSC_EUNSUPPORTED ? CNN_EXIT_USAGE
+                                                        : CNN_EXIT_INTERNAL;
+}
+
+bool cnn_job_is_shared(const struct cnn_job *job)
+{
+    return job->clique.q != NULL && psc_clique_size(job->clique.q) > 1;
+}
+
+uint32_t cnn_job_rank(const struct cnn_job *job)
+{
+    int rank = psc_rank(job->psc), members = 1, member = 0;
+    if (cnn_job_is_shared(job)) {
+        members = psc_clique_size(job->clique.q);
+        member = psc_clique_rank(job->clique.q);
+    }
+    return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
+}
+
+/* What is saved at the end should have a place from the start. */
+static int check_state(const char *path)
+{
+    char folder[4096];
+    if (path == NULL)
+        return CNN_EXIT_OK;
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)length, slash == NULL ? "." : path);
+    if (length < sizeof folder && faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "state.failed", "--state %s: it could not be saved in the folder %s: %s", path,
+           folder, length < sizeof folder ? strerror(errno) : "its name is too long");
+    return CNN_EXIT_USAGE;
+}
+
+/* All but predicting with --init's point. */
+static bool needs_session(const struct cnn_worker_args *args)
+{
+    return !args->predict || args->server != NULL;
+}
+
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
+                 bool *drained)
+{
+    struct ps_error err;
+    *job = (struct cnn_job){.args = args, .stop = stop};
+    if (cnn_model_read(args->net, &job->model, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
+        return CNN_EXIT_USAGE;
+    }
+    int rc = check_state(args->state);
+    if (rc == CNN_EXIT_OK)
+        rc = open_data(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_model(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_rates(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_net(job);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_first_point_load(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_clique(job);
+    if (rc != CNN_EXIT_OK || job->stopped)
+        return rc;
+    if (needs_session(args))
+        return open_session(job, drained);
+    job->x = job->first;
+    return CNN_EXIT_OK;
+}
+
+void cnn_job_close(struct cnn_job *job)
+{
+    psc_close(job->psc);
+    cnn_clique_close(&job->clique);
+    cnn_net_destroy(job->net);
+    free(job->first);
+    free(job->params);
+    free(job->rates);
+    cnn_freeze_finish(&job->freeze);
+    cnn_data_close(job->data);
+}

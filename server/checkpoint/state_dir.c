@@ -1,0 +1,108 @@
+#include "server/checkpoint/state_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/clock.h"
+#include "server/checkpoint/checkpoint.h"
+
+/* Who holds it, as the lock file says; it may just be writing its pid. */
+static int fail_taken(const char *dir, int fd, struct ps_error *err)
+{
+    char text[24] = "";
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    size_t digits = n > 0 ? strspn(text, "0123456789") : 0;
+    if (digits == 0)
+        return ps_fail(err, -EBUSY, "%s: the state directory is in use by another psd", dir);
+    return ps_fail(err, -EBUSY, "%s: the state directory is in use by the psd with pid %.*s", dir,
+                   (int)digits, text);
+}
+
+int psd_state_lock(const char *dir, int *fd_out, struct ps_error *err)
+{
+    char text[24];
+    int fd, rc;
+
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "%s: cannot make the state directory: %s", dir, strerror(errno));
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0)
+        return ps_fail(err, -errno, "%s: cannot use it as the state directory: %s", dir, strerror(errno));
+    fd = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    rc = fd < 0 ? -errno : 0;
+    close(dir_fd);
+    if (rc < 0)
+        return ps_fail(err, rc, "%s/lock: cannot open it: %s", dir, strerror(-rc));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        rc = errno == EWOULDBLOCK ? fail_taken(dir, fd, err)
+                                  : ps_fail(err, -errno, "%s/lock: cannot lock it: %s", dir, strerror(errno));
+        close(fd);
+        return rc;
+    }
+    int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) != len) {
+        rc = ps_fail(err, errno != 0 ? -errno : -EIO, "%s/lock: cannot write our pid: %s", dir,
+                     strerror(errno));
+        close(fd);
+        return rc;
+    }
+    *fd_out = fd;
+    return 0;
+}
+
+/* A name that nothing has yet: two psds in one second have two. */
+static int set_aside(const char *path, char *aside, size_t size, struct ps_error *err)
+{
+    unsigned long long now_s = ps_wall_us() / 1000000;
+    for (unsigned k = 0;; k++) {
+        int n = k == 0 ? snprintf(aside, size, "%s-%llu", path, now_s)
+                       : snprintf(aside, size, "%s-%llu-%u", path, now_s, k);
+        if (n < 0 || (size_t)n >= size)
+            return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long to set it aside", path);
+        if (access(aside, F_OK) != 0)
+            break;
+    }
+    if (rename(path, aside) == 0)
+        return 0;
+    int rc = ps_fail(err, -errno, "%s: cannot set it aside as %s: %s", path, aside, strerror(errno));
+    aside[0] = 0;
+    return rc;
+}
+
+int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_aside *aside,
+                          struct ps_error *err)
+{
+    char path[400];
+    uint64_t newest = 0;
+    *aside = (struct psd_aside){.path = ""};
+    if ((size_t)snprintf(path, sizeof path, "%s/checkpoints", dir) >= sizeof path)
+        return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+    uint32_t n = resume ? 0 : psd_checkpoint_count(path, &newest);
+    if (n > 0 && !fresh)
+        return ps_fail(err, -EEXIST,
+                       "%s holds %u checkpoints of a job, the newest of version %" PRIu64
+                       ": give --resume to go on from it, or --fresh to begin a new job (they are kept, set "
+                       "aside)",
+                       path, n, newest);
+    int rc = n > 0 ? set_aside(path, aside->path, sizeof aside->path, err) : 0;
+    if (rc < 0)
+        return rc;
+    aside->n = n;
+    aside->newest = newest;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return ps_fail(err, -errno, "%s: cannot make it: %s", path, strerror(errno));
+    return 0;
+}
+
+void psd_state_unlock(int fd)
+{
+    if (ftruncate(fd, 0) < 0)
+        (void)0; /* the text is for people; the lock goes with the descriptor */
+    close(fd);
+}
