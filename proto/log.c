@@ -241,7 +241,7 @@ void ps_log_set_lowest(enum ps_log_level lowest)
     atomic_store_explicit(&setup.lowest, (int)lowest, memory_order_relaxed);
 }
 
-struct ps_log_counts ps_log_counts(void)
+struct ps_log_counts ps_log_count(void)
 {
     pthread_mutex_lock(&queue.mutex);
     struct ps_log_counts counts = {.dropped = queue.dropped, .waiting = queue.head - queue.tail};

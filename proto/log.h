@@ -33,7 +33,7 @@ struct ps_log_counts {
     uint64_t waiting; /* bytes that are not written yet */
 };
 /* From any thread. */
-struct ps_log_counts ps_log_counts(void);
+struct ps_log_counts ps_log_count(void);
 
 /* For one thread; zero-initialised. */
 struct ps_log_limit {

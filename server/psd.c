@@ -119,7 +119,7 @@ static void on_tick(struct psd_timer *timer)
     psd_cluster_tick(&d->cluster);
     psd_job_check_silence(&d->job);
     psd_steps_check(&d->job);
-    psd_job_tell_begun(&d->job);
+    psd_journal_tell_begun(&d->job);
     psd_rendezvous_tick(&d->control.rendezvous, psd_loop_now_ms(&d->loop));
     psd_dynamic_period_plan(&d->job);
     if (!d->job.membership.started)

@@ -15,7 +15,7 @@
 #include "server/config/config.h"
 #include "server/control/control.h"
 #include "server/job/job.h"
-#include "server/lane/lanes.h"
+#include "server/lanes/lanes.h"
 #include "server/loop/timer.h"
 #include "server/session/send.h"
 #include "server/status/status.h"

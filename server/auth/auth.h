@@ -16,7 +16,7 @@
 #include "server/auth/rejected_peers.h"
 #include "server/auth/zap.h"
 #include "server/config/config.h"
-#include "server/lane/lanes.h"
+#include "server/lanes/lanes.h"
 #include "server/rights/rights.h"
 #include "server/session/send.h"
 #include "server/session/session.h"

@@ -9,7 +9,7 @@
  * - names_to: incarnations up to here may have been given. It is on disk before one of them is given, in
  *   blocks, so that the names of a later run begin beyond it.
  * - members: the sessions that take part, and after them those of the run before that may still come back. A
- *   worker is told Begun when it is in the file (server/job/journal.h).
+ *   worker is told Begun when it is in the file (server/job/record/journal.h).
  * - generation, method: a method that psd comes back with is of the next generation when it is another one,
  * so that workers go over to it as in a change while psd runs.
  * - settings: what was set while the job runs, which is above the configuration that psd is started with.

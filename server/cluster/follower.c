@@ -1,6 +1,5 @@
 /* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
  * on the loop. */
-#include "proto/clock.h"
 #include "server/cluster/internal.h"
 
 #include <errno.h>
@@ -8,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include "proto/log.h"
+#include "proto/random.h"
 #include "proto/wire/control.h"
 #include "server/admissions/admissions.h"
 #include "server/config/endpoint.h"
@@ -592,8 +591,7 @@ int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err)
     if (cluster->auth->curve &&
         ps_curve_connect(f->socket, &cluster->auth->pair, cluster->auth->pair.public_key) != 0)
         return ps_fail(err, -EINVAL, "auth.key: no pair to show the head");
-    if (getrandom(&f->run, sizeof f->run, GRND_NONBLOCK) < 0 || f->run == 0)
-        f->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
+    f->run = ps_random_u64();
     f->poll.data = f->prepare.data = cluster;
     f->began_ms = psd_loop_now_ms(cluster->loop);
     uv_poll_init(cluster->loop, &f->poll, fd);

@@ -1,5 +1,4 @@
 /* The head's part of a job with several servers: what it tells them and hears from them. Runs on the loop. */
-#include "proto/clock.h"
 #include "server/cluster/internal.h"
 
 #include <errno.h>
@@ -7,10 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "proto/log.h"
+#include "proto/random.h"
 #include "proto/wire/control.h"
 
 enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
@@ -38,8 +36,7 @@ int psd_cluster_open(struct psd_cluster *cluster)
     t->end = &t->held_messages;
     if (!psd_has_cluster(cluster->cfg))
         return 0;
-    if (getrandom(&t->run, sizeof t->run, GRND_NONBLOCK) < 0 || t->run == 0)
-        t->run = ps_now_ns() ^ (uint64_t)getpid() << 32;
+    t->run = ps_random_u64();
     t->deadline_ms = psd_loop_now_ms(cluster->loop) + (uint64_t)cluster->cfg->servers.wait_s * 1000;
     t->servers = calloc(cluster->cfg->servers.count, sizeof *t->servers);
     for (uint32_t i = 1; t->servers != NULL && i < cluster->cfg->servers.count; i++)

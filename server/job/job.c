@@ -103,20 +103,6 @@ static void say_begun(struct psd_job *job, struct psd_session *s)
         s->begun_by_ms = psd_loop_now_ms(job->loop) + RECORD_MS;
 }
 
-void psd_job_tell_begun(struct psd_job *job)
-{
-    uint64_t now = psd_loop_now_ms(job->loop);
-    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
-        struct psd_session *s = &job->sessions->slots[i];
-        if (s->begun_by_ms == 0 || s->state != PSD_SESSION_ACTIVE)
-            continue;
-        if (!psd_journal_has(job, s->recorded) && now < s->begun_by_ms)
-            continue;
-        s->begun_by_ms = 0;
-        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
-    }
-}
-
 static void park(struct psd_job *job, struct psd_session *s, struct ps_manifest *m, const char *reason)
 {
     s->state = PSD_SESSION_PARKED;
@@ -432,26 +418,6 @@ static void forgive_own_sleep(struct psd_job *job, uint64_t now)
         forgive(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
         forgive(&job->sessions->slots[i].step.since_ms, slept_ms, now);
     }
-}
-
-enum { SILENT_BEATS = 5, SILENT_MS = 5000 };
-
-bool psd_job_is_silent(const struct psd_job *job, const struct psd_session *s)
-{
-    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms,
-             half_ms = 500ull * job->cfg->limits.silence_s;
-    uint64_t after_ms = beats_ms > SILENT_MS ? beats_ms : SILENT_MS;
-    return psd_loop_now_ms(job->loop) > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
-}
-
-uint32_t psd_job_count_silent(const struct psd_job *job, bool observer)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
-        const struct psd_session *s = &job->sessions->slots[i];
-        n += s->observer == observer && s->state != PSD_SESSION_VACANT && psd_job_is_silent(job, s);
-    }
-    return n;
 }
 
 void psd_job_check_silence(struct psd_job *job)

@@ -12,17 +12,17 @@
 #include "server/center/center.h"
 #include "server/config/config.h"
 #include "server/job/checkpointer.h"
-#include "server/job/history.h"
-#include "server/job/journal.h"
-#include "server/job/loss.h"
+#include "server/job/record/history.h"
+#include "server/job/record/journal.h"
+#include "server/job/record/loss.h"
 #include "server/job/membership.h"
 #include "server/job/method_change.h"
 #include "server/job/partial_rounds.h"
 #include "server/job/plateau.h"
 #include "server/job/reload.h"
 #include "server/job/sd_notify.h"
-#include "server/job/stats.h"
-#include "server/lane/lanes.h"
+#include "server/job/record/stats.h"
+#include "server/lanes/lanes.h"
 #include "server/session/send.h"
 #include "server/session/session.h"
 
@@ -136,8 +136,6 @@ struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum
 void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase phase, bool keep_replay);
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why);
-/* Tells those whose Begun has waited for the journal. */
-void psd_job_tell_begun(struct psd_job *job);
 void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane);
 void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const struct psd_lane_message *msg);
 /* It cannot go on: everyone is told, and psd ends with this code. */
@@ -149,12 +147,16 @@ void psd_job_method_changed(struct psd_job *job);
 void psd_job_unpark(struct psd_job *job);
 void psd_job_drain(struct psd_job *job, const char *why);
 void psd_job_check_silence(struct psd_job *job);
-/* Not heard for five of its heartbeats, at least 5 s, at most half of limits.silence_s: it may be gone, or
- * stand still. It is in the job until silence_s has passed, and what is shown of the job does not count it.
- */
-bool psd_job_is_silent(const struct psd_job *job, const struct psd_session *s);
+static inline bool psd_job_is_silent(const struct psd_job *job, const struct psd_session *s)
+{
+    return psd_session_is_silent(s, psd_loop_now_ms(job->loop), job->cfg->limits.silence_s);
+}
 /* Live workers, or observers, that are silent. */
-uint32_t psd_job_count_silent(const struct psd_job *job, bool observer);
+static inline uint32_t psd_job_count_silent(const struct psd_job *job, bool observer)
+{
+    return psd_sessions_count_silent(job->sessions, observer, psd_loop_now_ms(job->loop),
+                                     job->cfg->limits.silence_s);
+}
 
 /* Remembers, logs and shows the first non-finite value. s: whose vector it was;
  * clock: its t; index: of the value in the flat vector, UINT64_MAX when not known; sent: a lane refused it,

@@ -78,3 +78,22 @@ uint32_t psd_sessions_members(const struct psd_sessions *s)
             n += s->slots[i].members;
     return n;
 }
+
+enum { SILENT_BEATS = 5, SILENT_MS = 5000 };
+
+bool psd_session_is_silent(const struct psd_session *s, uint64_t now_ms, uint32_t silence_s)
+{
+    uint64_t beats_ms = (uint64_t)SILENT_BEATS * s->heartbeat_ms, half_ms = 500ull * silence_s;
+    uint64_t after_ms = beats_ms > SILENT_MS ? beats_ms : SILENT_MS;
+    return now_ms > s->last_heard_ms + (half_ms < after_ms ? half_ms : after_ms);
+}
+
+uint32_t psd_sessions_count_silent(const struct psd_sessions *s, bool observer, uint64_t now_ms,
+                                   uint32_t silence_s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_slots; i++)
+        n += s->slots[i].observer == observer && s->slots[i].state != PSD_SESSION_VACANT &&
+             psd_session_is_silent(&s->slots[i], now_ms, silence_s);
+    return n;
+}

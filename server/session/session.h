@@ -104,6 +104,13 @@ struct psd_sessions {
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients);
 void psd_sessions_finish(struct psd_sessions *s);
 
+/* Not heard for five of its heartbeats, at least 5 s, at most half of silence_s (limits.silence_s): it may be
+ * gone, or stand still. It is in the job until silence_s has passed, and what is shown of the job does not
+ * count it. */
+bool psd_session_is_silent(const struct psd_session *s, uint64_t now_ms, uint32_t silence_s);
+uint32_t psd_sessions_count_silent(const struct psd_sessions *s, bool observer, uint64_t now_ms,
+                                   uint32_t silence_s);
+
 /* The live session of (client, incarnation), or NULL. */
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);
 /* The live session that began with this token, or NULL. */

@@ -182,7 +182,7 @@ char *psd_metrics_text(struct psd_status *status)
     stops(f, status);
     one(f, "psd_log_lines_dropped_total", "counter",
         "Lines of the log that nobody read in time, or that could not be written.", "",
-        ps_log_counts().dropped);
+        ps_log_count().dropped);
     gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
           status->job->evaluation.accuracy);
     gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", status->job->evaluation.loss);

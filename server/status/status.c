@@ -211,7 +211,7 @@ static json_t *barred_json(const struct psd_auth *a)
 
 static json_t *log_json(void)
 {
-    struct ps_log_counts c = ps_log_counts();
+    struct ps_log_counts c = ps_log_count();
     return json_pack("{s:I, s:I}", "dropped", (json_int_t)c.dropped, "waiting_bytes", (json_int_t)c.waiting);
 }
 

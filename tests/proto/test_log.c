@@ -62,7 +62,7 @@ START_TEST(a_reader_that_stands_still_keeps_nobody_waiting)
     FILE *from = fdopen(take_stderr(), "r");
     ps_log_setup("test", PS_LOG_INFO);
     log_many(MANY); /* with a writer that waits this ends never */
-    struct ps_log_counts counts = ps_log_counts();
+    struct ps_log_counts counts = ps_log_count();
     ck_assert_uint_gt(counts.dropped, 0);
     ck_assert_uint_gt(counts.waiting, 0);
     ck_assert(read_until(from, "log.dropped", &read));
@@ -79,7 +79,7 @@ START_TEST(a_reader_that_dies_costs_lines_alone)
     close(take_stderr());
     ps_log_setup("test", PS_LOG_INFO);
     log_many(10);
-    while (ps_log_counts().dropped < 10)
+    while (ps_log_count().dropped < 10)
         unit_nap_ms(1);
     FILE *from = fdopen(take_stderr(), "r");
     ps_log(PS_LOG_INFO, "test.after", "it goes on");

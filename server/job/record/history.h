@@ -1,7 +1,7 @@
 /* history.h: the job over time, in memory for /history and as history.jsonl in the state directory. Loop's
  * thread. */
-#ifndef PSD_JOB_HISTORY_H
-#define PSD_JOB_HISTORY_H
+#ifndef PSD_JOB_RECORD_HISTORY_H
+#define PSD_JOB_RECORD_HISTORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,11 +3,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "proto/clock.h"
 #include "proto/log.h"
+#include "proto/random.h"
 
 #define WRITE_S 0.2
 #define SYNC_S  1
@@ -15,15 +14,6 @@
 /* Where the names of a new job start: a worker of another job must not be taken for one of this job's. Room
  * for many runs is left above. */
 #define NAMES_MASK 0x3fffffffu
-
-static uint64_t draw(void)
-{
-    uint64_t value = 0;
-    while (value == 0)
-        if (getrandom(&value, sizeof value, GRND_NONBLOCK) < 0)
-            value = ps_now_ns() ^ ps_wall_us() << 20 ^ (uint64_t)getpid() << 48;
-    return value;
-}
 
 int psd_journal_open(struct psd_job *job, struct ps_error *err)
 {
@@ -90,7 +80,7 @@ static uint32_t first_name(const struct psd_job *job, bool resume, bool from_che
     if (from_checkpoint && job->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK > first)
         first = job->resumed.incarnation + (uint64_t)PSD_NAMES_BLOCK;
     if (first == 0)
-        first = draw() & NAMES_MASK;
+        first = ps_random_u64() & NAMES_MASK;
     return first < UINT32_MAX - PSD_NAMES_BLOCK ? (uint32_t)first : UINT32_MAX;
 }
 
@@ -129,7 +119,7 @@ int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err)
     bool from_checkpoint = job->resumed_from[0] != 0;
     bool same = resume && psd_journal_goes_on(job, from_checkpoint);
     job->sessions->job = same                    ? j->before.job
-                         : psd_is_head(job->cfg) ? draw()
+                         : psd_is_head(job->cfg) ? ps_random_u64()
                                                  : 0; /* a follower learns it from the head */
     job->names_before = job->sessions->incarnation = first_name(job, resume, from_checkpoint);
     if (job->names_before == UINT32_MAX)
@@ -297,9 +287,23 @@ static void *writer_thread(void *arg)
 }
 
 /* Who waited for it may be told Begun now. */
+void psd_journal_tell_begun(struct psd_job *job)
+{
+    uint64_t now = psd_loop_now_ms(job->loop);
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
+        if (s->begun_by_ms == 0 || s->state != PSD_SESSION_ACTIVE)
+            continue;
+        if (!psd_journal_has(job, s->recorded) && now < s->begun_by_ms)
+            continue;
+        s->begun_by_ms = 0;
+        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
+    }
+}
+
 static void on_news(uv_async_t *news)
 {
-    psd_job_tell_begun(news->data);
+    psd_journal_tell_begun(news->data);
 }
 
 int psd_journal_start(struct psd_job *job, struct ps_error *err)

@@ -12,8 +12,8 @@
  * while it was copied: they count as lost all the same, in the least too. Each server's part is counted by
  * itself. What two servers lost is counted twice, but under rounds, where all of them go back to the same
  * one. */
-#ifndef PSD_JOB_LOSS_H
-#define PSD_JOB_LOSS_H
+#ifndef PSD_JOB_RECORD_LOSS_H
+#define PSD_JOB_RECORD_LOSS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "server/lane/transports.h"
+#include "server/lanes/transports.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "proto/log.h"
 #include "server/config/config.h"
 #include "server/config/endpoint.h"
-#include "server/lane/lanes.h"
+#include "server/lanes/lanes.h"
 
 static bool is_attached(const struct ps_transport *t)
 {

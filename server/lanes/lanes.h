@@ -1,8 +1,8 @@
 /* lanes.h: all lanes of the job, as the loop has them: those of this psd, and at the head behind them those
  * of the other servers. What the loop tells a lane goes through a queue to one of this psd, by Orders to
  * another. Loop's thread, but what lane.h says is shared. */
-#ifndef PSD_LANE_LANES_H
-#define PSD_LANE_LANES_H
+#ifndef PSD_LANES_LANES_H
+#define PSD_LANES_LANES_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #include "server/lane/lane.h"
 #include "server/lane/queue.h"
 #include "server/lane/shared.h"
-#include "server/lane/transports.h"
+#include "server/lanes/transports.h"
 
 struct psd;
 struct psd_config;

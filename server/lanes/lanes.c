@@ -1,4 +1,4 @@
-#include "server/lane/lanes.h"
+#include "server/lanes/lanes.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* transports.h: the transports on which psd's own lanes can be reached: the listener's, and beside it those
  * that clients attach to (shm, rdma), as far as this machine has them and `transport` allows. Loop's thread.
  */
-#ifndef PSD_LANE_TRANSPORTS_H
-#define PSD_LANE_TRANSPORTS_H
+#ifndef PSD_LANES_TRANSPORTS_H
+#define PSD_LANES_TRANSPORTS_H
 
 #include "proto/transports/transport.h"
 #include "ps.pb-c.h"

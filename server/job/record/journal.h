@@ -6,8 +6,8 @@
  * once when the members or the names changed, else once a second. What a worker is told by Begun it may act
  * on, so that waits until the record has it: whoever has moved the center is in the record, and what all
  * others have done is in its version. A write that fails is logged, and nobody waits for it. */
-#ifndef PSD_JOB_JOURNAL_H
-#define PSD_JOB_JOURNAL_H
+#ifndef PSD_JOB_RECORD_JOURNAL_H
+#define PSD_JOB_RECORD_JOURNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -59,6 +59,8 @@ uint32_t psd_journal_generation(const struct psd_job *job);
 /* Somebody takes part in this run: from now on the record is about it. */
 void psd_journal_wake(struct psd_job *job);
 bool psd_journal_has(const struct psd_job *job, uint64_t change);
+/* Tells Begun to those who are in the file by now, or have waited for it long enough. */
+void psd_journal_tell_begun(struct psd_job *job);
 /* Whether one more name may be given; asks for more of them in time. */
 bool psd_journal_has_names(struct psd_job *job);
 /* The lanes have ended: the version is what the job reached. */

@@ -4,7 +4,7 @@
 
 #include "server/admissions/admissions.h"
 
-/* A server's record is no older, unless its disk fails (server/job/journal.h). */
+/* A server's record is no older, unless its disk fails (server/job/record/journal.h). */
 #define RECORD_LATE_MS 2000
 
 static struct psd_part_loss *own_part(struct psd_job *job)

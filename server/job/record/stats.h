@@ -1,6 +1,6 @@
 /* stats.h: sums over lanes. Loop's thread. */
-#ifndef PSD_JOB_STATS_H
-#define PSD_JOB_STATS_H
+#ifndef PSD_JOB_RECORD_STATS_H
+#define PSD_JOB_RECORD_STATS_H
 
 #include <stdbool.h>
 #include <stdint.h>
