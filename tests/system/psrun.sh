@@ -251,7 +251,10 @@ compgen -G "$folder/term/state-0/checkpoints/center-*" >/dev/null || fail "SIGTE
 # A file where the checkpoints were, when the first one is there: they cannot be written any more.
 spoil_checkpoints() { # NAME
     within 120 grep -qs '"checkpoint.written"' "$folder/$1/psd-0.log" || fail "$1: no first checkpoint"
-    rm -r "$folder/$1/state-0/checkpoints" && touch "$folder/$1/state-0/checkpoints"
+    until [[ -f $folder/$1/state-0/checkpoints ]]; do # psd makes the directory anew if it writes one just now
+        rm -rf "$folder/$1/state-0/checkpoints"
+        touch "$folder/$1/state-0/checkpoints"
+    done
 }
 
 background unsaved-term --workers 2 --method async-easgd -- "${endless[@]}"
