@@ -75,16 +75,27 @@ gone_on_after() {
     done | awk '{ most = $4 > most ? $4 : most } END { print most + 0 }'
 }
 
+# The workers' states: a file that is saved again is another one.
+states() { # STATE_DIR
+    stat -c '%n %i' "$1"/worker-[012] 2>/dev/null || true
+}
+
+all_saved_again() { # STATE_DIR STATES_BEFORE
+    [[ $(states "$1" | grep -vxFc "$2") -eq 3 ]]
+}
+
 # Kills a job after a checkpoint, and resumes it to its end. 1: the checkpoint came behind that end already.
 cut_and_resume() {
-    local steps_wanted=$steps
-    rm -rf cut
+    local steps_wanted=$steps before
+    rm -rf cut worker-?.log
     mkdir -m 0700 cut
     steps=1000000 # as long as it takes
     start cut
     await moves cut || fail "nothing moves"
+    before=$(states cut)
     "$psctl" --socket cut/psd.sock checkpoint >/dev/null
     await has_checkpoint cut || fail "no checkpoint was written"
+    await all_saved_again cut "$before" || fail "the workers did not save their states"
     kill -KILL "$server" "${workers[@]}"
     wait "$server" "${workers[@]}" 2>/dev/null || true
     steps=$steps_wanted
