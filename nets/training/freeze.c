@@ -20,7 +20,7 @@ static bool is_of_layer(const struct cnn_param *p, const char *layer)
     return strncmp(p->name, layer, len) == 0 && p->name[len] == '.' && strchr(p->name + len + 1, '.') == NULL;
 }
 
-/* Backends skip the gradient of frozen convolutions and fully connected layers; for other frozen layers it is
+/* Backends skip the gradient of frozen convolutions and fully connected layers. For other frozen layers it is
  * computed and ignored. */
 static void freeze_layer(struct cnn_layer_spec *layer, const struct cnn_param *params, size_t n)
 {

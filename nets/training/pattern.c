@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How many it meets. */
+/* Marks the tensors that match one pattern. Returns how many match. */
 static size_t mark(const char *pattern, const struct cnn_param *params, size_t n, bool *meant)
 {
     bool means = pattern[0] != '!';

@@ -109,7 +109,7 @@ static const struct {
      -EBADMSG},
     {"{\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", "'fc1.bias' is bytes 8 to 0",
      -EBADMSG},
-    {"{\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}", "other than the 12 bytes",
+    {"{\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,12]}}", "do not fill its 12 bytes",
      -EBADMSG},
     {"{\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", "size 0 of its shape",
      -EBADMSG},
@@ -117,7 +117,7 @@ static const struct {
      "size 1 of its shape", -EBADMSG},
     {"{\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[2]}}", "two data_offsets", -EBADMSG},
     {"{\"fc1.bias\":7}", "'fc1.bias'", -EBADMSG},
-    {"[1,2]", "no JSON object", -EBADMSG},
+    {"[1,2]", "not a JSON object", -EBADMSG},
     {"{\"fc1.bias\":", "is not JSON", -EBADMSG},
 };
 
