@@ -1,4 +1,4 @@
-/* allreduce.c: what to measure, and how it is told. */
+/* allreduce.c: options, measurements and output. */
 #include "tests/bench/allreduce/allreduce.h"
 
 #include <getopt.h>
@@ -20,8 +20,8 @@ static const char usage_text[] =
     "[--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
     "  --road R     tcp on loopback (default), or unix: UNIX sockets, beside MPI's shared memory\n"
-    "  --busy N     N processes beside that only burn time\n"
-    "  --small      LeNet's and AlexNet's gradients as one vector each, and as one for each tensor\n";
+    "  --busy N     N further processes that only use CPU time\n"
+    "  --small      the gradients of LeNet and AlexNet, each as one vector and as one vector per tensor\n";
 
 enum { MAX_BUSY = 64 };
 
@@ -66,7 +66,7 @@ static bool check_codec(const char *name)
     return false;
 }
 
-/* 0: go on; -1: help was asked for; 2. */
+/* 0; -1: help was requested; 2: usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option longs[] = {{"road", required_argument, NULL, 'r'},
@@ -186,8 +186,8 @@ static void print_text(const struct options *o, const char *what, const struct b
         printf("  %-22s not measured: %s\n", mpi_name(o), why);
 }
 
-/* So many calls that the scheduler's turns show where there are neighbours: 64 MB, but no more than keep sums
- * of sums within float32. */
+/* Enough calls, 64 MB in total, that the effects of scheduling show under load, but not so many that repeated
+ * sums overflow float32. */
 static int calls_of(const struct bench_crowd *c, const struct bench_parts *parts)
 {
     double calls = 64e6 / fmax(bytes_of(parts), 1), most = c->ranks > 1 ? 100 / log2(c->ranks) : 100;

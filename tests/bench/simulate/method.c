@@ -1,4 +1,4 @@
-/* method.c: what a method asks of time: psd's own presets and configuration, read as psd reads them. */
+/* method.c: a method's properties from psd's presets and configuration, read by psd's own code. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_PART = 128 };
 
-/* What is told to psworker or to scripts, not to psd. */
+/* Reads the setting that is for psworker or scripts, not for psd. */
 static bool take_members(const char *part, struct sim_method *m, struct ps_error *err, int *rc)
 {
     char *end;
@@ -49,10 +49,10 @@ static const struct ps_method *row_of(const char *text, size_t len)
     return NULL;
 }
 
-/* The most that psd takes; more are simulated all the same. */
+/* The maximum of psd; more can be simulated. */
 enum { MOST_CLIENTS = 1024 };
 
-/* Some parts must know the number of clients; as scripts/compare does, it is given to whoever takes it. */
+/* Some methods need the number of clients; as in scripts/compare, it is given to methods that accept it. */
 static int check(const struct psd_config *given, uint32_t clients, struct psd_config *cfg,
                  bool *takes_workers, struct ps_error *err)
 {

@@ -1,4 +1,5 @@
-/* Command lines of the simulator, and methods, that say nonsense: named, with what is allowed. */
+/* Invalid command lines and methods of the simulator are refused with a message that names what is
+ * allowed. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
