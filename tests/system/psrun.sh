@@ -94,7 +94,7 @@ finishes stops --workers 2 --method async-easgd --set stop.accuracy=0.6 --every 
 # How far it comes is the machine's business; it may be over before a worker has joined.
 name=limited
 psrun --run-dir "$folder/limited" --data digits --workers 2 --method async-easgd --time-limit 4 --every 1 -- "${endless[@]}"
-{ ((status == 0)) && says 'the time limit of 4 s is over' && says '^client-1 +(drained|late)' && ! says 'failed' &&
+{ ((status == 0)) && says 'the time limit of 4 s is reached' && says '^client-1 +(drained|late)' && ! says 'failed' &&
     [[ $(<"$folder/limited/exit") == 0 ]]; } || fail "limited: status $status"
 none_left
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
