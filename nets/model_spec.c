@@ -66,7 +66,7 @@ static int fail_unknown(const char *spec, size_t length, struct ps_error *err)
         size_t used = strlen(nets);
         snprintf(nets + used, sizeof nets - used, "%s%s", i > 0 ? ", " : "", cnn_models[i]->name);
     }
-    return ps_fail(err, -EINVAL, "\"%.*s\" is no net; allowed: %s", length > 60 ? 60 : (int)length, spec,
+    return ps_fail(err, -EINVAL, "\"%.*s\" is not a net; allowed: %s", length > 60 ? 60 : (int)length, spec,
                    nets);
 }
 

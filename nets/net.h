@@ -51,7 +51,7 @@ struct cnn_score {
     /* Mean cross-entropy of the images, with the natural logarithm. For a gradient: the weighted sum of all
      * losses, the function that is differentiated. */
     double loss;
-    uint32_t n_correct;   /* images whose largest output of the model's own loss is the label */
+    uint32_t n_correct;   /* images whose largest output of the main loss is the label */
     uint32_t n_correct_5; /* images whose label is among the five largest; of equal outputs the first counts
                              as larger */
 };
@@ -98,7 +98,7 @@ int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch
 
 /* A net's predictions; either may be NULL. */
 struct cnn_predictions {
-    uint16_t *classes;    /* [n]: of the largest output of the model's own loss, the first of equals */
+    uint16_t *classes;    /* [n]: class of the largest output of the main loss, the first of equals */
     float *probabilities; /* [n][classes of the model]: its softmax */
 };
 /* cnn_net_score_of that also returns the outputs. */

@@ -116,7 +116,7 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
     if ((rc = check_name(p, i, err)) < 0)
         return rc;
     if (i + 1 == m->n_layers && !cnn_is_loss(l))
-        return ps_fail(err, -EINVAL, "model '%s': the last layer is no softmax loss", m->name);
+        return ps_fail(err, -EINVAL, "model '%s': the last layer is not a softmax loss", m->name);
     if (l->spec->is_frozen && (l->spec->kind != CNN_CONV && l->spec->kind != CNN_FC))
         return ps_fail(err, -EINVAL, "layer '%s': a %s cannot be frozen; conv and fc can", l->spec->name,
                        l->type->kind);

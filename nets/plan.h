@@ -30,7 +30,7 @@ struct cnn_input {
     bool wants_grad; /* trainable parameters precede it */
 };
 
-/* One layer with its sizes and where its parameters lie in the flat vector. */
+/* One layer with its sizes and the offsets of its parameters in the flat vector. */
 struct cnn_layer {
     const struct cnn_layer_spec *spec;
     const struct cnn_layer_type *type;

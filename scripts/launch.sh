@@ -70,8 +70,8 @@ check_command() {
     [[ ${#command[@]} -gt 0 && ${command[0]##*/} == psworker ]] || return 0
     is_psworker=true
     for word in "${command[@]:1}"; do
-        [[ $own_options != *" ${word%%=*} "* ]] || bad_option "${word%%=*} behind --" "none: psrun gives it"
-        [[ ${word%%=*} != --data || -z $data ]] || bad_option "--data both before and behind --" "one of them"
+        [[ $own_options != *" ${word%%=*} "* ]] || bad_option "${word%%=*} after --" "none: psrun sets it"
+        [[ ${word%%=*} != --data || -z $data ]] || bad_option "--data both before and after --" "one of them"
     done
 }
 
@@ -242,7 +242,7 @@ prepare_folder() {
 make_key() { # NAME RIGHTS-IN-THE-ALLOW-LIST
     local file=$run_dir/keys/$1 line
     if [[ ! -e $file ]]; then
-        line=$("$psctl_program" keygen "$file" --name "$1") || die "there is no key file $file"
+        line=$("$psctl_program" keygen "$file" --name "$1") || die "cannot create the key file $file"
         [[ -z $2 ]] || echo "$line $2" >>"$run_dir/keys/allow"
     fi
     check_key "$file"

@@ -34,11 +34,11 @@ struct cnn_data_options {
 
 enum { CNN_MAX_DAMAGED = 100 }; /* default of max_damaged */
 
-/* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version) ,
- * "cifar100:DIR" (its two files, or a folder for each class) or "digits" ("digits:SEED" for another data set)
- * or "synthetic:CxHxW:CLASSES" (generated images of any size) or "images:DIR" (JPEG and PNG files in a folder
- * for each class) or "images:FILE.tar" (or a folder of tar files). opt: NULL for the defaults. Errors name
- * the file, the position in it, what was found and what is allowed. */
+/* Opens "mnist:DIR" (the four IDX files, plain or .gz), "cifar10:DIR" (the six files of the binary version),
+ * "cifar100:DIR" (its two files, or a folder for each class), "digits" ("digits:SEED" for another data set),
+ * "synthetic:CxHxW:CLASSES" (generated images of any size), "images:DIR" (JPEG and PNG files in a folder for
+ * each class) or "images:FILE.tar" (or a folder of tar files). opt: NULL for the defaults. Errors name the
+ * file, the position in it, what was found and what is allowed. */
 int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, struct cnn_data **out,
                        struct ps_error *err);
 int cnn_data_open(const char *spec, struct cnn_data **out, struct ps_error *err);

@@ -28,7 +28,7 @@ static int check_options(const struct cnn_stream_options *opt, struct ps_error *
     if (opt->rank >= CNN_MAX_RANKS)
         return ps_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
     if (opt->prefetch > CNN_MAX_PREFETCH)
-        return ps_fail(err, -EINVAL, "%u batches made ahead; allowed: 0 to %d", opt->prefetch,
+        return ps_fail(err, -EINVAL, "%u prefetched batches; allowed: 0 to %d", opt->prefetch,
                        CNN_MAX_PREFETCH);
     if (opt->threads > CNN_MAX_DATA_THREADS)
         return ps_fail(err, -EINVAL, "%u threads for data; allowed: 0 to %d", opt->threads,

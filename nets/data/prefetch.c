@@ -42,7 +42,7 @@ struct cnn_prefetch {
     pthread_cond_t room;  /* threads: a slot is free, or stopping */
     pthread_cond_t ready; /* the reader: a slot is ready, or the end of the order was reached */
     pthread_cond_t idle;  /* pause: no thread is making an image */
-    /* Under lock. Batch k lies in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
+    /* Under lock. Batch k is in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
     uint64_t head, at_work, tail; /* next to take, first with images to begin, next to claim */
     bool ended, paused, stopping;
     uint32_t n_making; /* threads that make images */
@@ -259,7 +259,7 @@ int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *o
 {
     struct cnn_prefetch *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for batches made ahead");
+        return ps_fail(err, -ENOMEM, "no memory for prefetching");
     p->maker = maker;
     p->order = order;
     p->batch = batch;
@@ -275,7 +275,7 @@ int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *o
     pthread_cond_init(&p->idle, NULL);
     int rc = 0;
     if (!create_slots(p) || !create_threads(p))
-        rc = ps_fail(err, -ENOMEM, "no memory for %u batches of %u images made ahead", depth, batch);
+        rc = ps_fail(err, -ENOMEM, "no memory to prefetch %u batches of %u images", depth, batch);
     else if ((rc = start_threads(p)) != 0)
         ps_fail(err, rc, "thread %u of %u for data cannot be started: %s", p->n_started + 1, p->n_threads,
                 strerror(-rc));

@@ -1,9 +1,10 @@
 /* layout.c: chooses the layouts of values and the layers to fuse.
  *
  * Most values are [H][W][C]. A value that only fully connected layers read is [C][H][W], the order of their
- * weights. Winograd's algorithm (conv.c) is 1.2 to 2.4 times as fast, but the library has it only for [C /
- * 16][H][W][16]. In a net with such convolutions every value that can use that layout does: layers that keep
- * their input's layout agree on it, and a convolution that cannot use it reorders its input or output. */
+ * weights. Winograd's algorithm (conv.c) is 1.2 to 2.4 times as fast, but the library has it only for blocks
+ * of 16 channels, [C / 16][H][W][16]. In a net with such convolutions every value that can use that layout
+ * does: layers that keep their input's layout agree on it, and a convolution that cannot use it reorders its
+ * input or output. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>

@@ -95,7 +95,7 @@ static int parse_tensor(const struct cnn_safetensors *st, struct cnn_st_tensor *
     if (end < t->begin_at || end > st->data_bytes)
         return ps_fail(err, -EBADMSG,
                        "%s: tensor '%.60s' is bytes %" PRIu64 " to %" PRIu64
-                       " of the data; the file has %" PRIu64 " (is it cut short?)",
+                       " of the data; the file has %" PRIu64 " (is it truncated?)",
                        st->path, t->name, t->begin_at, end, st->data_bytes);
     if (each > 0 && (__builtin_mul_overflow(t->n, each, &bytes) || bytes != end - t->begin_at))
         return ps_fail(err, -EBADMSG,

@@ -145,7 +145,7 @@ static int resume(struct training *t)
     t->step = place.steps;
     t->draws = place.draws;
     t->passed = place.passed > 0 ? place.passed : t->step * images_of(t) * t->workers;
-    ps_log(PS_LOG_INFO, "state.loaded", "%s: going on after %" PRIu64 " steps", path, t->step);
+    ps_log(PS_LOG_INFO, "state.loaded", "%s: resuming after %" PRIu64 " steps", path, t->step);
     return CNN_EXIT_OK;
 }
 

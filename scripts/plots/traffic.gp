@@ -31,7 +31,7 @@ unset key
 unset ylabel
 set lmargin at screen 0.56
 set rmargin at screen 0.98
-set xlabel "megabytes moved, both ways"
+set xlabel "megabytes transferred, both directions"
 set logscale x
 set xrange [*:*]
 plot for [i = 1:n] word(files, i) using ($3 > 0 ? $3 : NaN):4 with linespoints pointsize 0.4 linewidth 1.3 \

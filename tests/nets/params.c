@@ -330,8 +330,8 @@ END_TEST
 static const struct {
     const char *spec, *sentence;
 } bad_specs[] = {
-    {"alexnot", "\"alexnot\" is no net; allowed: lenet, "},
-    {"", "\"\" is no net"},
+    {"alexnot", "\"alexnot\" is not a net; allowed: lenet, "},
+    {"", "\"\" is not a net"},
     {"lenet:", "parameter \"\"; allowed: classes=N and size="},
     {"lenet:depth=3", "parameter \"depth\"; allowed: classes=N"},
     {"lenet:classes", "classes \"\"; allowed: 2 to 65536"},

@@ -139,7 +139,7 @@ refuses '"nope"; allowed: .*async-easgd' --workers 2 --method nope -- "${worker[
 refuses '"--nope": no such option' --workers 2 --nope 3 -- "${worker[@]}"
 refuses "unknown key 'nope'" --workers 2 --set nope=3 -- "${worker[@]}"
 refuses 'the allocation does not have "n9"' --workers 2 --hosts n9 -- "${worker[@]}"
-refuses '--server behind --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
+refuses '--server after --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
 refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 --method async-sgd -- "${worker[@]}"
 refuses 'no command of the workers' --workers 2
 touch "$folder/key"
@@ -306,7 +306,7 @@ none_left
 steps=$(sed -nE 's/.*after ([0-9]+) steps.*/\1/p' "$folder"/resumed/client-?.log | sort -n | tail -n 1)
 psrun --run-dir "$folder/resumed" --resume --data digits --workers 2 --method async-easgd -- \
     psworker --net linear --steps "$((${steps:-0} + 200))"
-{ ((status == 0)) && grep -q 'going on after [1-9]' "$folder/resumed/client-0.log" &&
+{ ((status == 0)) && grep -q 'resuming after [1-9]' "$folder/resumed/client-0.log" &&
     grep -q job.resumed "$folder/resumed/psd-0.log"; } ||
     fail "resumed: status $status"
 none_left

@@ -71,7 +71,7 @@ fail() {
 gone_on_after() {
     local rank
     for rank in 0 1 2; do
-        grep -o 'going on after [0-9]*' "worker-$rank.log" | tail -n 1
+        grep -o 'resuming after [0-9]*' "worker-$rank.log" | tail -n 1
     done | awk '{ most = $4 > most ? $4 : most } END { print most + 0 }'
 }
 

@@ -1,6 +1,6 @@
 /* signals.h: SIGINT and SIGTERM as a flag that can be waited for.
  *
- * A thread of its own receives the signals (no handler, no global): the first one requests a clean stop, a
+ * A separate thread receives the signals (no handler, no global): the first one requests a clean stop, a
  * second one ends the process at once, even while another thread waits for the server. */
 #ifndef CNN_WORKER_JOB_SIGNALS_H
 #define CNN_WORKER_JOB_SIGNALS_H

@@ -13,13 +13,13 @@
 
 #include "proto/codecs/codec.h"
 
-const char bench_allreduce_help[] = "sums over the ring of libpsclient, beside MPI_Allreduce";
+const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared with MPI_Allreduce";
 
 static const char usage_text[] =
     "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME] "
     "[--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
-    "  --road R     tcp on loopback (default), or unix: UNIX sockets, beside MPI's shared memory\n"
+    "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
     "  --busy N     N further processes that only use CPU time\n"
     "  --small      the gradients of LeNet and AlexNet, each as one vector and as one vector per tensor\n";
 
@@ -112,7 +112,7 @@ static int parse(int argc, char **argv, struct options *o)
         }
     }
     if (optind < argc)
-        fprintf(stderr, "psbench allreduce: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench allreduce: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 
@@ -169,7 +169,7 @@ static void print_text(const struct options *o, const char *what, const struct b
                        const char *why)
 {
     double mb = bytes_of(parts) * 1e-6;
-    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy beside, "
+    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy, "
            "median "
            "of %d runs of %d calls\n",
            what, parts->n, parts->n > 1 ? "s" : "", mb, o->crowd.ranks, o->crowd.road, o->crowd.codec,

@@ -192,7 +192,7 @@ static void print(const struct options *opt, const struct result *r)
             4e-9 * (double)opt->floats, r->resident_gb, r->ready_s, r->loop_ms[STARTING], r->loop_ms[STEADY],
             r->loop_ms[SAVING], r->lane_ms[STEADY], r->lane_ms[SAVING], r->save_s);
         if (!isnan(r->told_ms))
-            printf("; psd tells of %.2f ms", r->told_ms);
+            printf("; psd reports %.2f ms", r->told_ms);
         putchar('\n');
         return;
     }
@@ -259,7 +259,7 @@ static int parse(int argc, char **argv, struct options *opt)
             return letter == 'h' ? -1 : 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench center: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench center: '%s' is not an option\n", argv[optind]);
     opt->floats -= opt->floats % opt->lanes;
     return optind < argc ? 2 : 0;
 }

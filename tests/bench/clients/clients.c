@@ -306,7 +306,7 @@ static int parse(int argc, char **argv, struct options *opt)
             return letter == 'h' ? -1 : 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench clients: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench clients: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 

@@ -66,7 +66,7 @@ static int parse(int argc, char **argv, struct options *opt)
             return 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench codec: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench codec: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 

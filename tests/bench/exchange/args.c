@@ -147,6 +147,6 @@ int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *o
             return rc == 1 ? (letter == 'h' ? -1 : 2) : rc;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench exchange: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench exchange: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }

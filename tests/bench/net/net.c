@@ -15,7 +15,7 @@
 #include "tests/bench/net/conv_limit.h"
 #include "tests/bench/net/fma.h"
 
-const char bench_net_help[] = "training steps of a net: images/s, beside the machine's limits";
+const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
 #define MAX_REPETITIONS 1000
 #define BLOCK_S         0.08 /* one repetition of a step */

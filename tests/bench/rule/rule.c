@@ -17,7 +17,7 @@
 #include "server/rules/rules.h"
 #include "tests/bench/streams.h"
 
-const char bench_rule_help[] = "each rule's pass over memory, beside plain loops over as many vectors";
+const char bench_rule_help[] = "each rule's pass over memory, compared with plain loops over as many vectors";
 
 enum { MAX_ROUNDS = 1000, CHUNK_FLOATS = 131072 };
 #define HUGE_PAGE ((size_t)2 << 20)

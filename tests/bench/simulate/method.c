@@ -91,7 +91,8 @@ static int fill(const struct psd_config *cfg, uint32_t workers, struct sim_metho
     if (m->is_clique)
         m->members = workers;
     if (workers % m->members != 0)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m->name, workers, m->members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m->name, workers,
+                       m->members);
     return 0;
 }
 
@@ -106,7 +107,7 @@ int sim_method_read(const char *text, uint32_t workers, struct sim_method *out, 
     int rc;
 
     if (row == NULL)
-        return ps_fail(err, -EINVAL, "'%s' is no method of psd", text);
+        return ps_fail(err, -EINVAL, "'%s' is not a method of psd", text);
     m.name = row->name;
     if (row->rule == NULL)
         return ps_fail(err, -EINVAL,
@@ -117,7 +118,7 @@ int sim_method_read(const char *text, uint32_t workers, struct sim_method *out, 
     if ((rc = take_parts(text[len] == ':' ? text + len + 1 : "", &given, &m, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", row->name, why.text);
     if (m.members > workers)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m.name, workers, m.members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m.name, workers, m.members);
     if ((rc = check(&given, workers / m.members, &cfg, &m.takes_workers, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", row->name, why.text);
     if ((rc = fill(&cfg, workers, &m, err)) < 0)

@@ -240,7 +240,8 @@ static int check(const struct sim_method *m, const struct sim_machine *machine, 
         return ps_fail(err, -EINVAL, "%s: %u members on shared cores; allowed are %d", m->name, m->members,
                        SIM_MAX_RING);
     if (l->workers % m->members != 0)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m->name, l->workers, m->members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m->name, l->workers,
+                       m->members);
     if (strcmp(m->admission, "hogwild") == 0 && machine->servers > 1)
         return ps_fail(err, -EINVAL, "%s: hogwild is of one server, whose lanes share the whole center",
                        m->name);
