@@ -72,7 +72,7 @@ gone_on_after() {
     local rank
     for rank in 0 1 2; do
         grep -o 'resuming after [0-9]*' "worker-$rank.log" | tail -n 1
-    done | awk '{ most = $4 > most ? $4 : most } END { print most + 0 }'
+    done | awk '{ most = $3 > most ? $3 : most } END { print most + 0 }'
 }
 
 # Kills a job after a checkpoint, and resumes it to its end. 1: the checkpoint came behind that end already.
