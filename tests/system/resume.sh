@@ -158,7 +158,7 @@ check_swapped() { # METHOD NEXT_METHOD PSD_OPTION...
     whole=$sum
     start copy --resume
     finish copy
-    grep -q 'copy/worker-0: going on' worker-0.log || fail "worker 0 did not go on from its state"
+    grep -q 'copy/worker-0: resuming' worker-0.log || fail "worker 0 did not go on from its state"
     [[ $whole == "$sum" ]] || fail "after a change to $next the center of a resumed run differs"
     steps=$steps_wanted
 }
